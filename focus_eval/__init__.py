@@ -1,0 +1,23 @@
+"""focus-eval: frame samplers for long-video question answering, measured to the frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from focus_eval.errors import FocusEvalError
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.types import ClipReport, Selection, VideoInfo
+
+if TYPE_CHECKING:
+    from focus_eval.pipeline import select_keyframes
+
+__version__ = "0.1.0"
+__all__ = ["ClipReport", "FocusEvalError", "Selection", "VideoInfo", "make_sampler", "select_keyframes"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "select_keyframes":
+        from focus_eval.pipeline import select_keyframes
+
+        return select_keyframes
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Confidence bounds, clips and allocation as pure functions of arrays."""

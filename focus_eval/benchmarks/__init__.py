@@ -1,0 +1,1 @@
+"""Benchmarks: a document becomes a question."""

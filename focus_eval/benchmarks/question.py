@@ -1,0 +1,58 @@
+"""What is a question, whatever benchmark it comes from?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from focus_eval.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One row of a benchmark.
+
+    Args:
+        benchmark: "longvideobench", "videomme", "mlvu" or "vsibench".
+        id: unique within the benchmark.
+        query: the bare question for the encoder: no options, no instructions.
+        options: option texts in order; empty for open questions.
+        video: path of the file relative to the benchmark's video folder; questions with equal `video` share it.
+        answer: the correct option letter, or the value of an open question; None where the split hides it.
+        duration_seconds: the annotation's own length; None where it has none and the file must be probed.
+        bucket: the annotation's own length bucket; None where it follows from the seconds.
+        evidence_seconds: times of the annotated evidence.
+        category: the benchmark's question type, "" where there is none.
+    """
+
+    benchmark: str
+    id: str
+    query: str
+    options: tuple[str, ...]
+    video: str
+    answer: str | None
+    duration_seconds: float | None = None
+    bucket: str | None = None
+    evidence_seconds: tuple[float, ...] = ()
+    category: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.id or not self.video or not self.query.strip():
+            raise InvalidInput(f"{self.benchmark}: a question needs an id, a video and a query, got id {self.id!r}")
+
+
+class Benchmark(Protocol):
+    """Turns a data set's documents into questions."""
+
+    name: str
+    tasks: tuple[str, ...]
+
+    def question(self, document: Mapping[str, Any]) -> Question:
+        """Return the question of one lmms-eval document (or row of the published annotation)."""
+        ...
+
+    def bucket(self, duration_seconds: float) -> str:
+        """Return the length bucket of a video of that length."""
+        ...

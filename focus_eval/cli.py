@@ -1,0 +1,26 @@
+"""Which commands are there? Each command's code loads when it is called, so that `--help` stays light."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from focus_eval.errors import FocusEvalError
+
+app = typer.Typer(
+    name="focus-eval",
+    help="Choose keyframes of long videos, and measure what that changes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def main() -> None:
+    """Run the command line; an error meant for the user is one line and exit code 2."""
+    try:
+        app()
+    except FocusEvalError as error:
+        print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)

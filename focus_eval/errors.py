@@ -1,0 +1,54 @@
+"""Which errors can focus-eval raise on purpose?"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FocusEvalError(Exception):
+    """Base of every error with a message meant for the user: what, where, what to do. Exit code 2 on the command line."""
+
+
+class InvalidInput(FocusEvalError, ValueError):
+    """A value outside its range or of the wrong kind."""
+
+
+class UnknownName(InvalidInput):
+    """A name or option nobody registered."""
+
+
+class MissingDependency(FocusEvalError, ImportError):
+    """An extra that is not installed; the message names the install command."""
+
+
+class MissingWeights(FocusEvalError):
+    """A checkpoint that is not on this machine; the message says which, how large and how to fetch it."""
+
+
+class VideoError(FocusEvalError):
+    """A video file that cannot be read as asked; the message starts with its path."""
+
+
+class ScorerError(FocusEvalError):
+    """A scorer that gave no usable relevance, or was asked for what it cannot give."""
+
+
+class SamplerError(FocusEvalError):
+    """A sampler that broke its contract, or a plugin that could not be loaded."""
+
+
+class SelectionMismatch(FocusEvalError):
+    """A published or stored selection that does not fit the question or the video."""
+
+
+class RunError(FocusEvalError):
+    """A run that cannot go on as a whole (locked folder, too many failed questions)."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
+    """Return the error for an unknown `name` among `known`, with the nearest one suggested."""
+    options = sorted(known)
+    nearest = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return UnknownName(f"unknown {kind} {name!r}; {hint}known: {', '.join(options) or 'none'}")

@@ -1,0 +1,1 @@
+"""The lmms-eval plugin: the seam, and one adapter per wrapper."""

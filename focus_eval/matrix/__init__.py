@@ -1,0 +1,1 @@
+"""Matrices: strict YAML becomes cells, plans, runs and rows."""

@@ -1,0 +1,189 @@
+"""What is written down about one question, and how does it survive a kill?
+
+Two kinds of rows, both append-only JSON lines: a `SelectionRow` says which frames were chosen and what that
+cost; an `AnswerRow` says what one model answered from them. They are joined on (benchmark, question_id,
+selection_id), never on position.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from focus_eval.errors import FocusEvalError, InvalidInput
+
+RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionRow:
+    """One question's selection, or the error that prevented it.
+
+    Args:
+        selection_id: hash over all that can change the selection (sampler and options, scorer and revision, k, seed).
+        bucket: length bucket of the benchmark ("short", "medium", "long").
+        duration_seconds: the benchmark's own length where it states one, else the probed one.
+        keyframes, times_seconds: ascending frames and their presentation times.
+        scales: shrink factor per keyframe or None.
+        pulled_frames, pulled_relevance: in pull order; relevance None where only logits were pulled.
+        clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm.
+        forwards: encoder forwards on frames really made for this question (the rest came from the store or from
+            another question of the video); `len(pulled_frames)` is the paper's count.
+        seconds: wall-clock by stage: open, decode, preprocess, encode, select, idle.
+        evidence_seconds: times of the annotated evidence; empty where the benchmark has none.
+        error: one line, None on success.
+    """
+
+    benchmark: str
+    question_id: str
+    video: str
+    query: str
+    selection_id: str
+    sampler: str
+    options: dict[str, Any]
+    scorer: str
+    scorer_revision: str
+    k: int
+    seed: int
+    bucket: str
+    duration_seconds: float
+    n_frames: int = 0
+    fps: float = 0.0
+    keyframes: list[int] = field(default_factory=list)
+    times_seconds: list[float] = field(default_factory=list)
+    scales: list[float] | None = None
+    pulled_frames: list[int] = field(default_factory=list)
+    pulled_relevance: list[float | None] = field(default_factory=list)
+    clips: list[list[Any]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    forwards: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    device: str = ""
+    evidence_seconds: list[float] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Identity of the row: (benchmark, question_id, selection_id)."""
+        return (self.benchmark, self.question_id, self.selection_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRow:
+    """What one model answered to one question from the frames it was fed, or the error that prevented it.
+
+    Args:
+        cell_id: hash over all that can change the answer (selection, model and revision, loader, protocol, prompt).
+        frames_asked, frames_chosen, frames_fed: k; keyframes of the selection; frames that reached the model.
+        fallback: why other frames than the chosen ones were fed (`loader: aks`), else None.
+        answer: the model's text, verbatim.
+        parsed: the option letter or value read from it; None where none could be read.
+        correct_answer: letter or value.
+        score: 0-1, or the benchmark's partial credit (VSI-Bench).
+        tokens: input, output and image tokens where the model says so.
+        error: one line, None on success; a row with an error has no answer.
+    """
+
+    benchmark: str
+    question_id: str
+    video: str
+    selection_id: str
+    cell_id: str
+    cell: str
+    model: str
+    bucket: str
+    frames_asked: int
+    frames_chosen: int
+    frames_fed: int
+    fed_frames: list[int] = field(default_factory=list)
+    fallback: str | None = None
+    answer: str | None = None
+    parsed: str | None = None
+    correct_answer: str | None = None
+    score: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    device: str = ""
+    error: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Identity of the row: (benchmark, question_id, cell_id)."""
+        return (self.benchmark, self.question_id, self.cell_id)
+
+    @property
+    def is_unparsed(self) -> bool:
+        """True for an answer from which no option could be read: wrong, and counted."""
+        return self.error is None and self.parsed is None
+
+
+class RowWriter:
+    """Appends rows to one JSON-lines file, one writer per file; a line is complete or is no row.
+
+    A torn last line (the writer was killed) is cut off when the file is opened again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            _cut_torn_line(path)
+        self.path = path
+        self._file = open(path, "ab")
+
+    def write(self, row: SelectionRow | AnswerRow) -> None:
+        """Append `row` and hand it to the operating system."""
+        line = json.dumps(asdict(row), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Write through to the disk and close."""
+        if not self._file.closed:
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+
+def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
+    """Yield the complete rows of a JSON-lines file in file order; a torn last line is no row.
+
+    Raises:
+        InvalidInput: a broken line that is not the last, or one with other fields; names file and line.
+    """
+    known = {one.name for one in fields(kind)}
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                values = json.loads(line)
+            except ValueError as error:
+                raise InvalidInput(f"{path}:{number}: not a JSON row ({error}); the file was edited or damaged") from error
+            if not isinstance(values, dict) or not set(values) <= known:
+                raise InvalidInput(f"{path}:{number}: not a {kind.__name__}")
+            yield kind(**values)
+
+
+def error_line(error: BaseException) -> str:
+    """Return one line for an error row: our errors as they are, others with their type."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, FocusEvalError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def _cut_torn_line(path: Path) -> None:
+    with open(path, "rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        keep = end
+        while keep > 0:
+            start = max(0, keep - 65536)
+            file.seek(start)
+            newline = file.read(keep - start).rfind(b"\n")
+            if newline >= 0:
+                keep = start + newline + 1
+                break
+            keep = start
+        if keep != end:
+            file.truncate(keep)

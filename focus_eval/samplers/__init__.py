@@ -1,0 +1,1 @@
+"""Frame samplers: one file per algorithm."""

@@ -1,0 +1,146 @@
+"""Which frames were scored for this question, and what did the scorer say of them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.errors import SamplerError, ScorerError
+from focus_eval.types import FloatArray, IntArray, VideoInfo, frozen_floats, frozen_ints
+
+RelevanceFn = Callable[[IntArray], Any]
+
+
+@runtime_checkable
+class LogitSource(Protocol):
+    """A pull that also gives a scorer's raw image-text logits."""
+
+    def logits(self, frames: IntArray, /) -> FloatArray:
+        """Return raw logits, shape `(n,)`."""
+        ...
+
+
+@runtime_checkable
+class EmbeddingSource(Protocol):
+    """A pull that also gives a scorer's embeddings of frames and of the query."""
+
+    def embeddings(self, frames: IntArray, /) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return frame embeddings `(n, d)` and the query's embedding `(d,)`."""
+        ...
+
+
+class Ledger:
+    """The only way from a sampler to relevance: checks every pull and writes it down.
+
+    A frame is pulled at most once; asking twice is the sampler's mistake. Relevance must be finite and in
+    [0, 1]. Each of `relevance`, `logits` and `embeddings` counts one pull per frame.
+
+    Args:
+        pull: gives relevance of an int64 array of frames, shape `(n,)`; may also have `logits` and `embeddings`.
+        video: bounds of the frame indices.
+        budget: most pulls allowed; None for no limit.
+    """
+
+    def __init__(self, pull: RelevanceFn, video: VideoInfo, *, budget: int | None = None) -> None:
+        self._pull = pull
+        self._video = video
+        self._budget = budget
+        self._frames: list[IntArray] = []
+        self._relevance: list[FloatArray] = []
+        self._is_pulled = np.zeros(video.n_frames, dtype=bool)
+
+    @property
+    def n_pulls(self) -> int:
+        """Frames pulled so far."""
+        return sum(part.size for part in self._frames)
+
+    @property
+    def frames(self) -> IntArray:
+        """Frames in pull order, shape `(n_pulls,)`, read-only."""
+        return frozen_ints(np.concatenate(self._frames) if self._frames else [])
+
+    @property
+    def relevances(self) -> FloatArray:
+        """Relevance in pull order, shape `(n_pulls,)`; NaN where only logits or embeddings were asked."""
+        return frozen_floats(np.concatenate(self._relevance) if self._relevance else [])
+
+    def is_pulled(self, frames: IntArray) -> NDArray[np.bool_]:
+        """Return which of `frames` were pulled already, shape like `frames`."""
+        return self._is_pulled[frames]
+
+    def relevance(self, frames: IntArray) -> FloatArray:
+        """Pull `frames` in one batch and return their relevance in [0, 1], shape `(n,)`.
+
+        Raises:
+            SamplerError: a frame out of range, repeated, or above the budget.
+            ScorerError: relevance of the wrong shape, not finite, or outside [0, 1].
+        """
+        frames = self._checked(frames)
+        if frames.size == 0:
+            return frozen_floats([])
+        values = np.asarray(self._pull(frames), dtype=np.float64)
+        _check_values(values, frames, low=0.0, high=1.0)
+        self._record(frames, values)
+        return values
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        """Pull `frames` in one batch and return the scorer's raw logits, shape `(n,)`.
+
+        Raises:
+            ScorerError: the scorer has no logits, or gave some that are not finite.
+        """
+        if not isinstance(self._pull, LogitSource):
+            raise ScorerError(f"{_name_of(self._pull)} gives no raw logits; choose a scorer that does (clip, siglip)")
+        frames = self._checked(frames)
+        values = np.asarray(self._pull.logits(frames), dtype=np.float64)
+        _check_values(values, frames, low=-np.inf, high=np.inf)
+        self._record(frames, np.full(frames.shape, np.nan))
+        return values
+
+    def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        """Pull `frames` in one batch and return their embeddings `(n, d)` and the query's `(d,)`.
+
+        Raises:
+            ScorerError: the scorer has no embeddings, or gave some of the wrong shape.
+        """
+        if not isinstance(self._pull, EmbeddingSource):
+            raise ScorerError(f"{_name_of(self._pull)} gives no embeddings; choose a scorer that does (clip, siglip)")
+        frames = self._checked(frames)
+        images, query = self._pull.embeddings(frames)
+        if images.shape != (frames.size, query.size) or not np.isfinite(images).all():
+            raise ScorerError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+        self._record(frames, np.full(frames.shape, np.nan))
+        return images, query
+
+    def _checked(self, frames: IntArray) -> IntArray:
+        frames = frozen_ints(frames)
+        outside = (frames < 0) | (frames >= self._video.n_frames)
+        if outside.any():
+            raise SamplerError(f"frame {frames[outside][0]} asked, video has {self._video.n_frames}")
+        unique, counts = np.unique(frames, return_counts=True)
+        repeated = np.concatenate([unique[counts > 1], frames[self._is_pulled[frames]]])
+        if repeated.size:
+            raise SamplerError(f"frame {repeated[0]} pulled twice")
+        if self._budget is not None and self.n_pulls + frames.size > self._budget:
+            raise SamplerError(f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
+        return frames
+
+    def _record(self, frames: IntArray, relevance: FloatArray) -> None:
+        self._is_pulled[frames] = True
+        self._frames.append(frames)
+        self._relevance.append(frozen_floats(relevance))
+
+
+def _check_values(values: FloatArray, frames: IntArray, *, low: float, high: float) -> None:
+    if values.shape != frames.shape:
+        raise ScorerError(f"{frames.size} frames asked, relevance came with shape {values.shape}")
+    bad = ~np.isfinite(values) | (values < low) | (values > high)
+    if bad.any():
+        raise ScorerError(f"frame {frames[bad][0]}: relevance {values[bad][0]} is not a finite number in [{low}, {high}]")
+
+
+def _name_of(pull: RelevanceFn) -> str:
+    return str(getattr(pull, "name", "") or getattr(pull, "__name__", type(pull).__name__))

@@ -1,0 +1,1 @@
+"""Relevance of frames to a query: one file per encoder family."""

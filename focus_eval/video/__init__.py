@@ -1,0 +1,1 @@
+"""Exact reading of video files: one file per backend."""
