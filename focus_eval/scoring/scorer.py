@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.types import FloatArray
+from focus_eval.errors import InvalidInput
+from focus_eval.types import FloatArray, IntArray
 from focus_eval.video.reader import Pixels
 
 
@@ -43,6 +45,36 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
+class ScoresFrames(Protocol):
+    """Knows relevance by frame index, so that no frame is read: recorded traces, simulations.
+
+    A pipeline asks `isinstance(scorer, ScoresFrames)` first; such a scorer has no `embed`, is never stored, and
+    makes no encoder forwards.
+
+    Attributes:
+        name, revision: as in `Scorer`.
+    """
+
+    name: ClassVar[str]
+    revision: str
+
+    def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
+        """Return relevance in [0, 1] of `frames` of the file `video` to `query`, shape `(n,)`.
+
+        Raises:
+            ScorerError: a frame it knows nothing of; names video and frame.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+AnyScorer: TypeAlias = "Scorer | ScoresFrames"
+
+
+@runtime_checkable
 class GivesLogits(Protocol):
     """A scorer whose raw image-text logits a sampler may ask for (Q-Frame)."""
 
@@ -58,3 +90,19 @@ class GivesEmbeddings(Protocol):
     def embeddings(self, features: Any, query: str) -> tuple[NDArray[np.float64], FloatArray]:
         """Return frame embeddings `(n, d)` and the query's `(d,)`."""
         ...
+
+
+def checked_query(query: str) -> str:
+    """Return `query` without surrounding blanks; every scorer passes its query through here.
+
+    Raises:
+        InvalidInput: an empty query, or text that is not valid Unicode (a lone surrogate).
+    """
+    text = query.strip()
+    if not text:
+        raise InvalidInput("the query is empty: say what to look for")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the query is not valid text: character {error.start} is a lone surrogate") from error
+    return text

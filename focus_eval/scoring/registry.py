@@ -1,0 +1,159 @@
+"""Which scorers are there, and how is one made by name?"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Literal
+
+from focus_eval.errors import InvalidInput, MissingDependency, ScorerError, unknown_name
+from focus_eval.scoring.scorer import AnyScorer
+
+ENTRY_POINT_GROUP = "focus_eval.scorers"
+
+# name -> ("module:Class", the extra that brings what the module imports)
+_OURS: dict[str, tuple[str, str]] = {
+    "offline": ("focus_eval.scoring.offline:OfflineScorer", "offline"),
+    "recorded": ("focus_eval.scoring.recorded:RecordedScorer", ""),
+    "blip": ("focus_eval.scoring.blip:BlipScorer", "encoders"),
+    "clip": ("focus_eval.scoring.dual_encoder:ClipScorer", "encoders"),
+    "siglip": ("focus_eval.scoring.dual_encoder:SiglipScorer", "encoders"),
+    "longclip": ("focus_eval.scoring.dual_encoder:LongClipScorer", "encoders"),
+}
+
+
+def scorer_names() -> list[str]:
+    """Return the names of our scorers and of installed plugins, sorted; loads none of them.
+
+    Raises:
+        ScorerError: a plugin takes a name that is taken.
+    """
+    return sorted([*_OURS, *_plugins()])
+
+
+def make_scorer(name: str, **options: Any) -> AnyScorer:
+    """Return the scorer `name` with `options`, the rest at their defaults; its weights are loaded.
+
+    Options are the keyword arguments of the scorer's constructor. A string for an option of another type is
+    read as on a command line ("8" for an int, "none" for None).
+
+    Raises:
+        UnknownName: no such scorer or option; the message has the nearest name.
+        InvalidInput: an option of the wrong kind or outside its range.
+        MissingDependency: the extra that the scorer needs is not installed; the message names the install command.
+        ScorerError: a plugin that cannot be loaded or makes no scorer.
+    """
+    made = scorer_class(name)
+    values = parse_options(name, options)
+    try:
+        inspect.signature(made).bind(**values)
+    except TypeError as error:
+        raise InvalidInput(f"scorer {name!r}: {error}; its options: {', '.join(scorer_options(name))}") from error
+    try:
+        scorer = made(**values)
+    except ModuleNotFoundError as error:
+        raise _missing(name, error) from error
+    if not all(hasattr(scorer, needed) for needed in ("name", "revision", "close")):
+        raise ScorerError(f"scorer {name!r}: {made.__module__}.{made.__qualname__} makes no scorer")
+    return typing.cast(AnyScorer, scorer)
+
+
+def scorer_class(name: str) -> type[Any]:
+    """Return the class registered as `name`, importing what it needs. Raises as `make_scorer`."""
+    plugins = _plugins()
+    if name in plugins:
+        return _load_plugin(plugins[name])
+    if name not in _OURS:
+        raise unknown_name("scorer", name, [*_OURS, *plugins])
+    module, _, attribute = _OURS[name][0].partition(":")
+    try:
+        return typing.cast("type[Any]", getattr(importlib.import_module(module), attribute))
+    except ModuleNotFoundError as error:
+        raise _missing(name, error) from error
+
+
+def scorer_options(name: str) -> dict[str, inspect.Parameter]:
+    """Return the constructor's parameters of the scorer `name` by name, in order. Raises as `make_scorer`."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {key: one for key, one in inspect.signature(scorer_class(name)).parameters.items() if one.kind in kinds}
+
+
+def parse_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `options` of the scorer `name` with every string read as the type its option is annotated with.
+
+    Raises:
+        UnknownName: an option the scorer does not have.
+        InvalidInput: a string that cannot be read as its type.
+    """
+    made, known = scorer_class(name), scorer_options(name)
+    hints = typing.get_type_hints(made if "__init__" not in vars(made) else made.__init__)
+    values: dict[str, Any] = {}
+    for option, value in options.items():
+        if option not in known:
+            raise unknown_name(f"option of scorer {name!r}:", option, known)
+        try:
+            values[option] = _read(value, hints.get(option, Any)) if isinstance(value, str) else value
+        except ValueError as error:
+            raise InvalidInput(f"scorer {name!r}: option {option}={value!r}: {error}") from error
+    return values
+
+
+def _read(text: str, kind: Any) -> Any:
+    """Return `text` as `kind`; among the members of a union the first that fits, str last."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        members = sorted(typing.get_args(kind), key=lambda one: one is str)
+        for member in members:
+            try:
+                return _read(text, member)
+            except ValueError:
+                continue
+        raise ValueError(f"is none of {', '.join(getattr(one, '__name__', str(one)) for one in members)}")
+    if typing.get_origin(kind) is Literal:
+        choices = {str(one): one for one in typing.get_args(kind)}
+        if text not in choices:
+            raise ValueError(f"choose one of {', '.join(choices)}")
+        return choices[text]
+    if kind is type(None):
+        if text.lower() not in ("none", "null"):
+            raise ValueError("is not none")
+        return None
+    if kind is bool:
+        if text.lower() not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+            raise ValueError("is neither true nor false")
+        return text.lower() in ("true", "yes", "on", "1")
+    return kind(text) if kind in (int, float, Path) else text
+
+
+@cache
+def _plugins() -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda one: (one.name, one.value)):
+        if point.name in _OURS or point.name in found:
+            raise ScorerError(f"scorer plugin {point.name!r} ({point.value}): the name is taken")
+        found[point.name] = point
+    return found
+
+
+def _load_plugin(point: EntryPoint) -> type[Any]:
+    try:
+        loaded = point.load()
+    except Exception as error:  # a plugin may fail in any way; the error names it
+        raise ScorerError(f"scorer plugin {point.name!r} ({point.value}) cannot be loaded: {error}") from error
+    if not isinstance(loaded, type):
+        raise ScorerError(f"scorer plugin {point.name!r} ({point.value}) is no class")
+    return loaded
+
+
+def _missing(name: str, error: ModuleNotFoundError) -> Exception:
+    if (error.name or "").partition(".")[0] == "focus_eval":  # a mistake of ours, no missing extra
+        return error
+    extra = _OURS[name][1] if name in _OURS else ""
+    if extra:
+        return MissingDependency(f'scorer {name!r} needs {error.name}: pip install "focus-eval[{extra}]"')
+    return MissingDependency(f"scorer {name!r} needs {error.name}, which is not installed")
