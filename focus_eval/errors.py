@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class FocusEvalError(Exception):
-    """Base of every error with a message meant for the user: what, where, what to do. Exit code 2 on the command line."""
+    """Base of every error meant for the user: what, where, what to do; exit code 2 on the command line."""
 
 
 class InvalidInput(FocusEvalError, ValueError):

@@ -132,7 +132,7 @@ class RowWriter:
         if path.exists():
             _cut_torn_line(path)
         self.path = path
-        self._file = open(path, "ab")
+        self._file = open(path, "ab")  # noqa: SIM115 (closed by close)
 
     def write(self, row: SelectionRow | AnswerRow) -> None:
         """Append `row` and hand it to the operating system."""
@@ -161,7 +161,9 @@ def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
             try:
                 values = json.loads(line)
             except ValueError as error:
-                raise InvalidInput(f"{path}:{number}: not a JSON row ({error}); the file was edited or damaged") from error
+                raise InvalidInput(
+                    f"{path}:{number}: not a JSON row ({error}); the file was edited or damaged"
+                ) from error
             if not isinstance(values, dict) or not set(values) <= known:
                 raise InvalidInput(f"{path}:{number}: not a {kind.__name__}")
             yield kind(**values)

@@ -1,0 +1,276 @@
+"""How are the keyframes of one question chosen, from the file to the row?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.costs import Meter, device_name
+from focus_eval.errors import InvalidInput, SelectionMismatch
+from focus_eval.pulling import Progress, Pull, VideoSession
+from focus_eval.records import SelectionRow
+from focus_eval.samplers.base import FrameSampler
+from focus_eval.samplers.ledger import RelevanceFn
+from focus_eval.samplers.randomness import derived_rng
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.scorer import AnyScorer, ScoresFrames
+from focus_eval.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo, frozen_floats, frozen_ints
+from focus_eval.video import open_video
+from focus_eval.video.reader import VideoReader
+
+if TYPE_CHECKING:
+    from focus_eval.scoring.store import RelevanceStore
+
+CoarseSeed = Literal["question", "video"]
+
+
+class Selector:
+    """Chooses keyframes for one question after another, the same whatever their order.
+
+    Args:
+        sampler: the algorithm.
+        scorer: gives relevance; None only for samplers that never pull.
+        k: keyframes per question.
+        seed: first part of every question's generator.
+        store: keeps embeddings or relevance between runs; None keeps nothing.
+        backend: video reader.
+        coarse_seed: "video" lets the questions of one video share their coarse pulls.
+        batch_size: frames encoded at once.
+
+    Raises:
+        InvalidInput: a sampler that pulls without a scorer, or k below 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        sampler: FrameSampler,
+        scorer: AnyScorer | None,
+        k: int,
+        seed: int = 0,
+        store: RelevanceStore | None = None,
+        backend: str = "pyav",
+        coarse_seed: CoarseSeed = "question",
+        batch_size: int = 32,
+    ) -> None:
+        if sampler.needs_scorer and scorer is None:
+            raise InvalidInput(f"sampler {sampler.name!r} pulls relevance and needs a scorer")
+        if k < 1:
+            raise InvalidInput(f"k must be at least 1, got {k}")
+        self.sampler = sampler
+        self.scorer = scorer if sampler.needs_scorer else None
+        self.k = k
+        self.seed = seed
+        self._store = store
+        self._backend = backend
+        self._coarse_seed = coarse_seed
+        self._batch_size = batch_size
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change a selection, JSON values only."""
+        return {
+            "sampler": self.sampler.name,
+            "sampler_version": self.sampler.version,
+            "options": self.sampler.options,
+            "scorer": self.scorer.name if self.scorer else "",
+            "scorer_revision": self.scorer.revision if self.scorer else "",
+            "k": self.k,
+            "seed": self.seed,
+            "coarse_seed": self._coarse_seed,
+        }
+
+    @property
+    def selection_id(self) -> str:
+        """Hash of `identity`, 16 hexadecimal digits."""
+        return identity_hash(self.identity)
+
+    def select(
+        self,
+        question: Question,
+        video_path: Path,
+        *,
+        info: VideoInfo | None = None,
+        bucket_of: Callable[[float], str] | None = None,
+        progress: Progress | None = None,
+    ) -> SelectionRow:
+        """Return the row of `question` on the video at `video_path`.
+
+        Args:
+            info: length and rate where no frame need be read (a sampler that never pulls, recorded relevance);
+                the file is then never opened.
+            bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
+            progress: called with the number of frames scored since the last call.
+
+        Raises:
+            FocusEvalError: a file, a frame or a relevance that is not as it must be.
+        """
+        meter = Meter()
+        if info is not None:
+            selection, forwards = self._run(question, video_path, info, self._pull_unread(question, video_path), meter)
+            times = np.asarray(selection.keyframes) / info.fps
+        else:
+            with meter.stage("open"):
+                reader = open_video(video_path, backend=self._backend)
+            with reader:
+                pull = self._pull(question, reader, meter, progress)
+                selection, forwards = self._run(question, video_path, reader.info, pull, meter)
+                times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
+        return self._row(question, selection, times, forwards, meter, bucket_of)
+
+    @property
+    def device(self) -> str:
+        """Name of the device the scorer runs on."""
+        return device_name(getattr(self.scorer, "device", "cpu") if self.scorer else "cpu")
+
+    def _run(
+        self, question: Question, video_path: Path, info: VideoInfo, pull: RelevanceFn, meter: Meter
+    ) -> tuple[Selection, int]:
+        rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
+        coarse_rng = None
+        if self._coarse_seed == "video":
+            coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
+        with meter.stage("select"):
+            selection = self.sampler.select(info, k=self.k, pull=pull, rng=rng, coarse_rng=coarse_rng)
+        return selection, pull.forwards if isinstance(pull, Pull) else 0
+
+    def _pull(self, question: Question, reader: VideoReader, meter: Meter, progress: Progress | None) -> RelevanceFn:
+        if self.scorer is None or isinstance(self.scorer, ScoresFrames):
+            return self._pull_unread(question, reader.path)
+        session = VideoSession(
+            reader=reader,
+            scorer=self.scorer,
+            store=self._store,
+            key=self._store.video_fingerprint(reader.path) if self._store else "",
+            batch_size=self._batch_size,
+            meter=meter,
+        )
+        return Pull(session, question.query, progress=progress)
+
+    def _pull_unread(self, question: Question, video_path: Path) -> RelevanceFn:
+        scorer = self.scorer
+        if scorer is None:
+            return _nothing_pulled
+        if not isinstance(scorer, ScoresFrames):
+            raise InvalidInput(f"scorer {scorer.name!r} needs the frames of {video_path}, not only its length")
+        return lambda frames: scorer.relevance_of(video_path, frames, question.query)
+
+    def _row(
+        self,
+        question: Question,
+        selection: Selection,
+        times: FloatArray,
+        forwards: int,
+        meter: Meter,
+        bucket_of: Callable[[float], str] | None,
+    ) -> SelectionRow:
+        stated = question.duration_seconds
+        duration = selection.video.duration_seconds if stated is None else stated
+        who = self.identity
+        return SelectionRow(
+            benchmark=question.benchmark,
+            question_id=question.id,
+            video=question.video,
+            query=question.query,
+            selection_id=self.selection_id,
+            sampler=selection.sampler,
+            options=dict(selection.options),
+            scorer=who["scorer"],
+            scorer_revision=who["scorer_revision"],
+            k=self.k,
+            seed=self.seed,
+            bucket=question.bucket or (bucket_of(duration) if bucket_of else ""),
+            duration_seconds=duration,
+            n_frames=selection.video.n_frames,
+            fps=selection.video.fps,
+            keyframes=list(selection.keyframes),
+            times_seconds=[round(float(time), 6) for time in times],
+            scales=None if selection.scales is None else list(selection.scales),
+            pulled_frames=selection.pulled_frames.tolist(),
+            pulled_relevance=[None if np.isnan(value) else value for value in selection.pulled_relevance.tolist()],
+            clips=[list(astuple(clip)) for clip in selection.clips],
+            facts=dict(selection.facts),
+            forwards=forwards,
+            seconds=meter.rounded(),
+            device=self.device,
+            evidence_seconds=list(question.evidence_seconds),
+        )
+
+
+def select_keyframes(
+    path: str | Path,
+    *,
+    query: str,
+    k: int,
+    sampler: str | FrameSampler = "focus",
+    scorer: str | AnyScorer = "offline",
+    seed: int = 0,
+    store: RelevanceStore | None = None,
+    backend: str = "pyav",
+) -> Selection:
+    """Return the selection of `k` keyframes of the video at `path` for `query`.
+
+    `sampler` and `scorer` are registered names (default options) or made objects; a sampler that never pulls
+    loads no scorer.
+
+    Raises:
+        FocusEvalError: a file, an option or a relevance that is not as it must be; the message says what to do.
+    """
+    made = make_sampler(sampler) if isinstance(sampler, str) else sampler
+    if isinstance(scorer, str) and made.needs_scorer:
+        scorer = make_scorer(scorer)
+    selector = Selector(
+        sampler=made,
+        scorer=None if isinstance(scorer, str) else scorer,
+        k=k,
+        seed=seed,
+        store=store,
+        backend=backend,
+    )
+    return selection_of(selector.select(query_question(path, query), Path(path)))
+
+
+def query_question(path: str | Path, query: str) -> Question:
+    """Return the question of a single query on a single file, outside any benchmark."""
+    return Question(benchmark="video", id=query, query=query, options=(), video=str(path), answer=None)
+
+
+def selection_of(row: SelectionRow) -> Selection:
+    """Return the `Selection` that `row` records.
+
+    Raises:
+        SelectionMismatch: a row that records an error instead.
+    """
+    if row.error is not None:
+        raise SelectionMismatch(f"{row.benchmark} {row.question_id}: no selection, {row.error}")
+    relevance = [np.nan if value is None else value for value in row.pulled_relevance]
+    return Selection(
+        keyframes=tuple(row.keyframes),
+        video=VideoInfo(row.n_frames, row.fps),
+        k=row.k,
+        sampler=row.sampler,
+        options=row.options,
+        pulled_frames=frozen_ints(row.pulled_frames),
+        pulled_relevance=frozen_floats(relevance),
+        scales=None if row.scales is None else tuple(row.scales),
+        clips=tuple(ClipReport(*clip) for clip in row.clips),
+        facts=row.facts,
+    )
+
+
+def identity_hash(identity: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits that change whenever a value of `identity` does."""
+    text = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _nothing_pulled(frames: IntArray) -> FloatArray:
+    raise InvalidInput(f"{frames.size} frames pulled without a scorer")
