@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from focus_eval.commands.select import select
 from focus_eval.errors import FocusEvalError
 
 app = typer.Typer(
@@ -15,6 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+app.command()(select)
 
 
 def main() -> None:

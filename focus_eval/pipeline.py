@@ -108,7 +108,7 @@ class Selector:
             info: length and rate where no frame need be read (a sampler that never pulls, recorded relevance);
                 the file is then never opened.
             bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
-            progress: called with the number of frames scored since the last call.
+            progress: is told of the pulls as they are made.
 
         Raises:
             FocusEvalError: a file, a frame or a relevance that is not as it must be.
@@ -121,6 +121,8 @@ class Selector:
             with meter.stage("open"):
                 reader = open_video(video_path, backend=self._backend)
             with reader:
+                if progress is not None:
+                    progress.expect(self.sampler.count_pulls(reader.info, k=self.k))
                 pull = self._pull(question, reader, meter, progress)
                 selection, forwards = self._run(question, video_path, reader.info, pull, meter)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))

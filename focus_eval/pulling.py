@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,17 @@ from focus_eval.video.reader import Pixels, VideoReader
 if TYPE_CHECKING:
     from focus_eval.scoring.store import RelevanceStore
 
-Progress = Callable[[int], None]
+
+class Progress(Protocol):
+    """Is told how many frames will be scored, and of each batch that was."""
+
+    def expect(self, n_pulls: int) -> None:
+        """Called once, before the first pull."""
+        ...
+
+    def advance(self, n_pulls: int) -> None:
+        """Called after each batch."""
+        ...
 
 
 @dataclass(kw_only=True)
@@ -54,7 +64,7 @@ class Pull:
         self.forwards = 0
         self._session = session
         self._query = query
-        self._progress = progress or (lambda _: None)
+        self._advance = progress.advance if progress else _ignore
         if isinstance(session.scorer, GivesLogits):
             self.logits = self._logits
         if isinstance(session.scorer, GivesEmbeddings):
@@ -67,7 +77,7 @@ class Pull:
             return self._from_features(frames, lambda features: session.scorer.relevance(features, self._query))
         values = session.store.relevance(session.scorer_key, session.key, self._query, frames)
         missing = np.isnan(values)
-        self._progress(int((~missing).sum()))
+        self._advance(int((~missing).sum()))
         if missing.any():
             fresh = self._from_features(
                 frames[missing], lambda features: session.scorer.relevance(features, self._query)
@@ -104,7 +114,7 @@ class Pull:
         if session.store is not None and session.scorer.stores_embeddings:
             found, stored = session.store.embeddings(session.scorer_key, session.key, frames)
             if found.any():
-                self._progress(int(found.sum()))
+                self._advance(int(found.sum()))
                 yield frames[found], stored
             frames = frames[~found]
         for part, pixels in self._batches(np.sort(frames)):
@@ -113,7 +123,7 @@ class Pull:
             self.forwards += part.size
             if session.store is not None and session.scorer.stores_embeddings:
                 session.store.put_embeddings(session.scorer_key, session.key, part, features)
-            self._progress(part.size)
+            self._advance(part.size)
             yield part, features
 
     def _batches(self, frames: IntArray) -> Iterator[tuple[IntArray, Pixels]]:
@@ -124,3 +134,7 @@ class Pull:
             with session.meter.stage("decode"):
                 pixels = np.stack([next(stream)[1] for _ in range(part.size)])
             yield part, pixels
+
+
+def _ignore(n_pulls: int) -> None:
+    """Nobody watches."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -167,6 +168,23 @@ def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
             if not isinstance(values, dict) or not set(values) <= known:
                 raise InvalidInput(f"{path}:{number}: not a {kind.__name__}")
             yield kind(**values)
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path` to write to; it replaces `path` when the block ends well, else nothing is left.
+
+    Raises:
+        InvalidInput: the folder does not exist or cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be written ({error.strerror or error})") from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def error_line(error: BaseException) -> str:

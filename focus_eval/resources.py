@@ -9,6 +9,6 @@ _IN_REPOSITORY = {"tasks": "tasks", "configs": "configs", "paper": "results/pape
 
 
 def resource_path(name: str) -> Path:
-    """Return the folder `name` ("tasks", "configs" or "paper"): in the wheel, or in an editable install's repository."""
+    """Return the folder `name` ("tasks", "configs" or "paper"): in the wheel, or in the repository."""
     installed = _PACKAGE / "_data" / name
     return installed if installed.is_dir() else _PACKAGE.parent / _IN_REPOSITORY[name]

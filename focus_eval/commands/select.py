@@ -1,0 +1,122 @@
+"""`focus-eval select`: which frames of this file answer this query?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focus_eval.commands.options import SeedOption, parse_assignments
+
+if TYPE_CHECKING:
+    from focus_eval.pipeline import Selector
+    from focus_eval.records import SelectionRow
+
+
+def select(
+    video: Annotated[Path, typer.Argument(help="Video file.")],
+    query: Annotated[str, typer.Option(help="What to look for, in words.")],
+    k: Annotated[int, typer.Option("-k", help="Keyframes wanted.")] = 8,
+    sampler: Annotated[str, typer.Option(help="Sampler by name, or FILE.py:Class.")] = "focus",
+    set_: Annotated[list[str], typer.Option("--set", help="Option of the sampler, e.g. alpha=0.1; repeatable.")] = [],  # noqa: B006
+    encoder: Annotated[str, typer.Option(help="Scorer by name.")] = "offline",
+    encoder_set: Annotated[list[str], typer.Option("--encoder-set", help="Option of the scorer; repeatable.")] = [],  # noqa: B006
+    seed: SeedOption = 0,
+    out: Annotated[Path | None, typer.Option(help="Write selection.json here.")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet (png, pdf, svg) here.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Keep what was encoded in this file for the next run.")] = None,
+    backend: Annotated[str, typer.Option(help="Video reader: pyav, torchcodec or decord.")] = "pyav",
+) -> None:
+    """Choose keyframes of one video for one query; print them, and write them where asked."""
+    from focus_eval.commands.progress import pull_progress
+    from focus_eval.pipeline import query_question
+
+    selector = _selector(sampler, set_, encoder, encoder_set, k=k, seed=seed, store=store, backend=backend)
+    with pull_progress(f"{sampler} on {video.name}") as progress:
+        row = selector.select(query_question(video, query), video, progress=progress)
+    document = selection_document(row, selector)
+    if sheet is not None:
+        _write_sheet(row, video, sheet, backend)
+    if out is not None:
+        _write_json(document, out)
+    _print(row)
+
+
+def selection_document(row: SelectionRow, selector: Selector) -> dict[str, Any]:
+    """Return what `selection.json` holds: the row, frames seen, and the versions of all that took part."""
+    from dataclasses import asdict
+
+    from focus_eval.provenance import versions
+
+    return {
+        **asdict(row),
+        "frames_seen": len(row.pulled_frames) / row.n_frames,
+        "sampler_version": selector.sampler.version,
+        "versions": versions(),
+    }
+
+
+def _selector(
+    sampler: str,
+    sampler_options: list[str],
+    encoder: str,
+    encoder_options: list[str],
+    *,
+    store: Path | None,
+    **rest: Any,
+) -> Selector:
+    from focus_eval.pipeline import Selector
+    from focus_eval.samplers.registry import make_sampler, parse_options
+    from focus_eval.scoring.registry import make_scorer
+    from focus_eval.scoring.store import RelevanceStore
+
+    made = make_sampler(sampler, **parse_options(sampler, parse_assignments(sampler_options)))
+    scorer = make_scorer(encoder, **parse_assignments(encoder_options)) if made.needs_scorer else None
+    return Selector(sampler=made, scorer=scorer, store=RelevanceStore(store) if store else None, **rest)
+
+
+def _write_json(document: dict[str, Any], path: Path) -> None:
+    import json
+
+    from focus_eval.records import replace_file
+
+    with replace_file(path) as part:
+        part.write_text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _write_sheet(row: SelectionRow, video: Path, path: Path, backend: str) -> None:
+    import numpy as np
+    from PIL import Image
+
+    from focus_eval.records import replace_file
+    from focus_eval.report.sheet import draw_sheet
+    from focus_eval.video import open_video
+
+    thumbnails = []
+    with open_video(video, backend=backend) as reader:
+        for _, pixels in reader.stream(np.unique(row.keyframes)):
+            image = Image.fromarray(pixels)
+            image.thumbnail((320, 320))
+            thumbnails.append(np.asarray(image))
+    figure = draw_sheet(row, thumbnails)
+    with replace_file(path) as part:
+        figure.savefig(part, dpi=150, format=path.suffix.lstrip(".") or "png")
+
+
+def _print(row: SelectionRow) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{row.sampler}: {len(row.keyframes)} keyframes of {row.n_frames} frames", title_justify="left")
+    for name in ("keyframe", "seconds", "relevance"):
+        table.add_column(name, justify="right")
+    pulled = dict(zip(row.pulled_frames, row.pulled_relevance, strict=True))
+    for frame, time in zip(row.keyframes, row.times_seconds, strict=True):
+        relevance = pulled.get(frame)
+        table.add_row(str(frame), f"{time:.2f}", "" if relevance is None else f"{relevance:.4f}")
+    console = Console()
+    console.print(table)
+    stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
+    console.print(f"{len(row.pulled_frames)} frames scored, {len(row.pulled_frames) / row.n_frames:.2%} of the video")
+    console.print(f"seconds: {stages}")
