@@ -1,0 +1,96 @@
+"""What does the common file of selections look like?
+
+Parquet, one row per question, with the columns of a `SelectionRow` that a published selection can fill; a file of
+whole `SelectionRow`s is read as well. `clips` is JSON text, for its fields are of mixed kinds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from focus_eval.errors import InvalidInput
+from focus_eval.selections.imported import ImportedSelection, selections_hash
+
+_JSON_COLUMNS = ("options", "clips", "facts", "seconds")
+
+
+def write_parquet(selections: Mapping[str, ImportedSelection], path: Path) -> None:
+    """Write `selections` to one Parquet file, whole or not at all."""
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".unfinished")
+    pq.write_table(_table(selections), unfinished, compression="zstd")
+    os.replace(unfinished, path)
+
+
+def read_parquet(path: Path) -> dict[str, ImportedSelection]:
+    """Return the selections of a file that `write_parquet` wrote, by question id.
+
+    Raises:
+        InvalidInput: no such file, or not Parquet.
+        SelectionMismatch: rows of several samplers.
+    """
+    from focus_eval.selections.rows import load_rows
+
+    return {one.question_id: one for one in load_rows(path)}
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a Parquet file as mappings, JSON text columns decoded.
+
+    Raises:
+        InvalidInput: not a Parquet file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        records: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidInput(f"{path}: not a Parquet file that can be read ({error})") from error
+    for record in records:
+        for name in _JSON_COLUMNS:
+            if isinstance(record.get(name), str):
+                record[name] = json.loads(record[name])
+    return records
+
+
+def _table(selections: Mapping[str, ImportedSelection]) -> Any:
+    import pyarrow as pa
+
+    identity = selections_hash(selections)
+    names = [one.name for one in fields(ImportedSelection) if one.name != "where"]
+    records: list[dict[str, Any]] = []
+    for one in selections.values():
+        values = asdict(one)
+        record = {name: values[name] for name in names}
+        record["clips"] = json.dumps(values["clips"])
+        record["selection_id"] = identity
+        records.append(record)
+    return pa.Table.from_pylist(records, schema=_schema(pa))
+
+
+def _schema(pa: Any) -> Any:
+    kinds: Iterable[tuple[str, Any]] = (
+        ("question_id", pa.string()),
+        ("sampler", pa.string()),
+        ("keyframes", pa.list_(pa.int64())),
+        ("times_seconds", pa.list_(pa.float64())),
+        ("benchmark", pa.string()),
+        ("video", pa.string()),
+        ("k", pa.int64()),
+        ("n_frames", pa.int64()),
+        ("fps", pa.float64()),
+        ("pulled_frames", pa.list_(pa.int64())),
+        ("pulled_relevance", pa.list_(pa.float64())),
+        ("clips", pa.string()),
+        ("scales", pa.list_(pa.float64())),
+        ("selection_id", pa.string()),
+    )
+    return pa.schema(list(kinds))

@@ -1,0 +1,110 @@
+"""How are rows of ours (Parquet, JSON lines, a run's folder) read as selections?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from focus_eval.errors import InvalidInput, SelectionMismatch
+from focus_eval.selections.imported import ImportedSelection
+
+_SUFFIXES = (".jsonl", ".parquet")
+
+
+def is_rows_path(path: Path) -> bool:
+    """Return whether `path` looks like rows of ours: by suffix, or a folder that holds such files."""
+    return path.suffix in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
+
+
+def load_rows(path: Path, *, sampler: str | None = None, allow_missing: bool = False) -> list[ImportedSelection]:
+    """Return the selections recorded in rows of ours, one sampler's.
+
+    Args:
+        sampler: a sampler's name or a selection id; needed where the rows hold several.
+        allow_missing: leave out rows that record an error.
+
+    Raises:
+        SelectionMismatch: several samplers and none named, or an error row; names the row.
+        InvalidInput: no rows, or a broken line.
+    """
+    files = _row_files(path) if path.is_dir() else [path]
+    rows = [(where, row) for file in files for where, row in _rows_of(file)]
+    if not rows:
+        raise InvalidInput(f"{path}: no selection rows (*.jsonl or *.parquet) here")
+    rows = _of_one_sampler(rows, sampler, path)
+    selections = []
+    for where, row in rows:
+        if row.get("error"):
+            if not allow_missing:
+                raise SelectionMismatch(f"{where} ({row.get('question_id')}): no selection, {row['error']}")
+            continue
+        selections.append(_selection(row, where))
+    return selections
+
+
+def _row_files(folder: Path) -> list[Path]:
+    inside = folder / "selections"
+    return sorted(file for file in (inside if inside.is_dir() else folder).glob("*") if file.suffix in _SUFFIXES)
+
+
+def _rows_of(file: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    if not file.is_file():
+        raise InvalidInput(f"{file}: no such file")
+    if file.suffix == ".parquet":
+        from focus_eval.selections.parquet import read_records
+
+        return [(f"{file.name}: row {number}", row) for number, row in enumerate(read_records(file))]
+    rows: list[tuple[str, Mapping[str, Any]]] = []
+    with open(file, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            # A line without its end was being written when the writer died: it is no row (see records.py).
+            if not line.endswith(b"\n"):
+                break
+            try:
+                rows.append((f"{file.name}: line {number}", json.loads(line)))
+            except ValueError as error:
+                raise InvalidInput(f"{file}:{number}: not a JSON row ({error})") from error
+    return rows
+
+
+def _of_one_sampler(
+    rows: list[tuple[str, Mapping[str, Any]]], sampler: str | None, path: Path
+) -> list[tuple[str, Mapping[str, Any]]]:
+    if sampler is not None:
+        kept = [(where, row) for where, row in rows if sampler in (row.get("sampler"), row.get("selection_id"))]
+        if not kept:
+            names = sorted({str(row.get("sampler")) for _, row in rows})
+            raise SelectionMismatch(f"{path}: no rows of {sampler!r}; there are: {', '.join(names)}")
+        rows = kept
+    kinds = {(str(row.get("sampler")), str(row.get("selection_id", "")), str(row.get("benchmark"))) for _, row in rows}
+    if len(kinds) > 1:
+        listed = ", ".join(f"{name} {identity}" for name, identity, _ in sorted(kinds))
+        raise SelectionMismatch(f"{path}: rows of {len(kinds)} samplers ({listed}); say which (sampler=)")
+    return rows
+
+
+def _selection(row: Mapping[str, Any], where: str) -> ImportedSelection:
+    keyframes, times = row.get("keyframes"), row.get("times_seconds") or None
+    if keyframes is None and times is None:
+        raise SelectionMismatch(f"{where}: no keyframes; not a selection row")
+    try:
+        return ImportedSelection(
+            question_id=str(row["question_id"]),
+            sampler=str(row.get("sampler") or "rows"),
+            keyframes=None if keyframes is None else tuple(int(frame) for frame in keyframes),
+            times_seconds=None if times is None else tuple(float(time) for time in times),
+            benchmark=str(row.get("benchmark") or ""),
+            video=str(row.get("video") or ""),
+            k=int(row.get("k") or 0),
+            n_frames=int(row.get("n_frames") or 0),
+            fps=float(row.get("fps") or 0.0),
+            pulled_frames=tuple(int(frame) for frame in row.get("pulled_frames") or ()),
+            pulled_relevance=tuple(None if one is None else float(one) for one in row.get("pulled_relevance") or ()),
+            clips=tuple(tuple(clip) for clip in row.get("clips") or ()),
+            scales=None if row.get("scales") is None else tuple(float(scale) for scale in row["scales"]),
+            where=where,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise SelectionMismatch(f"{where}: not a selection row ({type(error).__name__}: {error})") from error
