@@ -48,6 +48,7 @@ class Benchmark(Protocol):
 
     name: str
     tasks: tuple[str, ...]
+    video_folders: Mapping[str, str]  # official task -> its videos' folder below $HF_HOME, where lmms-eval looks
 
     def question(self, document: Mapping[str, Any]) -> Question:
         """Return the question of one lmms-eval document (or row of the published annotation)."""
