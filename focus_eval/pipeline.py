@@ -15,7 +15,7 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.costs import Meter, device_name
 from focus_eval.errors import InvalidInput, SelectionMismatch
 from focus_eval.pulling import Progress, Pull, VideoSession
-from focus_eval.records import SelectionRow
+from focus_eval.records import SelectionRow, error_line
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.ledger import RelevanceFn
 from focus_eval.samplers.randomness import derived_rng
@@ -127,6 +127,30 @@ class Selector:
                 selection, forwards = self._run(question, video_path, reader.info, pull, meter)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
         return self._row(question, selection, times, forwards, meter, bucket_of)
+
+    def error_row(
+        self, question: Question, error: BaseException, *, bucket_of: Callable[[float], str] | None = None
+    ) -> SelectionRow:
+        """Return the row that records why `question` has no selection."""
+        seconds = question.duration_seconds
+        bucket = bucket_of(seconds) if bucket_of and seconds else ""
+        return SelectionRow(
+            benchmark=question.benchmark,
+            question_id=question.id,
+            video=question.video,
+            query=question.query,
+            selection_id=self.selection_id,
+            sampler=self.sampler.name,
+            options=dict(self.sampler.options),
+            scorer=self.scorer.name if self.scorer else "",
+            scorer_revision=self.scorer.revision if self.scorer else "",
+            k=self.k,
+            seed=self.seed,
+            bucket=question.bucket or bucket,
+            duration_seconds=seconds or 0.0,
+            evidence_seconds=list(question.evidence_seconds),
+            error=error_line(error),
+        )
 
     @property
     def device(self) -> str:

@@ -1,0 +1,144 @@
+"""Which cells does a matrix have, and what makes two of them the same?"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from focus_eval.errors import InvalidInput
+from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig, SamplerConfig
+from focus_eval.pipeline import CoarseSeed, identity_hash
+from focus_eval.samplers.base import FrameSampler
+from focus_eval.samplers.registry import make_sampler
+
+# Raised whenever our code may turn the same answer into another row.
+ANSWER_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionSpec:
+    """One way to choose keyframes for all questions of one benchmark; serves every model with the same k."""
+
+    benchmark: BenchmarkConfig
+    sampler: FrameSampler
+    encoder: EncoderConfig | None
+    k: int
+    seed: int
+    coarse_seed: CoarseSeed
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything known before weights are loaded that can change a selection."""
+        return {
+            "benchmark": self.benchmark.benchmark,
+            "sampler": self.sampler.name,
+            "sampler_version": self.sampler.version,
+            "options": self.sampler.options,
+            "scorer": self.encoder.scorer if self.encoder else "",
+            "scorer_options": dict(self.encoder.options) if self.encoder else {},
+            "k": self.k,
+            "seed": self.seed,
+            "coarse_seed": self.coarse_seed,
+        }
+
+    @cached_property
+    def label(self) -> str:
+        """The sampler with its options that differ from the defaults, e.g. `focus,alpha=0.1`."""
+        defaults = make_sampler(self.sampler.name).options
+        changed = [f"{key}={value}" for key, value in self.sampler.options.items() if value != defaults[key]]
+        return ",".join([self.sampler.name, *changed])
+
+    @cached_property
+    def name(self) -> str:
+        """Readable, unique within a run folder: its hash stands at the end."""
+        encoder = f"-{self.encoder.name}" if self.encoder else ""
+        readable = f"{self.benchmark.name}-{self.label}{encoder}-k{self.k}-seed{self.seed}"
+        return f"{readable}-{identity_hash(self.identity)[:8]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One configuration of a matrix: a selection shown to a model."""
+
+    selection: SelectionSpec
+    model: ModelConfig
+    loader: str
+    protocol: str
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change an answer."""
+        return {
+            "selection": self.selection.identity,
+            "model": self.model.model,
+            "args": dict(self.model.args),
+            "frames": self.model.frames,
+            "task": self.selection.benchmark.task,
+            "loader": self.loader,
+            "protocol": self.protocol,
+            "answer_version": ANSWER_VERSION,
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """Hash of `identity`, 16 hexadecimal digits."""
+        return identity_hash(self.identity)
+
+    @cached_property
+    def name(self) -> str:
+        """Readable, unique within a run folder: its hash stands at the end."""
+        spec = self.selection
+        encoder = f"-{spec.encoder.name}" if spec.encoder else ""
+        readable = f"{spec.benchmark.name}-{self.model.name}-{spec.label}{encoder}-k{spec.k}-seed{spec.seed}"
+        return f"{readable}-{self.id[:8]}"
+
+
+def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
+    """Return the distinct selections of `matrix`, in the order of its lists."""
+    specs: dict[str, SelectionSpec] = {}
+    models: list[ModelConfig | None] = [*matrix.models] or [None]
+    for benchmark, model in itertools.product(matrix.benchmarks, models):
+        for sampler in matrix.samplers:
+            for one, k, seed in itertools.product(_made(sampler), _frame_counts(matrix, model), matrix.seeds):
+                for encoder in _encoders(matrix, one):
+                    spec = SelectionSpec(
+                        benchmark=benchmark,
+                        sampler=one,
+                        encoder=encoder,
+                        k=k,
+                        seed=seed,
+                        coarse_seed=matrix.coarse_seed,
+                    )
+                    specs.setdefault(spec.name, spec)
+    return list(specs.values())
+
+
+def cells(matrix: MatrixConfig) -> list[Cell]:
+    """Return the cells of `matrix`: every selection with every model that is shown as many frames."""
+    return [
+        Cell(selection=spec, model=model, loader=matrix.loader, protocol=matrix.protocol)
+        for model in matrix.models
+        for spec in selection_specs(matrix)
+        if spec.k in _frame_counts(matrix, model)
+    ]
+
+
+def _frame_counts(matrix: MatrixConfig, model: ModelConfig | None) -> list[int]:
+    return list(matrix.k) or ([model.frames] if model else [])
+
+
+def _encoders(matrix: MatrixConfig, sampler: FrameSampler) -> list[EncoderConfig | None]:
+    if not sampler.needs_scorer:
+        return [None]
+    if not matrix.encoders:
+        raise InvalidInput(f"matrix {matrix.name!r}: sampler {sampler.name!r} pulls relevance; name an encoder")
+    return list(matrix.encoders)
+
+
+def _made(config: SamplerConfig) -> Iterator[FrameSampler]:
+    choices = [value if isinstance(value, list) else [value] for value in config.options.values()]
+    for values in itertools.product(*choices):
+        yield make_sampler(config.sampler, **dict(zip(config.options, values, strict=True)))

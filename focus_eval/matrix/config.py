@@ -1,0 +1,157 @@
+"""What does a matrix file say?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from focus_eval.errors import InvalidInput
+from focus_eval.matrix.yaml_source import check, expand_variables, load_yaml
+from focus_eval.resources import resource_path
+
+Option = bool | int | float | str | None
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BenchmarkConfig(_Strict):
+    """Where a benchmark's questions and videos are.
+
+    `annotations` (a file, or the data set's folder of parquet shards) and `videos` (the folder that question video
+    paths are relative to) may hold `${VARIABLE}` and `${VARIABLE:-default}`; `rates` is a CSV of id, duration_s and
+    fps, which stands in for the videos when planning, and wherever no frame is read.
+    """
+
+    name: str
+    benchmark: str
+    task: str = ""
+    annotations: str
+    videos: str = ""
+    rates: str = ""
+    data_home: str = ""
+    questions: int | None = None
+    disk_gigabytes: float = 0.0
+    edges_seconds: tuple[float, float] | None = None
+    source: str = ""
+
+
+class ModelConfig(_Strict):
+    """One model as lmms-eval knows it, its checkpoint and the frames it is shown."""
+
+    name: str
+    model: str
+    args: dict[str, Option] = {}
+    frames: int = Field(gt=0)
+    batch_size: int = Field(default=1, gt=0)
+    needs_gpu: bool = True
+    api_key: str = ""
+    disk_gigabytes: float = 0.0
+    source: str = ""
+
+
+class EncoderConfig(_Strict):
+    """One scorer with its checkpoint."""
+
+    name: str
+    scorer: str
+    options: dict[str, Option] = {}
+    needs_gpu: bool = True
+    disk_gigabytes: float = 0.0
+    source: str = ""
+
+
+class SamplerConfig(_Strict):
+    """One sampler; every option given a list is tried with each of its values, all combinations."""
+
+    sampler: str
+    options: dict[str, Option | list[Option]] = {}
+
+
+class Resources(_Strict):
+    """What one worker of a cluster takes."""
+
+    gpus: float = Field(default=1, ge=0)
+    cpus: float = Field(default=4, gt=0)
+
+
+class MatrixConfig(_Strict):
+    """All configurations of one table: the product of its lists.
+
+    `k` is a list of frame counts; empty means each model's own `frames`. Without `models` a matrix only selects.
+    """
+
+    name: str
+    table: str = ""
+    anchors: str = ""
+    benchmarks: list[BenchmarkConfig] = Field(min_length=1)
+    models: list[ModelConfig] = []
+    encoders: list[EncoderConfig] = []
+    samplers: list[SamplerConfig] = Field(min_length=1)
+    k: list[int] = []
+    seeds: list[int] = Field(default=[0], min_length=1)
+    coarse_seed: Literal["question", "video"] = "question"
+    loader: Literal["exact", "aks"] = "exact"
+    protocol: Literal["strict", "lmms_eval"] = "strict"
+    max_error_share: float = Field(default=0.02, ge=0, le=1)
+    limit: int | None = Field(default=None, gt=0)
+    select_resources: Resources = Resources()
+    answer_resources: Resources = Resources()
+
+
+_PARTS: dict[str, type[_Strict]] = {
+    "benchmarks": BenchmarkConfig,
+    "models": ModelConfig,
+    "encoders": EncoderConfig,
+}
+
+
+def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) -> MatrixConfig:
+    """Return the matrix in the YAML file at `path`.
+
+    An entry of `benchmarks`, `models` or `encoders` is a name (a file `configs/<kind>/<name>.yaml`, beside the
+    matrix or in the package) or the mapping itself; an entry of `samplers` may be a bare name. `overrides` replace
+    top-level keys.
+
+    Raises:
+        InvalidInput: file, line and key of the first mistake, with the nearest name for an unknown key.
+    """
+    file = Path(path)
+    values = {**load_yaml(file), **(overrides or {})}
+    values.setdefault("name", file.stem)
+    for kind, model in _PARTS.items():
+        if isinstance(values.get(kind), list):
+            values[kind] = [_part(kind, model, entry, file) for entry in values[kind]]
+    if isinstance(values.get("samplers"), list):
+        values["samplers"] = [{"sampler": one} if isinstance(one, str) else one for one in values["samplers"]]
+    matrix = check(MatrixConfig, values, file)
+    if not matrix.k and not matrix.models:
+        raise InvalidInput(f"{file}: without models, k must say how many keyframes are wanted")
+    return matrix
+
+
+def _part(kind: str, model: type[_Strict], entry: Any, matrix_file: Path) -> Any:
+    if not isinstance(entry, str):
+        if isinstance(entry, dict):
+            return _expanded(entry, matrix_file)
+        return entry
+    file = _part_file(kind, entry, matrix_file)
+    values = load_yaml(file)
+    values.setdefault("name", file.stem)
+    return check(model, _expanded(values, file), file)
+
+
+def _part_file(kind: str, name: str, matrix_file: Path) -> Path:
+    folders = [folder / kind for folder in matrix_file.resolve().parents[:3]] + [resource_path("configs") / kind]
+    for folder in folders:
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    known = sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
+    raise InvalidInput(f"{matrix_file}: {kind}: no {kind}/{name}.yaml; known: {', '.join(known) or 'none'}")
+
+
+def _expanded(values: dict[str, Any], file: Path) -> dict[str, Any]:
+    return {key: expand_variables(value, file) if isinstance(value, str) else value for key, value in values.items()}

@@ -1,0 +1,131 @@
+"""What lies in a run's folder, and who may write there?
+
+run.json                         the matrix and with what it was run, one entry per start
+selections/NAME/spec.json        what the part is; rows-WORKER.jsonl while it runs, Parquet when it is done
+answers/NAME/cell.json           likewise
+.lock                            held by the run that writes
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from focus_eval.errors import InvalidInput, RunError
+from focus_eval.matrix.cells import Cell, SelectionSpec
+from focus_eval.matrix.config import MatrixConfig
+from focus_eval.provenance import git_revision, versions
+from focus_eval.records import AnswerRow, RowWriter, SelectionRow, replace_file
+from focus_eval.rowfiles import compact, load_rows
+
+
+class RunFolder:
+    """The rows of one matrix on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one run; the lock goes with the process, however it ends.
+
+        Raises:
+            RunError: another run holds it.
+        """
+        from filelock import FileLock, Timeout
+
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise RunError(f"{self.path}: another run writes here; wait for it, or name another folder") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def part(self, one: SelectionSpec | Cell) -> Path:
+        """Return the folder of a selection or a cell."""
+        return self.path / ("answers" if isinstance(one, Cell) else "selections") / one.name
+
+    def open_part(self, one: SelectionSpec | Cell) -> Path:
+        """Make the folder of `one` with its description, and return it."""
+        folder = self.part(one)
+        folder.mkdir(parents=True, exist_ok=True)
+        description = folder / ("cell.json" if isinstance(one, Cell) else "spec.json")
+        if not description.exists():
+            _write_json({"name": one.name, "identity": one.identity}, description)
+        return folder
+
+    def writer(self, one: SelectionSpec | Cell, worker: str) -> RowWriter:
+        """Return the appending writer of `worker` for a selection or a cell."""
+        return RowWriter(self.open_part(one) / f"rows-{worker}.jsonl")
+
+    def selections(self, spec: SelectionSpec) -> dict[str, SelectionRow]:
+        """Return the finished rows of `spec` by question id."""
+        return {row.question_id: row for row in load_rows(self.part(spec), SelectionRow)}
+
+    def answers(self, cell: Cell) -> dict[str, AnswerRow]:
+        """Return the finished rows of `cell` by question id."""
+        return {row.question_id: row for row in load_rows(self.part(cell), AnswerRow)}
+
+    def compact(self, one: SelectionSpec | Cell, order: list[str]) -> None:
+        """Turn the lines of a finished part into Parquet."""
+        if isinstance(one, Cell):
+            compact(self.part(one), AnswerRow, order)
+        else:
+            compact(self.part(one), SelectionRow, order)
+
+    def drop_errors(self, one: SelectionSpec | Cell, order: list[str]) -> None:
+        """Forget the rows of `one` that record an error, so that they are tried again."""
+        rows = self.answers(one) if isinstance(one, Cell) else self.selections(one)
+        kept = [row for row in rows.values() if row.error is None]
+        if len(kept) == len(rows):
+            return
+        folder = self.part(one)
+        with replace_file(folder / "rows-kept.jsonl") as part:
+            writer = RowWriter(part)
+            for row in kept:
+                writer.write(row)
+            writer.close()
+        for path in [
+            *folder.glob("*.parquet"),
+            *(p for p in folder.glob("rows-*.jsonl") if p.name != "rows-kept.jsonl"),
+        ]:
+            path.unlink()
+
+    def describe(self, matrix: MatrixConfig, *, engine: str, device: str) -> None:
+        """Write down this start: matrix, versions, git revision, device, clock.
+
+        Raises:
+            InvalidInput: the folder belongs to a matrix of another name.
+        """
+        file = self.path / "run.json"
+        earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"starts": []}
+        if earlier.get("name", matrix.name) != matrix.name:
+            raise InvalidInput(
+                f"{self.path}: holds the run of matrix {earlier['name']!r}; name another folder with --to"
+            )
+        start = {
+            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "engine": engine,
+            "device": device,
+            "git": git_revision(),
+            "versions": versions(),
+        }
+        document = {
+            "name": matrix.name,
+            "matrix": matrix.model_dump(mode="json"),
+            "starts": [*earlier["starts"], start],
+        }
+        _write_json(document, file)
+
+
+def _write_json(document: dict[str, Any], path: Path) -> None:
+    with replace_file(path) as part:
+        part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

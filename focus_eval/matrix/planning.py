@@ -1,0 +1,141 @@
+"""What will a matrix do and cost, known before anything runs?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.errors import FocusEvalError
+from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
+from focus_eval.matrix.config import MatrixConfig
+from focus_eval.matrix.questions import QuestionSet, load_questions
+from focus_eval.samplers.ledger import RelevanceFn
+from focus_eval.samplers.randomness import derived_rng
+from focus_eval.types import FloatArray, IntArray, VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionPlan:
+    """What one selection will cost.
+
+    Args:
+        pulls: frames scored, summed over questions, as the paper counts them.
+        frames: frames of the videos, summed over questions (a video asked about twice counts twice).
+        unknown: questions whose video's length is not known, with the first reason.
+    """
+
+    spec: SelectionSpec
+    questions: int
+    pulls: int
+    frames: int
+    unknown: int = 0
+    reason: str = ""
+
+    @property
+    def frames_seen(self) -> float:
+        """Share of the frames that are scored, in [0, 1]; NaN where no length is known."""
+        return self.pulls / self.frames if self.frames else float("nan")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a matrix will do.
+
+    Args:
+        forwards_by_encoder: distinct (video, frame) pairs each encoder will embed when all selections share one
+            store: exact for samplers that look at fixed frames, on flat relevance for the others.
+        questions: by benchmark name; those that will be asked, and all there are.
+    """
+
+    matrix: MatrixConfig
+    selections: tuple[SelectionPlan, ...]
+    cells: tuple[Cell, ...]
+    questions: dict[str, tuple[int, int]]
+    forwards_by_encoder: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def pulls_by_encoder(self) -> dict[str, int]:
+        """Frames each encoder would embed if nothing were shared."""
+        totals: dict[str, int] = {}
+        for one in self.selections:
+            if one.spec.encoder:
+                totals[one.spec.encoder.name] = totals.get(one.spec.encoder.name, 0) + one.pulls
+        return totals
+
+
+class FlatRelevance:
+    """A pull that finds every frame equally relevant: what a sampler does with it depends on lengths alone."""
+
+    name = "flat"
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return 0.5 for every frame."""
+        return np.full(frames.shape, 0.5)
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        """Return 0 for every frame."""
+        return np.zeros(frames.shape)
+
+    def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return one-hot vectors, so that no two neighbours are alike."""
+        return np.eye(max(8, frames.size))[: frames.size], np.eye(max(8, frames.size))[0]
+
+
+def make_plan(matrix: MatrixConfig) -> Plan:
+    """Return the plan of `matrix`: counted exactly, from lengths and rates alone, by running every sampler.
+
+    Raises:
+        InvalidInput: annotations or rates that are missing or damaged.
+    """
+    sets = load_sets(matrix)
+    infos = {name: list(one.infos()) for name, one in sets.items()}
+    embedded: dict[str, dict[str, list[IntArray]]] = {}
+    selections = []
+    for spec in selection_specs(matrix):
+        pulled = embedded.setdefault(spec.encoder.name, {}) if spec.encoder else {}
+        selections.append(_plan_selection(spec, infos[spec.benchmark.name], pulled))
+    return Plan(
+        matrix=matrix,
+        selections=tuple(selections),
+        cells=tuple(cells(matrix)),
+        questions={name: (len(one.questions), one.n_all) for name, one in sets.items()},
+        forwards_by_encoder={
+            encoder: sum(np.unique(np.concatenate(frames)).size for frames in videos.values())
+            for encoder, videos in embedded.items()
+        },
+    )
+
+
+def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
+    """Return the questions of every benchmark of `matrix` by the benchmark's configured name."""
+    return {one.name: load_questions(one, limit=matrix.limit) for one in matrix.benchmarks}
+
+
+def _plan_selection(
+    spec: SelectionSpec, infos: list[tuple[Question, VideoInfo | FocusEvalError]], pulled: dict[str, list[IntArray]]
+) -> SelectionPlan:
+    pulls = frames = unknown = 0
+    reason = ""
+    flat: RelevanceFn = FlatRelevance()
+    for question, info in infos:
+        if isinstance(info, FocusEvalError):
+            unknown, reason = unknown + 1, reason or str(info)
+            continue
+        frames += info.n_frames
+        if spec.encoder is None:
+            continue
+        key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
+        coarse = (spec.benchmark.benchmark, question.video, "coarse")
+        shares = spec.coarse_seed == "video"
+        selection = spec.sampler.select(
+            info,
+            k=spec.k,
+            pull=flat,
+            rng=derived_rng(spec.seed, *key),
+            coarse_rng=derived_rng(spec.seed, *coarse) if shares else None,
+        )
+        pulls += selection.n_pulls
+        pulled.setdefault(f"{spec.benchmark.name}/{question.video}", []).append(selection.pulled_frames)
+    return SelectionPlan(spec=spec, questions=len(infos), pulls=pulls, frames=frames, unknown=unknown, reason=reason)

@@ -1,0 +1,107 @@
+"""Which questions does a matrix ask, and how long are their videos?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from focus_eval.benchmarks.annotations import read_annotations
+from focus_eval.benchmarks.question import Benchmark, Question
+from focus_eval.benchmarks.rates import VideoRate, read_rates
+from focus_eval.benchmarks.registry import make_benchmark
+from focus_eval.errors import FocusEvalError, InvalidInput
+from focus_eval.matrix.config import BenchmarkConfig
+from focus_eval.types import VideoInfo
+from focus_eval.video import open_video
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """The questions of one benchmark, in the annotation's order, with their videos.
+
+    Args:
+        config: where they are.
+        questions: those asked, after `limit`.
+        n_all: how many the benchmark has.
+    """
+
+    config: BenchmarkConfig
+    questions: tuple[Question, ...]
+    n_all: int
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        """The benchmark, with the config's length edges."""
+        return make_benchmark(self.config.benchmark, edges_seconds=self.config.edges_seconds)
+
+    @cached_property
+    def order(self) -> list[str]:
+        """Question ids in the annotation's order."""
+        return [question.id for question in self.questions]
+
+    @cached_property
+    def by_video(self) -> dict[str, list[Question]]:
+        """Questions by video, in the order in which the videos first appear."""
+        groups: dict[str, list[Question]] = {}
+        for question in self.questions:
+            groups.setdefault(question.video, []).append(question)
+        return groups
+
+    @cached_property
+    def rates(self) -> dict[str, VideoRate]:
+        """Length and rate by question id, where the config names a file of them."""
+        return read_rates(self.config.rates) if self.config.rates else {}
+
+    def video_path(self, video: str) -> Path:
+        """Return where the file of `video` lies."""
+        return Path(self.config.videos) / video
+
+    def known_info(self, question: Question) -> VideoInfo | None:
+        """Return length and rate from the file of rates; None where it has none for `question`."""
+        rate = self.rates.get(question.id)
+        return rate.info if rate else None
+
+    def info(self, question: Question) -> VideoInfo:
+        """Return length and rate from the file of rates, else from the video itself.
+
+        Raises:
+            VideoError: no rates, and a video that cannot be read.
+        """
+        known = self.known_info(question)
+        if known is not None:
+            return known
+        with open_video(self.video_path(question.video)) as reader:
+            return reader.info
+
+    def missing_videos(self) -> list[str]:
+        """Return the videos whose files are not there."""
+        return [video for video in self.by_video if not self.video_path(video).is_file()]
+
+    def infos(self) -> Iterator[tuple[Question, VideoInfo | FocusEvalError]]:
+        """Yield each question with what is known of its video, or the error that says why nothing is."""
+        probed: dict[str, VideoInfo | FocusEvalError] = {}
+        for question in self.questions:
+            known = self.known_info(question)
+            if known is None and question.video not in probed:
+                try:
+                    probed[question.video] = self.info(question)
+                except FocusEvalError as error:
+                    probed[question.video] = error
+            yield question, known or probed[question.video]
+
+
+def load_questions(config: BenchmarkConfig, *, limit: int | None = None) -> QuestionSet:
+    """Return the first `limit` questions of the benchmark (all by default).
+
+    Raises:
+        InvalidInput: annotations that are missing or damaged, or other in number than the config states.
+    """
+    questions = read_annotations(config.benchmark, config.annotations)
+    if config.questions is not None and len(questions) != config.questions:
+        raise InvalidInput(
+            f"{config.annotations}: {len(questions)} questions, {config.name} has {config.questions}; "
+            "is this another split or version?"
+        )
+    return QuestionSet(config, tuple(questions[:limit]), len(questions))

@@ -1,0 +1,136 @@
+"""How are the selections of one video made, for every spec that asks for them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.errors import FocusEvalError, RunError
+from focus_eval.matrix.cells import SelectionSpec
+from focus_eval.matrix.config import EncoderConfig
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.questions import QuestionSet
+from focus_eval.pipeline import Selector
+from focus_eval.records import RowWriter, SelectionRow
+from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.scorer import AnyScorer
+
+if TYPE_CHECKING:
+    from focus_eval.scoring.store import RelevanceStore
+
+
+@dataclass(frozen=True)
+class SelectJob:
+    """The questions of one video that still lack a row, by spec."""
+
+    video: str
+    benchmark: str
+    missing: dict[str, list[str]]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows this job will write."""
+        return sum(len(ids) for ids in self.missing.values())
+
+
+def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[SelectJob]:
+    """Return one job per video that lacks rows, in the annotations' order."""
+    done = {spec.name: folder.selections(spec).keys() for spec in specs}
+    jobs = []
+    for name, questions in sets.items():
+        mine = [spec for spec in specs if spec.benchmark.name == name]
+        for video, asked in questions.by_video.items():
+            missing = {spec.name: [one.id for one in asked if one.id not in done[spec.name]] for spec in mine}
+            missing = {spec: ids for spec, ids in missing.items() if ids}
+            if missing:
+                jobs.append(SelectJob(video, name, missing))
+    return jobs
+
+
+class SelectWorker:
+    """Makes selections, one video after another; loads each encoder once, and writes its own files of rows."""
+
+    def __init__(
+        self,
+        specs: list[SelectionSpec],
+        sets: dict[str, QuestionSet],
+        folder: RunFolder,
+        *,
+        name: str,
+        store: Path | None,
+    ) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._sets = sets
+        self._folder = folder
+        self._name = name
+        self._store = _open_store(store)
+        self._scorers: dict[str, AnyScorer] = {}
+        self._selectors: dict[str, Selector] = {}
+        self._writers: dict[str, RowWriter] = {}
+
+    def run(self, job: SelectJob, *, on_row: Callable[[SelectionRow], None] | None = None) -> int:
+        """Write the missing rows of one video; a question that fails gets a row that says why. Return their count."""
+        questions = self._sets[job.benchmark]
+        by_id = {question.id: question for question in questions.by_video[job.video]}
+        for spec_name, ids in job.missing.items():
+            for question_id in ids:
+                row = self._row(self._selector(spec_name), questions, by_id[question_id])
+                self._writer(spec_name).write(row)
+                if on_row is not None:
+                    on_row(row)
+        return job.n_rows
+
+    def close(self) -> None:
+        """Close the files and release the encoders."""
+        for writer in self._writers.values():
+            writer.close()
+        for scorer in self._scorers.values():
+            scorer.close()
+
+    def _row(self, selector: Selector, questions: QuestionSet, question: Question) -> SelectionRow:
+        bucket_of = questions.benchmark.bucket
+        try:
+            # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
+            info = None if questions.config.videos else questions.info(question)
+            return selector.select(question, questions.video_path(question.video), info=info, bucket_of=bucket_of)
+        except RunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+            return selector.error_row(question, error, bucket_of=bucket_of)
+
+    def _selector(self, spec_name: str) -> Selector:
+        if spec_name not in self._selectors:
+            spec = self._specs[spec_name]
+            self._selectors[spec_name] = Selector(
+                sampler=spec.sampler,
+                scorer=self._scorer(spec.encoder) if spec.encoder else None,
+                k=spec.k,
+                seed=spec.seed,
+                store=self._store,
+                coarse_seed=spec.coarse_seed,
+            )
+        return self._selectors[spec_name]
+
+    def _scorer(self, encoder: EncoderConfig) -> AnyScorer:
+        if encoder.name not in self._scorers:
+            try:
+                self._scorers[encoder.name] = make_scorer(encoder.scorer, **encoder.options)
+            except FocusEvalError as error:
+                raise RunError(f"encoder {encoder.name!r}: {error}") from error
+        return self._scorers[encoder.name]
+
+    def _writer(self, spec_name: str) -> RowWriter:
+        if spec_name not in self._writers:
+            self._writers[spec_name] = self._folder.writer(self._specs[spec_name], self._name)
+        return self._writers[spec_name]
+
+
+def _open_store(path: Path | None) -> RelevanceStore | None:
+    if path is None:
+        return None
+    from focus_eval.scoring.store import RelevanceStore
+
+    return RelevanceStore(path)

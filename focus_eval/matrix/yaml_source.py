@@ -1,0 +1,126 @@
+"""How does a strict YAML file become a checked model, with errors that name key and line?"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from focus_eval.errors import InvalidInput
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+def load_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in the YAML file at `path`.
+
+    Raises:
+        InvalidInput: no such file, broken YAML (with its line), no mapping, a key written twice.
+    """
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror})") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InvalidInput(f"{path}:{line}: {error.problem}") from error
+    if not isinstance(node, yaml.MappingNode):
+        raise InvalidInput(f"{path}: must hold a mapping of keys to values")
+    _refuse_repeats(node, path)
+    loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return dict(loaded)
+
+
+def check(model: type[ModelT], values: dict[str, Any], path: Path) -> ModelT:
+    """Return `values` as a `model`.
+
+    Raises:
+        InvalidInput: the first thing wrong, as `file:line: key: what`, with the nearest name for an unknown key.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = [part for part in first["loc"] if not _is_union_tag(part, values)]
+        key = ".".join(str(part) for part in location)
+        what = first["msg"]
+        if first["type"] == "extra_forbidden":
+            known = _fields_at(model, location[:-1])
+            nearest = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
+            what = (
+                f"unknown key; did you mean {nearest[0]!r}?" if nearest else f"unknown key; known: {', '.join(known)}"
+            )
+        raise InvalidInput(f"{path}:{_line_of(path, location)}: {key}: {what}") from error
+
+
+def expand_variables(text: str, path: Path) -> str:
+    """Return `text` with `${NAME}` and `${NAME:-default}` replaced from the environment, and a leading `~`.
+
+    Raises:
+        InvalidInput: a variable that is not set and has no default.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        found = os.environ.get(name, default)
+        if found is None:
+            raise InvalidInput(f"{path}: environment variable {name} is not set; export it, or write the path itself")
+        return found
+
+    return os.path.expanduser(_VARIABLE.sub(value, text))
+
+
+def _is_union_tag(part: Any, values: Any) -> bool:
+    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
+
+
+def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
+    current: Any = model
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = getattr(current, "model_fields", {}).get(part)
+        inner = _inner_types(field.annotation) if field else []
+        current = next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
+    return sorted(getattr(current, "model_fields", {}))
+
+
+def _inner_types(annotation: Any) -> list[Any]:
+    arguments = getattr(annotation, "__args__", ())
+    return [annotation] if not arguments else [one for argument in arguments for one in _inner_types(argument)]
+
+
+def _line_of(path: Path, location: list[Any]) -> int:
+    """Return the line of the deepest part of `location` that the file has."""
+    node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    line = 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if key.value == str(part)), None)
+            if pair is None:
+                return line
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+    return line
+
+
+def _refuse_repeats(node: Any, path: Path) -> None:
+    if isinstance(node, yaml.SequenceNode):
+        for one in node.value:
+            _refuse_repeats(one, path)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: set[str] = set()
+    for key, value in node.value:
+        if key.value in seen:
+            raise InvalidInput(f"{path}:{key.start_mark.line + 1}: key {key.value!r} is written twice")
+        seen.add(key.value)
+        _refuse_repeats(value, path)
