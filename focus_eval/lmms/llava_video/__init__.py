@@ -1,0 +1,1 @@
+"""LLaVA-Video from its original checkpoint, on transformers' own classes."""
