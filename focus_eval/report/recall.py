@@ -1,0 +1,201 @@
+"""How much of the annotated evidence do the chosen frames show?
+
+No model is needed: LongVideoBench says at which times the evidence of a question is, and a selection says at which
+times its frames are (protocol, "Evidence recall").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from focus_eval.errors import InvalidInput
+from focus_eval.types import FloatArray, IntArray, frozen_floats
+
+DISTANCES_SECONDS = (1.0, 2.0, 5.0)
+BUCKETS = ("short", "medium", "long")
+# Annotated times up to this far past the stated end still count: lengths are rounded.
+END_SLACK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceCase:
+    """One question with annotated evidence, and its video.
+
+    Args:
+        question_id, bucket: of the question.
+        evidence_seconds: annotated times, shape `(n,)`; those more than a second past the end are dropped.
+        duration_seconds: annotated length, above 0.
+        fps: average rate of the file, above 0.
+        n_frames: frames of the file; `int(duration_seconds * fps)` where it was not probed.
+    """
+
+    question_id: str
+    bucket: str
+    evidence_seconds: FloatArray
+    duration_seconds: float
+    fps: float
+    n_frames: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.duration_seconds > 0 and self.fps > 0):
+            raise InvalidInput(f"{self.question_id}: evidence recall needs a length and a rate above 0")
+        times = frozen_floats(self.evidence_seconds)
+        inside = times <= self.duration_seconds + END_SLACK_SECONDS
+        object.__setattr__(self, "evidence_seconds", frozen_floats(times[inside]))
+        if self.n_frames < 1:
+            object.__setattr__(self, "n_frames", max(1, int(self.duration_seconds * self.fps)))
+
+
+def recall_table(
+    cases: Sequence[EvidenceCase],
+    times_of: Mapping[str, Mapping[str, Sequence[float]]],
+    *,
+    distances_seconds: Sequence[float] = DISTANCES_SECONDS,
+) -> pd.DataFrame:
+    """Return evidence recall by selection, bucket and distance.
+
+    Args:
+        times_of: selection name -> question id -> times of its keyframes in seconds.
+
+    Returns:
+        Columns selection, bucket ("short", "medium", "long", "all"), questions, mean_frames and one `recall@d` per
+        distance: per question the share of evidence times with a frame within d seconds, then the mean over the
+        questions of the bucket. Questions without evidence are left out and do not count.
+
+    Raises:
+        InvalidInput: a question that a selection lacks; names both.
+    """
+    with_evidence = [case for case in cases if case.evidence_seconds.size]
+    rows: list[dict[str, object]] = []
+    for name, times in times_of.items():
+        missing = next((case.question_id for case in with_evidence if case.question_id not in times), None)
+        if missing is not None:
+            raise InvalidInput(f"{name}: no selection for question {missing!r}")
+        recalls = np.array(
+            [recall_within(case.evidence_seconds, times[case.question_id], distances_seconds) for case in with_evidence]
+        ).reshape(-1, len(distances_seconds))
+        n_frames = np.array([len(times[case.question_id]) for case in with_evidence])
+        rows += _rows(name, with_evidence, recalls, n_frames, distances_seconds)
+    return _frame(rows)
+
+
+def recall_within(evidence_seconds: FloatArray, times: Sequence[float], distances: Sequence[float]) -> FloatArray:
+    """Return per distance the share of `evidence_seconds` (shape `(n,)`, n >= 1) with one of `times` that near.
+
+    Distances are compared with a slack of a microsecond, for times are quotients of integers.
+    """
+    chosen = np.sort(np.asarray(times, dtype=np.float64))
+    if chosen.size == 0:
+        return np.zeros(len(distances))
+    after = np.searchsorted(chosen, evidence_seconds)
+    left = chosen[np.maximum(after - 1, 0)]
+    right = chosen[np.minimum(after, chosen.size - 1)]
+    nearest = np.minimum(np.abs(evidence_seconds - left), np.abs(evidence_seconds - right))
+    return np.array([(nearest <= distance + 1e-6).mean() for distance in distances])
+
+
+def uniform_times(cases: Iterable[EvidenceCase], *, k: int) -> dict[str, FloatArray]:
+    """Return times of `k` frames spread evenly: `linspace(0, T - 1, k)`, untruncated, over the rate."""
+    return {case.question_id: np.linspace(0, case.n_frames - 1, k) / case.fps for case in cases}
+
+
+def random_recall(
+    cases: Sequence[EvidenceCase], *, k: int, distances_seconds: Sequence[float] = DISTANCES_SECONDS
+) -> pd.DataFrame:
+    """Return the table of `min(k, T)` frames drawn at random without replacement: its exact expectation, no draws.
+
+    An evidence time is missed when none of the frames within reach is drawn: hypergeometric.
+    """
+    with_evidence = [case for case in cases if case.evidence_seconds.size]
+    recalls = np.array([_expected_recall(case, k, distances_seconds) for case in with_evidence])
+    n_frames = np.array([min(k, case.n_frames) for case in with_evidence])
+    return _frame(_rows("random", with_evidence, recalls, n_frames, distances_seconds))
+
+
+def _expected_recall(case: EvidenceCase, k: int, distances: Sequence[float]) -> FloatArray:
+    from scipy.special import gammaln
+
+    reach = np.asarray(distances, dtype=np.float64)[:, None] + 1e-6
+    first = np.maximum(np.ceil((case.evidence_seconds - reach) * case.fps), 0)
+    last = np.minimum(np.floor((case.evidence_seconds + reach) * case.fps), case.n_frames - 1)
+    within = np.maximum(last - first + 1, 0)
+    n, drawn = case.n_frames, min(k, case.n_frames)
+    others = np.maximum(n - within, drawn)
+    log_missed = gammaln(others + 1) - gammaln(others - drawn + 1) - gammaln(n + 1) + gammaln(n - drawn + 1)
+    missed = np.where(n - within < drawn, 0.0, np.exp(log_missed))
+    return np.asarray((1.0 - missed).mean(axis=1))
+
+
+def interval_table(
+    cases: Sequence[EvidenceCase],
+    scenes_of: Mapping[str, Sequence[tuple[float, float]]],
+    times_of: Mapping[str, Mapping[str, Sequence[float]]],
+) -> pd.DataFrame:
+    """Return how selections meet annotated scenes: share of frames inside any, share of scenes hit, by bucket.
+
+    Args:
+        scenes_of: question id -> scenes `[start, stop)` in seconds; questions without scenes do not count.
+        times_of: as in `recall_table`.
+    """
+    annotated = [case for case in cases if scenes_of.get(case.question_id)]
+    rows = []
+    for name, times in times_of.items():
+        shares = np.array(
+            [scene_shares(scenes_of[case.question_id], times[case.question_id]) for case in annotated]
+        ).reshape(-1, 2)
+        for bucket, inside in _buckets(annotated):
+            frames_inside, scenes_hit = shares[inside].mean(axis=0)
+            rows.append(
+                {
+                    "selection": name,
+                    "bucket": bucket,
+                    "questions": int(inside.sum()),
+                    "frames_inside": float(frames_inside),
+                    "scenes_hit": float(scenes_hit),
+                }
+            )
+    return _frame(rows)
+
+
+def scene_shares(scenes: Sequence[tuple[float, float]], times: Sequence[float]) -> tuple[float, float]:
+    """Return (share of `times` inside any scene, share of scenes with one of `times`), each in [0, 1].
+
+    Raises:
+        InvalidInput: a scene that is not `0 <= start < stop`.
+    """
+    for start, stop in scenes:
+        if not 0 <= start < stop:
+            raise InvalidInput(f"a scene needs 0 <= start < stop, got [{start}, {stop})")
+    edges = np.asarray(scenes, dtype=np.float64)
+    chosen = np.asarray(times, dtype=np.float64)
+    is_in = (chosen[:, None] >= edges[:, 0]) & (chosen[:, None] < edges[:, 1])
+    return (float(is_in.any(axis=1).mean()) if chosen.size else 0.0, float(is_in.any(axis=0).mean()))
+
+
+def _rows(
+    name: str, cases: Sequence[EvidenceCase], recalls: FloatArray, n_frames: IntArray, distances: Sequence[float]
+) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for bucket, inside in _buckets(cases):
+        shares = recalls[inside].mean(axis=0)
+        at = {f"recall@{d:g}": float(share) for d, share in zip(distances, shares, strict=True)}
+        frames = float(n_frames[inside].mean())
+        rows.append({"selection": name, "bucket": bucket, "questions": int(inside.sum()), "mean_frames": frames, **at})
+    return rows
+
+
+def _buckets(cases: Sequence[EvidenceCase]) -> list[tuple[str, np.ndarray]]:
+    names = np.array([case.bucket for case in cases])
+    present = [name for name in BUCKETS if (names == name).any()]
+    present += sorted(set(names.tolist()) - set(BUCKETS))
+    masks = [(name, names == name) for name in present]
+    return [*masks, ("all", np.ones(len(cases), dtype=bool))] if len(cases) else []
+
+
+def _frame(rows: list[dict[str, object]]) -> pd.DataFrame:
+    frame: pd.DataFrame = pd.DataFrame(rows)
+    return frame
