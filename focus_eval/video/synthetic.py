@@ -66,7 +66,7 @@ class ClipWriter:
         if codec in _WITH_PRESET:
             encoder_options["preset"] = preset
         try:
-            self._container = av.open(str(self.path), "w", options=dict(container_options or {}))
+            self._container: Any = av.open(str(self.path), "w", options=dict(container_options or {}))
             stream: Any = self._container.add_stream(codec, rate=rate, options={**encoder_options, **(options or {})})
         except (av.FFmpegError, ValueError) as error:
             raise VideoError(f"{self.path}: cannot write {codec} into this container: {error}") from error
@@ -77,7 +77,7 @@ class ClipWriter:
         self._stream = stream
 
     def write(self, pixels: Pixels, *, ticks: int | None = None) -> None:
-        """Append `pixels`, RGB uint8 `(height, width, 3)`, at `ticks` of the time base (default: one after the last)."""
+        """Append `pixels`, RGB uint8 `(height, width, 3)`, at `ticks` of the time base (default: its number)."""
         if pixels.shape != (self.height, self.width, 3):
             raise InvalidInput(f"{self.path}: a frame of {self.height} x {self.width} x 3 expected, got {pixels.shape}")
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
@@ -232,13 +232,14 @@ def _texture(rng: np.random.Generator, height: int, width: int) -> Pixels:
         y, x = np.linspace(0, cells, height), np.linspace(0, cells, width)
         picture += grid[y.astype(int)][:, x.astype(int)] / 2 ** (octave / 2)
     picture = (picture - picture.min()) / np.ptp(picture)
-    return (picture * 245).astype(np.uint8)
+    texture: Pixels = (picture * 245).astype(np.uint8)
+    return texture
 
 
 def repeat_clip(source: str | Path, target: str | Path, *, n_times: int) -> Path:
     """Copy the video packets of `source` into `target` `n_times` over, each time later by the clip's length."""
     with av.open(str(source)) as clip:
-        template = clip.streams.video[0]
+        template: Any = clip.streams.video[0]
         packets = [packet for packet in clip.demux(template) if packet.size]
         span = sum(packet.duration or 0 for packet in packets)
         times = [(packet.pts, packet.dts) for packet in packets]

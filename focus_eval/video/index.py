@@ -1,0 +1,181 @@
+"""Which packet of a file holds which frame, and where can decoding start? Found without decoding."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.errors import VideoError
+from focus_eval.types import IntArray
+
+
+@dataclass(frozen=True)
+class Packets:
+    """The packets of one video stream in file order, as the demuxer gives them: arrays of shape `(n_packets,)`.
+
+    Args:
+        ticks: presentation times in the stream's time base; meaningless where `lacks_ticks`.
+        decode_ticks: decoding times, or presentation times where the container has none.
+        is_sync: the container says that decoding can start here.
+        is_hidden: decoded but never shown (cut away by an edit list, or an invisible reference frame).
+        lacks_ticks: some packet has no presentation time.
+        end_ticks: end of the packet shown last.
+        n_empty: packets without data (AVI repeats the frame before them so); they are no frames.
+    """
+
+    ticks: IntArray
+    decode_ticks: IntArray
+    is_sync: NDArray[np.bool_]
+    is_hidden: NDArray[np.bool_]
+    lacks_ticks: bool
+    end_ticks: int
+    n_empty: int = 0
+
+    @property
+    def n_in_file(self) -> int:
+        """All packets of the stream, those without data included: what a header counts."""
+        return self.ticks.size + self.n_empty
+
+    @property
+    def are_reordered(self) -> bool:
+        """Whether any packet is shown before one that precedes it in the file."""
+        return bool((np.diff(self.ticks) < 0).any())
+
+
+def demux_packets(path: Path, container: Any, stream: Any) -> Packets:
+    """Read all packets of `stream` without decoding any; memory: 18 bytes a packet.
+
+    Raises:
+        VideoError: the demuxer gives up in the middle of the file.
+    """
+    try:
+        return _demux(container, stream)
+    except av.FFmpegError as error:
+        raise VideoError(f"{path}: the file cannot be read to its end ({error.strerror}); fetch it again") from error
+
+
+def _demux(container: Any, stream: Any) -> Packets:
+    ticks, decode_ticks, flags = array("q"), array("q"), array("b")
+    lacks_ticks, end, n_empty = False, 0, 0
+    is_vp8 = stream.codec_context.name in ("vp8", "libvpx")
+    for packet in container.demux(stream):
+        if not packet.size:
+            n_empty += packet.dts is not None
+            continue
+        lacks_ticks = lacks_ticks or packet.pts is None
+        pts = 0 if packet.pts is None else packet.pts
+        is_hidden = packet.is_discard or (is_vp8 and _is_invisible_vp8(packet))
+        ticks.append(pts)
+        decode_ticks.append(pts if packet.dts is None else packet.dts)
+        flags.append(packet.is_keyframe | is_hidden << 1)
+        if not is_hidden:
+            end = max(end, pts + (packet.duration or 0))
+    bits = np.array(flags, dtype=np.int8)
+    return Packets(
+        ticks=np.array(ticks, dtype=np.int64),
+        decode_ticks=np.array(decode_ticks, dtype=np.int64),
+        is_sync=(bits & 1) > 0,
+        is_hidden=(bits & 2) > 0,
+        lacks_ticks=lacks_ticks,
+        end_ticks=end,
+        n_empty=n_empty,
+    )
+
+
+def _is_invisible_vp8(packet: Any) -> bool:
+    """Tell whether a VP8 packet is an alternate reference frame: `show_frame`, bit 4, is 0 (RFC 6386, 9.1)."""
+    return not memoryview(packet)[0] >> 4 & 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """Frames that are decoded in one go: from sync point `sync` on, up to and with packet `last_packet`."""
+
+    sync: int
+    frames: IntArray
+    last_packet: int
+
+
+@dataclass(frozen=True)
+class FrameIndex:
+    """Presentation order over packets.
+
+    Args:
+        packets: in file order.
+        frame_packet: `(n_frames,)` position in the file of each frame's packet.
+        frame_ticks: `(n_frames,)` presentation time of each frame, ascending.
+        sync_packet, sync_frame: `(n_sync,)` where decoding can start, ascending; the first is the start of the file.
+    """
+
+    packets: Packets
+    frame_packet: IntArray
+    frame_ticks: IntArray
+    sync_packet: IntArray
+    sync_frame: IntArray
+    _by_ticks: IntArray
+
+    @classmethod
+    def build(cls, packets: Packets, *, first_ticks: int) -> FrameIndex | None:
+        """Order the shown packets by time, or return None where their times do not say the order.
+
+        Packets before `first_ticks`, the time of the first frame that really comes out of the decoder, are no
+        frames: leading pictures of a file that was cut at an open group of pictures.
+        """
+        shown = np.flatnonzero(~packets.is_hidden & (packets.ticks >= first_ticks))
+        by_ticks = np.argsort(packets.ticks, kind="stable")
+        if packets.lacks_ticks or (np.diff(packets.ticks[by_ticks]) == 0).any():
+            return None
+        frame_packet = shown[np.argsort(packets.ticks[shown], kind="stable")]
+        sync_packet = _clean_sync_packets(packets, shown)
+        frame_ticks = packets.ticks[frame_packet]
+        sync_frame = np.searchsorted(frame_ticks, packets.ticks[sync_packet])
+        sync_frame[0] = 0
+        return cls(packets, frame_packet, frame_ticks, sync_packet, sync_frame, by_ticks)
+
+    def packet_at(self, ticks: int) -> int | None:
+        """Return the position in the file of the packet with that presentation time, or None."""
+        at = int(np.searchsorted(self.packets.ticks, ticks, sorter=self._by_ticks))
+        if at == self._by_ticks.size:
+            return None
+        position = int(self._by_ticks[at])
+        return position if self.packets.ticks[position] == ticks else None
+
+    def runs(self, frames: IntArray) -> Iterator[Run]:
+        """Split ascending, distinct `frames` by the sync point each is reached from."""
+        syncs = np.searchsorted(self.sync_frame, frames, side="right") - 1
+        for sync in np.unique(syncs):
+            of_run = frames[syncs == sync]
+            yield Run(int(sync), of_run, int(self.frame_packet[of_run].max()))
+
+
+def _clean_sync_packets(packets: Packets, shown: IntArray) -> IntArray:
+    """Return the positions of sync packets that no earlier packet is shown after, led by the start of the file.
+
+    From such a packet every frame shown at or after it can be decoded (H.264 recovery point, HEVC CRA and IDR):
+    pictures that lead it belong to the frames before it, which are reached from the sync packet before.
+    """
+    latest_before = np.maximum.accumulate(np.concatenate([[np.iinfo(np.int64).min], packets.ticks[:-1]]))
+    is_clean = packets.is_sync & ~packets.is_hidden & (packets.ticks > latest_before)
+    positions = np.flatnonzero(is_clean)
+    positions = positions[packets.ticks[positions] > packets.ticks[shown].min()]
+    return np.concatenate([[0], positions]).astype(np.int64)
+
+
+def average_rate(container_rate: float | None, *, n_frames: int, seconds: float) -> float:
+    """Return frames per second: the container's average rate where it is within 1 % of `n_frames / seconds`, else that.
+
+    Containers without a constant rate (Matroska above all) guess; the published strides use the container's rate.
+    """
+    if seconds <= 0:
+        return container_rate or 1.0
+    measured = n_frames / seconds
+    if container_rate and abs(container_rate / measured - 1) <= 0.01:
+        return container_rate
+    return measured

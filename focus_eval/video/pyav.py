@@ -1,0 +1,268 @@
+"""How are exact frames read with PyAV (FFmpeg's libraries, part of its wheel)?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from focus_eval.errors import VideoError
+from focus_eval.types import FloatArray, VideoInfo
+from focus_eval.video.checks import checked_file, checked_frames
+from focus_eval.video.decoder import Decoder
+from focus_eval.video.index import FrameIndex, Packets, Run, average_rate, demux_packets
+from focus_eval.video.orientation import Orientation
+from focus_eval.video.reader import Pixels
+
+# Sync points to go back when a frame does not come out: a gradual intra refresh needs one.
+_MOST_STEPS_BACK = 2
+_FULL_RANGE = 2
+_MICROSECONDS = 1_000_000
+# Frames decoded at opening to see whether the timestamps say the order where the packets leave that open.
+_N_HEAD = 32
+_RECENT_FILES = 8
+
+
+class PyAVReader:
+    """Reads a video by frame index; see `VideoReader` for the contract.
+
+    Opening demuxes the file once (nothing is decoded but its first frame) and remembers the index of the last few
+    files. Where the packets do not say the order of the frames (AVI with B-frames, raw streams), opening decodes the
+    file once to count them, `info.sync_frames` is None and reading decodes from the start.
+
+    The rate is the container's average rate where it agrees with the timestamps to 1 %, else frames over seconds. A
+    frame of another size than the first is scaled to it. Pixels are converted by the file's own colour matrix and
+    range. A reader serves one request at a time and one thread: a new `stream` ends the one before.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = checked_file(Path(path))
+        status = self.path.stat()
+        self._scan = _scan(self.path, status.st_size, status.st_mtime_ns)
+        self.info = self._scan.info
+        self.width, self.height = self._scan.orientation.size(*self._scan.stored_size)
+        self._decoder: Decoder | None = Decoder(self.path)
+        self._turn = 0
+
+    @property
+    def n_decoded(self) -> int:
+        """Frames the decoder gave since opening, asked for or not: the work that reading cost."""
+        return self._open_decoder().n_decoded
+
+    def frame_times(self, frames: ArrayLike) -> FloatArray:
+        """Return presentation times in seconds since the first frame, shape `(n,)`; `frame / fps` for counted files."""
+        checked = checked_frames(self.path, frames, n_frames=self.info.n_frames)
+        index = self._scan.index
+        if index is None:
+            return checked / self.info.fps
+        ticks = index.frame_ticks
+        times: FloatArray = (ticks[checked] - ticks[0]) * self._scan.time_base
+        return times
+
+    def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
+        """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending, decoding forward once.
+
+        Raises:
+            VideoError: a frame outside the video, or one that does not come out of the decoder.
+        """
+        wanted = np.unique(checked_frames(self.path, frames, n_frames=self.info.n_frames))
+        self._turn += 1
+        return self._stream(wanted, self._turn)
+
+    def _stream(self, wanted: Any, turn: int) -> Iterator[tuple[int, Pixels]]:
+        index = self._scan.index
+        frames = self._counted(wanted) if index is None else self._indexed(index, wanted)
+        for number, frame in frames:
+            yield number, self._pixels(frame)
+            if turn != self._turn:
+                raise VideoError(f"{self.path}: the reader was closed or asked anew before this stream ended")
+
+    def read(self, frames: ArrayLike) -> Pixels:
+        """Return RGB uint8 `(n, height, width, 3)` of `frames`: any order, repeats allowed, as asked."""
+        asked = checked_frames(self.path, frames, n_frames=self.info.n_frames)
+        pixels = np.empty((asked.size, self.height, self.width, 3), dtype=np.uint8)
+        for number, picture in self.stream(asked):
+            pixels[asked == number] = picture
+        return pixels
+
+    def close(self) -> None:
+        """Release the file."""
+        self._turn += 1
+        if self._decoder is not None:
+            self._decoder.close()
+            self._decoder = None
+
+    def __enter__(self) -> PyAVReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_decoder(self) -> Decoder:
+        if self._decoder is None:
+            raise VideoError(f"{self.path}: this reader is closed; open the file again")
+        return self._decoder
+
+    def _indexed(self, index: FrameIndex, wanted: Any) -> Iterator[tuple[int, Any]]:
+        for run in index.runs(wanted):
+            yield from self._run(index, run)
+
+    def _run(self, index: FrameIndex, run: Run) -> Iterator[tuple[int, Any]]:
+        """Yield the frames of a run; where one does not come out, go on from the sync point before."""
+        done, ticks = 0, index.frame_ticks
+        for sync in range(run.sync, max(run.sync - _MOST_STEPS_BACK, 0) - 1, -1):
+            decoded = self._open_decoder().frames(
+                index,
+                first_packet=int(index.sync_packet[sync]),
+                last_packet=run.last_packet,
+                wanted=set(index.frame_packet[run.frames[done:]].tolist()),
+            )
+            for frame in decoded:
+                if frame.pts is None or frame.pts < ticks[run.frames[done]]:
+                    continue
+                if frame.pts > ticks[run.frames[done]] or frame.is_corrupt:
+                    break
+                yield int(run.frames[done]), frame
+                done += 1
+                if done == run.frames.size:
+                    return
+        raise VideoError(
+            f"{self.path}: frame {run.frames[done]} asked, but it cannot be decoded: the file is damaged near "
+            f"{(ticks[run.frames[done]] - ticks[0]) * self._scan.time_base:.1f} s; fetch it again"
+        )
+
+    def _counted(self, wanted: Any) -> Iterator[tuple[int, Any]]:
+        """Yield wanted frames of a sequential decode, for files whose packets do not say the order."""
+        left = iter(wanted.tolist())
+        expected = next(left, None)
+        if expected is None:
+            return
+        for number, frame in enumerate(self._open_decoder().frames_from_start()):
+            if number == expected:
+                yield number, frame
+                expected = next(left, None)
+                if expected is None:
+                    return
+        raise VideoError(f"{self.path}: frame {expected} asked, the decoder now gives fewer; was the file replaced?")
+
+    def _pixels(self, frame: Any) -> Pixels:
+        """Return a decoded frame as upright RGB pixels of the video's size."""
+        width, height = self._scan.stored_size
+        is_full = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
+        # PyAV reads the matrix of the source only where a target matrix is named; RGB itself has none.
+        pixels = frame.to_ndarray(
+            format="rgb24",
+            width=width,
+            height=height,
+            dst_colorspace="ITU601",
+            src_color_range="JPEG" if is_full else "MPEG",
+        )
+        return self._scan.orientation.apply(pixels)
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """What opening learned of a file; `index` is None where frames can only be counted."""
+
+    info: VideoInfo
+    index: FrameIndex | None
+    time_base: float
+    stored_size: tuple[int, int]
+    orientation: Orientation
+
+
+@lru_cache(maxsize=_RECENT_FILES)
+def _scan(path: Path, n_bytes: int, modified_ns: int) -> _Scan:
+    """Learn what a file holds; size and time of change are part of the key, so that a new file is scanned anew."""
+    decoder = Decoder(path)
+    try:
+        packets = demux_packets(path, decoder.container, decoder.stream)
+        _check_complete(path, decoder, packets)
+        first = next(decoder.frames_from_start(), None)
+        if first is None or not (first.width and first.height):
+            raise VideoError(f"{path}: no frame of it can be decoded; fetch it again or re-encode it")
+        index = _trusted_index(decoder, packets, first)
+        n_frames = index.frame_packet.size if index else sum(1 for _ in decoder.frames_from_start())
+        return _Scan(
+            info=VideoInfo(
+                n_frames=n_frames,
+                fps=_rate(decoder, packets, index, n_frames),
+                sync_frames=index.sync_frame if index else None,
+            ),
+            index=index,
+            time_base=float(decoder.stream.time_base),
+            stored_size=(first.width, first.height),
+            orientation=Orientation.of_frame(path, first),
+        )
+    finally:
+        decoder.close()
+
+
+def _check_complete(path: Path, decoder: Decoder, packets: Packets) -> None:
+    """Raise where the header promises more than the file holds.
+
+    Raises:
+        VideoError: fewer packets than the header counts, or packets that end over a second before the header says.
+    """
+    promised, held = decoder.stream.frames, packets.n_in_file
+    if held == 0:
+        raise VideoError(f"{path}: the video stream holds no frame; fetch it again")
+    if promised > held and "mov" in decoder.container.format.name:
+        # An edit list may leave samples out; without it the demuxer shows all that are there.
+        whole = Decoder(path, container_options={"ignore_editlist": "1"})
+        held = demux_packets(path, whole.container, whole.stream).n_in_file
+        whole.close()
+    if promised > held:
+        raise VideoError(
+            f"{path}: the header promises {promised} frames, the file holds {held}: cut off or damaged; fetch it again"
+        )
+    if "matroska" in decoder.container.format.name:
+        _check_matroska_length(path, decoder, packets)
+
+
+def _check_matroska_length(path: Path, decoder: Decoder, packets: Packets) -> None:
+    promised = (decoder.container.duration or 0) / _MICROSECONDS
+    start = (decoder.container.start_time or 0) / _MICROSECONDS
+    held = float(packets.end_ticks * decoder.stream.time_base) - start
+    if promised - held <= 1:
+        return
+    decoder.restart()
+    ends = [
+        (packet.pts + (packet.duration or 0)) * packet.time_base for packet in decoder.container.demux() if packet.size
+    ]
+    held = float(max(ends)) - start
+    if promised - held > 1:
+        raise VideoError(
+            f"{path}: the header promises {promised:.1f} s, the file holds {held:.1f} s: cut off; fetch it again"
+        )
+
+
+def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex | None:
+    """Return the index where the packets' times are presentation times, None where frames must be counted."""
+    if first.pts is None:
+        return None
+    index = FrameIndex.build(packets, first_ticks=first.pts)
+    may_reorder = decoder.stream.codec_context.has_b_frames and not packets.are_reordered
+    if index is None or not may_reorder:
+        return index
+    if decoder.container.format.name == "avi":
+        return None
+    head = [frame.pts for frame, _ in zip(decoder.frames_from_start(), range(_N_HEAD), strict=False)]
+    return index if head == index.frame_ticks[: len(head)].tolist() else None
+
+
+def _rate(decoder: Decoder, packets: Packets, index: FrameIndex | None, n_frames: int) -> float:
+    """Return the average rate in frames per second."""
+    said = decoder.stream.average_rate
+    if index is None:
+        return float(said or decoder.stream.guessed_rate or 1)
+    seconds = float((packets.end_ticks - index.frame_ticks[0]) * decoder.stream.time_base)
+    return average_rate(float(said) if said else None, n_frames=n_frames, seconds=seconds)
