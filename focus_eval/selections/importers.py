@@ -16,6 +16,7 @@ from focus_eval.selections.rows import is_rows_path, load_rows
 FORMATS = ("auto", "aks", "focus", "bolt", "qca", "wfs", "rows")
 UNITS = ("frames", "seconds")
 _FRAME_FIELDS = ("keyframe_indices", "selected_frames", "frame_indices", "frame_idx", "keyframes", "frames")
+_FOCUS_FILE = "selected_frames.json"
 _ID_FIELDS = ("id", "question_id", "qid", "question_idx")
 
 
@@ -59,11 +60,11 @@ def load_selections(
         raise unknown_name("selection format", format, FORMATS)
     if unit is not None and unit not in UNITS:
         raise unknown_name("unit", unit, UNITS)
-    if format == "rows" or (format == "auto" and is_rows_path(path)):
+    if format == "rows" or (format == "auto" and is_rows_path(path) and not _is_focus_folder(path)):
         found = load_rows(path, sampler=sampler, allow_missing=allow_missing)
         unit = "frames"
     else:
-        path = path / "selected_frames.json" if path.is_dir() else path
+        path = path / _FOCUS_FILE if path.is_dir() else path
         data = _read_json(path)
         format = _detect(data, path) if format == "auto" else format
         unit = unit or ("seconds" if format == "bolt" else "frames")
@@ -100,9 +101,7 @@ class _Source:
         if isinstance(values, list) and not values:
             if self.allow_missing:
                 return None
-            raise SelectionMismatch(
-                f"{where} ({question_id}): no frames; the method chose none (allow_missing leaves it out)"
-            )
+            raise SelectionMismatch(f"{where} ({question_id}): no frames chosen (allow_missing leaves it out)")
         kept = numbers(values, unit=self.unit, where=f"{where} ({question_id})")
         stated: dict[str, Any] = {"times_seconds" if self.unit == "seconds" else "keyframes": kept}
         said: dict[str, Any] = {"sampler": self.format, "video": video, **stated, **(details or {})}
@@ -239,6 +238,10 @@ def _detect(data: Any, path: Path) -> str:
         firsts = [value[0] for value in data.values() if value]
         return "bolt" if any(isinstance(first, Mapping) for first in firsts) else "qca"
     raise SelectionMismatch(f"{path}: no known kind of selection file; formats: {', '.join(FORMATS[1:])}")
+
+
+def _is_focus_folder(path: Path) -> bool:
+    return (path / _FOCUS_FILE).is_file()
 
 
 def _first_field(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, what: str) -> str:

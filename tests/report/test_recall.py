@@ -1,0 +1,126 @@
+"""Evidence recall: cases computed by hand, and the protocol's table to four decimals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from focus_eval.benchmarks.annotations import read_annotations
+from focus_eval.benchmarks.rates import read_rates
+from focus_eval.benchmarks.registry import make_benchmark
+from focus_eval.errors import InvalidInput
+from focus_eval.report.recall import (
+    EvidenceCase,
+    interval_table,
+    random_recall,
+    recall_table,
+    recall_within,
+    scene_shares,
+    uniform_times,
+)
+from focus_eval.selections import load_selections
+
+PROTOCOL = {
+    # recall@1 of short, medium and long, then long @2 and @5 (protocol, "Evidence recall")
+    "uniform": (1.0000, 0.2621, 0.0938, 0.1681, 0.4135),
+    "aks": (0.9866, 0.6419, 0.5223, 0.5998, 0.6637),
+    "qca": (0.9945, 0.5274, 0.3368, 0.5078, 0.6739),
+}
+
+
+def case(question_id="q", *, evidence=(10.0,), bucket="short", seconds=100.0, fps=10.0):
+    return EvidenceCase(
+        question_id=question_id, bucket=bucket, evidence_seconds=evidence, duration_seconds=seconds, fps=fps
+    )
+
+
+def test_the_protocols_table_comes_out_to_four_decimals(shared):
+    questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
+    rates = read_rates(shared("data/lvb_val_fps.csv"))
+    benchmark = make_benchmark("longvideobench")
+    fps = {key: float(rate.fps) for key, rate in rates.items()}
+    cases = [
+        EvidenceCase(
+            question_id=one.id,
+            bucket=benchmark.bucket(one.duration_seconds),
+            evidence_seconds=one.evidence_seconds,
+            duration_seconds=one.duration_seconds,
+            fps=fps[one.id],
+        )
+        for one in questions
+    ]
+    times = {"uniform": uniform_times(cases, k=64)}
+    for name, file in (("aks", "aks_longvideobench_blip_64.json"), ("qca", "qca_longvideobench_64.json")):
+        selections = load_selections(shared(f"data/{file}"), format=name, questions=questions, fps=fps)
+        times[name] = {key: one.times_at(fps[key]) for key, one in selections.items()}
+    table = recall_table(cases, times).set_index(["selection", "bucket"])
+    for name, expected in PROTOCOL.items():
+        got = [table.loc[(name, bucket), "recall@1"] for bucket in ("short", "medium", "long")]
+        got += [table.loc[(name, "long"), "recall@2"], table.loc[(name, "long"), "recall@5"]]
+        assert [round(value, 4) for value in got] == list(expected), name
+    assert table.loc["uniform", "questions"].to_dict() == {"short": 361, "medium": 700, "long": 276, "all": 1337}
+
+
+def test_recall_is_the_share_of_evidence_with_a_frame_that_near():
+    # 10 s is 0.5 s from a frame, 20 s is 2 s from one, 90 s is 40 s away.
+    shares = recall_within(np.array([10.0, 20.0, 90.0]), [9.5, 22.0, 50.0], (1.0, 2.0, 5.0))
+    assert shares == pytest.approx([1 / 3, 2 / 3, 2 / 3])
+
+
+def test_a_selection_of_nothing_recalls_nothing():
+    assert recall_within(np.array([1.0]), [], (1.0, 5.0)).tolist() == [0.0, 0.0]
+
+
+def test_questions_weigh_the_same_however_much_evidence_they_have():
+    cases = [case("a", evidence=(10.0,)), case("b", evidence=(10.0, 30.0, 50.0, 70.0))]
+    table = recall_table(cases, {"one": {"a": [10.0], "b": [10.0]}})
+    assert table.loc[table.bucket == "all", "recall@1"].item() == pytest.approx((1 + 1 / 4) / 2)
+
+
+def test_evidence_past_the_end_is_dropped_and_questions_without_any_do_not_count():
+    late = case("late", evidence=(50.0, 100.9, 101.1))
+    assert late.evidence_seconds.tolist() == [50.0, 100.9]
+    table = recall_table([late, case("none", evidence=())], {"one": {"late": [50.0]}})
+    assert table.loc[table.bucket == "all", "questions"].item() == 1
+
+
+def test_a_missing_selection_is_named():
+    with pytest.raises(InvalidInput, match=r"mine: no selection for question 'b'"):
+        recall_table([case("a"), case("b")], {"mine": {"a": [1.0]}})
+
+
+def test_the_random_row_is_the_expectation_of_random_draws():
+    cases = [
+        case("a", evidence=(0.2, 40.0), seconds=60.0, fps=7.5),
+        case("b", evidence=(59.9,), seconds=60.0, fps=29.97, bucket="long"),
+    ]
+    expected = random_recall(cases, k=9)
+    rng = np.random.default_rng(0)
+    totals = []
+    for _ in range(1000):
+        times = {one.question_id: np.sort(rng.choice(one.n_frames, size=9, replace=False)) / one.fps for one in cases}
+        totals.append(recall_table(cases, {"random": times})[["recall@1", "recall@2", "recall@5"]].to_numpy())
+    simulated = np.mean(totals, axis=0)
+    assert np.abs(simulated - expected[["recall@1", "recall@2", "recall@5"]].to_numpy()).max() < 0.04
+
+
+def test_random_frames_of_a_video_no_longer_than_k_are_all_frames():
+    table = random_recall([case(seconds=2.0, fps=4.0, evidence=(1.0,))], k=64)
+    assert table["recall@1"].tolist() == [1.0, 1.0]
+    assert table["mean_frames"].tolist() == [8.0, 8.0]
+
+
+def test_scene_shares_count_frames_inside_and_scenes_hit():
+    # Half-open scenes: 20.0 is outside the first; 15 and 31 are inside, the scene at 50 is missed.
+    assert scene_shares([(10, 20), (30, 40), (50, 60)], [15.0, 20.0, 31.0, 70.0]) == (0.5, pytest.approx(2 / 3))
+    with pytest.raises(InvalidInput, match="start < stop"):
+        scene_shares([(5, 5)], [1.0])
+
+
+def test_scenes_are_averaged_by_bucket_over_questions_that_have_them():
+    cases = [case("a"), case("b", bucket="long"), case("c", bucket="long")]
+    scenes = {"a": [(0, 10)], "b": [(0, 10), (20, 30)]}
+    table = interval_table(cases, scenes, {"mine": {"a": [5.0], "b": [5.0, 50.0], "c": [1.0]}}).set_index("bucket")
+    assert table.loc["short", ["frames_inside", "scenes_hit"]].tolist() == [1.0, 1.0]
+    assert table.loc["long", ["questions", "frames_inside", "scenes_hit"]].tolist() == [1, 0.5, 0.5]
+    assert table.loc["all", "questions"] == 2
