@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from focus_eval.commands.matrix import plan, run, status
 from focus_eval.commands.select import select
 from focus_eval.errors import FocusEvalError
 
@@ -18,6 +19,9 @@ app = typer.Typer(
 )
 
 app.command()(select)
+app.command()(plan)
+app.command()(run)
+app.command()(status)
 
 
 def main() -> None:

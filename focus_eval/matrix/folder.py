@@ -81,7 +81,7 @@ class RunFolder:
         else:
             compact(self.part(one), SelectionRow, order)
 
-    def drop_errors(self, one: SelectionSpec | Cell, order: list[str]) -> None:
+    def drop_errors(self, one: SelectionSpec | Cell) -> None:
         """Forget the rows of `one` that record an error, so that they are tried again."""
         rows = self.answers(one) if isinstance(one, Cell) else self.selections(one)
         kept = [row for row in rows.values() if row.error is None]

@@ -100,7 +100,7 @@ def make_plan(matrix: MatrixConfig) -> Plan:
         matrix=matrix,
         selections=tuple(selections),
         cells=tuple(cells(matrix)),
-        questions={name: (len(one.questions), one.n_all) for name, one in sets.items()},
+        questions={name: (len(one.questions), len(one.all_ids)) for name, one in sets.items()},
         forwards_by_encoder={
             encoder: sum(np.unique(np.concatenate(frames)).size for frames in videos.values())
             for encoder, videos in embedded.items()

@@ -24,22 +24,17 @@ class QuestionSet:
     Args:
         config: where they are.
         questions: those asked, after `limit`.
-        n_all: how many the benchmark has.
+        all_ids: ids of all questions of the benchmark.
     """
 
     config: BenchmarkConfig
     questions: tuple[Question, ...]
-    n_all: int
+    all_ids: list[str]
 
     @cached_property
     def benchmark(self) -> Benchmark:
         """The benchmark, with the config's length edges."""
         return make_benchmark(self.config.benchmark, edges_seconds=self.config.edges_seconds)
-
-    @cached_property
-    def order(self) -> list[str]:
-        """Question ids in the annotation's order."""
-        return [question.id for question in self.questions]
 
     @cached_property
     def by_video(self) -> dict[str, list[Question]]:
@@ -104,4 +99,4 @@ def load_questions(config: BenchmarkConfig, *, limit: int | None = None) -> Ques
             f"{config.annotations}: {len(questions)} questions, {config.name} has {config.questions}; "
             "is this another split or version?"
         )
-    return QuestionSet(config, tuple(questions[:limit]), len(questions))
+    return QuestionSet(config, tuple(questions[:limit]), [question.id for question in questions])

@@ -1,0 +1,202 @@
+"""`focus-eval plan`, `run`, `status`, `slurm-script`: matrices from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focus_eval.commands.options import parse_assignments
+
+if TYPE_CHECKING:
+    from focus_eval.matrix.config import MatrixConfig
+    from focus_eval.matrix.planning import Plan
+    from focus_eval.matrix.running import Watch
+
+MatrixArgument = Annotated[Path, typer.Argument(help="Matrix file (YAML).")]
+OnlyOption = Annotated[list[str], typer.Option("--only", help="Narrow a list, e.g. sampler=focus,aks; repeatable.")]
+SetOption = Annotated[list[str], typer.Option("--set", help="Replace a top-level key, e.g. k=16; repeatable.")]
+LimitOption = Annotated[int | None, typer.Option(help="Ask only the first questions of each benchmark.")]
+FolderOption = Annotated[Path | None, typer.Option("--to", help="Folder of the run; results/runs/NAME by default.")]
+
+
+def plan(
+    matrix: MatrixArgument,
+    annotations: Annotated[Path | None, typer.Option(help="Annotation file, instead of the config's.")] = None,
+    rates: Annotated[Path | None, typer.Option(help="CSV of id, duration_s, fps: no videos needed.")] = None,
+    only: OnlyOption = [],  # noqa: B006
+    set_: SetOption = [],  # noqa: B006
+    limit: LimitOption = None,
+    to: FolderOption = None,
+    calibrate: Annotated[bool, typer.Option(help="Measure this machine first, for the estimate of hours.")] = False,
+) -> None:
+    """Say what a matrix will run, what it will cost and what is missing, before anything runs."""
+    from focus_eval.matrix.missing import find_missing
+    from focus_eval.matrix.planning import load_sets, make_plan
+
+    loaded = _load(matrix, only, set_, limit)
+    loaded = _with_files(loaded, annotations, rates)
+    made = make_plan(loaded)
+    _print_plan(made, calibrate)
+    missing = find_missing(loaded, load_sets(loaded), to or Path("results/runs") / loaded.name)
+    _print_missing([(one.what, one.fix) for one in missing])
+
+
+def run(
+    matrix: MatrixArgument,
+    only: OnlyOption = [],  # noqa: B006
+    set_: SetOption = [],  # noqa: B006
+    limit: LimitOption = None,
+    to: FolderOption = None,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, or its address.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="File of embeddings; store.sqlite beside the run by default.")
+    ] = None,
+    retry_errors: Annotated[bool, typer.Option(help="Try questions again whose row records an error.")] = False,
+) -> None:
+    """Run the cells of a matrix that have no rows yet, and print what came out."""
+    from focus_eval.matrix.engines import make_engine
+    from focus_eval.matrix.running import run_matrix
+
+    loaded = _load(matrix, only, set_, limit)
+    folder = to or Path("results/runs") / loaded.name
+    made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
+    with run_progress() as watch:
+        run_matrix(loaded, to=folder, engine=made, retry_errors=retry_errors, watch=watch)
+    typer.echo(f"rows in {folder}; tables: focus-eval report {folder}")
+
+
+def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
+    """Say how far a run is; works while it goes on, from another terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from focus_eval.matrix.status import run_status
+
+    table = Table(title=str(folder), title_justify="left")
+    for name in ("part", "rows", "of", "errors", "left"):
+        table.add_column(name, justify="left" if name == "part" else "right", overflow="fold")
+    for one in run_status(folder):
+        left = "done" if one.rows >= one.questions else _duration(one.seconds_left)
+        table.add_row(f"{one.kind}/{one.name}", str(one.rows), str(one.questions), str(one.errors), left)
+    Console().print(table)
+
+
+@contextmanager
+def run_progress() -> Iterator[Watch]:
+    """Show a bar per phase, with the time that is left and the errors so far."""
+    from focus_eval.commands.progress import progress_bar
+
+    with progress_bar("rows") as bar:
+        tasks: dict[str, Any] = {}
+        errors: dict[str, int] = {}
+
+        class Bars:
+            def start(self, phase: str, n_rows: int) -> None:
+                tasks[phase], errors[phase] = bar.add_task(phase, total=n_rows), 0
+
+            def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
+                errors[phase] += n_errors
+                failed = f" ({errors[phase]} errors)" if errors[phase] else ""
+                bar.update(tasks[phase], advance=n_rows, description=phase + failed)
+
+        yield Bars()
+
+
+def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> MatrixConfig:
+    import yaml
+
+    from focus_eval.matrix.config import load_matrix
+    from focus_eval.matrix.narrowing import narrow
+
+    overrides = {key: yaml.safe_load(value) for key, value in parse_assignments(set_).items()}
+    if "k" in overrides and not isinstance(overrides["k"], list):
+        overrides["k"] = [overrides["k"]]
+    if limit is not None:
+        overrides["limit"] = limit
+    chosen = {key: value.split(",") for key, value in parse_assignments(only).items()}
+    return narrow(load_matrix(path, overrides=overrides), chosen)
+
+
+def _with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
+    if annotations is None and rates is None:
+        return matrix
+    from focus_eval.errors import InvalidInput
+
+    if len(matrix.benchmarks) != 1:
+        raise InvalidInput("--annotations and --rates need one benchmark; narrow the matrix with --only benchmark=NAME")
+    changes: dict[str, Any] = {"annotations": str(annotations)} if annotations else {}
+    if rates is not None:
+        changes |= {"rates": str(rates), "videos": ""}
+    return matrix.model_copy(update={"benchmarks": [matrix.benchmarks[0].model_copy(update=changes)]})
+
+
+def _print_plan(plan: Plan, calibrate: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for name, (asked, everything) in plan.questions.items():
+        part = "" if asked == everything else f" of {everything}"
+        console.print(f"{name}: {asked}{part} questions")
+    table = Table(title=f"selections of {plan.matrix.name}", title_justify="left")
+    for name in ("benchmark", "sampler", "encoder", "k", "seed", "pulls", "frames seen", "unknown"):
+        table.add_column(
+            name, justify="left" if name in ("benchmark", "sampler", "encoder") else "right", overflow="fold"
+        )
+    for one in plan.selections:
+        seen = "-" if not one.frames else f"{one.frames_seen:.2%}"
+        encoder = one.spec.encoder.name if one.spec.encoder else ""
+        cells = [one.spec.benchmark.name, one.spec.label, encoder, str(one.spec.k), str(one.spec.seed)]
+        table.add_row(*cells, f"{one.pulls:,}", seen, str(one.unknown or ""))
+    console.print(table)
+    unknown = next((one for one in plan.selections if one.unknown), None)
+    if unknown:
+        console.print(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
+    _print_sharing(plan, calibrate)
+
+
+def _print_sharing(plan: Plan, calibrate: bool) -> None:
+    from rich.console import Console
+
+    from focus_eval.matrix.calibration import calibrated_seconds
+
+    console = Console()
+    console.print(
+        f"{len(plan.selections)} selections serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; "
+        "each model is loaded once"
+    )
+    for encoder in plan.matrix.encoders:
+        pulls, shared = plan.pulls_by_encoder.get(encoder.name, 0), plan.forwards_by_encoder.get(encoder.name, 0)
+        console.print(f"{encoder.name}: {pulls:,} pulls, {shared:,} distinct frames to embed when all share one store")
+        speed = calibrated_seconds(encoder, measure=calibrate)
+        if speed is None:
+            console.print(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")
+        else:
+            hours, rate = shared * speed.seconds_per_frame / 3600, 1 / speed.seconds_per_frame
+            console.print(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
+
+
+def _print_missing(missing: list[tuple[str, str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if not missing:
+        Console().print("nothing is missing")
+        return
+    table = Table(title="missing", title_justify="left")
+    for name in ("what", "what to do"):
+        table.add_column(name, overflow="fold")
+    for what, fix in missing:
+        table.add_row(what, fix)
+    Console().print(table)
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"

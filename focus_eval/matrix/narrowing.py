@@ -1,0 +1,41 @@
+"""Which part of a matrix is meant?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.matrix.config import MatrixConfig
+
+_LISTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "benchmark": ("benchmarks", lambda one: one.name),
+    "model": ("models", lambda one: one.name),
+    "encoder": ("encoders", lambda one: one.name),
+    "sampler": ("samplers", lambda one: one.sampler),
+    "k": ("k", str),
+    "seed": ("seeds", str),
+}
+
+
+def narrow(matrix: MatrixConfig, chosen: dict[str, list[str]]) -> MatrixConfig:
+    """Return `matrix` with each list cut to the entries named, e.g. {"sampler": ["focus", "aks"]}.
+
+    Raises:
+        UnknownName: a list or an entry that the matrix does not have; the message has the nearest name.
+        InvalidInput: a cut that leaves nothing.
+    """
+    changes = {}
+    for key, names in chosen.items():
+        if key not in _LISTS:
+            raise unknown_name("list to narrow", key, _LISTS)
+        attribute, name_of = _LISTS[key]
+        entries = getattr(matrix, attribute)
+        known = [name_of(one) for one in entries]
+        for name in names:
+            if name not in known:
+                raise unknown_name(f"{key} of matrix {matrix.name!r}:", name, known)
+        changes[attribute] = [one for one in entries if name_of(one) in names]
+        if not changes[attribute]:
+            raise InvalidInput(f"--only {key}=... leaves nothing of matrix {matrix.name!r}")
+    return matrix.model_copy(update=changes)

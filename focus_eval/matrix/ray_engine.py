@@ -1,0 +1,176 @@
+"""How is a matrix run on a Ray cluster, with workers and nodes that may be lost?"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from focus_eval.errors import MissingDependency, RunError
+from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
+from focus_eval.matrix.cells import Cell, SelectionSpec
+from focus_eval.matrix.config import Resources
+from focus_eval.matrix.engines import Done
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.questions import QuestionSet
+from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs
+
+JobT = TypeVar("JobT", SelectJob, AnswerJob)
+MAX_LOSSES = 5
+
+
+class RayEngine:
+    """Actors on a Ray cluster, as many as its resources hold; one encoder or model each.
+
+    The run's folder and the videos must be on storage every node sees. `store` is a path on each node (a file of
+    SQLite is not shared between machines); None keeps no store. A worker that is lost is replaced, and only
+    those of its questions that have no row yet are done again.
+
+    Args:
+        address: "auto", a cluster's address, or None for a cluster of its own on this machine.
+        select, answer: what one worker of either phase takes.
+
+    Raises:
+        MissingDependency: Ray is not installed.
+    """
+
+    name = "ray"
+
+    def __init__(self, *, address: str | None, store: Path | None, select: Resources, answer: Resources) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingDependency('the ray engine needs Ray: pip install "focus-eval[ray]"') from error
+        self._store = store.resolve() if store else None
+        self._select = select
+        self._answer = answer
+        if not ray.is_initialized():
+            ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+
+    @property
+    def device(self) -> str:
+        """What the cluster holds in all."""
+        import ray
+
+        held = ray.cluster_resources()
+        return f"ray: {len(ray.nodes())} nodes, {held.get('GPU', 0):g} GPUs, {held.get('CPU', 0):g} CPUs"
+
+    def select(
+        self,
+        jobs: list[SelectJob],
+        specs: list[SelectionSpec],
+        sets: dict[str, QuestionSet],
+        run: RunFolder,
+        done: Done,
+    ) -> None:
+        """Do the jobs on as many workers as the cluster holds."""
+
+        def still_missing(job: SelectJob) -> SelectJob | None:
+            left = select_jobs(specs, sets, _absolute(run))
+            return next((one for one in left if (one.benchmark, one.video) == (job.benchmark, job.video)), None)
+
+        pool = _Pool(SelectWorker, (specs, sets, _absolute(run)), self._store, self._select, still_missing)
+        pool.run(jobs, done)
+
+    def answer(
+        self, jobs: list[AnswerJob], cells: list[Cell], sets: dict[str, QuestionSet], run: RunFolder, done: Done
+    ) -> None:
+        """Do the jobs on as many workers as the cluster holds."""
+
+        def still_missing(job: AnswerJob) -> AnswerJob | None:
+            left = {one for part in answer_jobs(cells, sets, _absolute(run)) for one in part.keys}
+            ids = tuple(one for one in job.question_ids if (job.cell, one) in left)
+            return AnswerJob(job.cell, ids) if ids else None
+
+        pool = _Pool(AnswerWorker, (cells, sets, _absolute(run)), self._store, self._answer, still_missing)
+        pool.run(jobs, done)
+
+
+class _Pool(Generic[JobT]):
+    """Workers of one kind, each with one job at a time."""
+
+    def __init__(
+        self,
+        kind: type[Any],
+        arguments: tuple[Any, ...],
+        store: Path | None,
+        resources: Resources,
+        still_missing: Callable[[JobT], JobT | None],
+    ) -> None:
+        import ray
+
+        held = ray.cluster_resources()
+        fits = [int(held.get("CPU", 0) // resources.cpus)]
+        if resources.gpus:
+            fits.append(int(held.get("GPU", 0) // resources.gpus))
+        if min(fits) < 1:
+            raise RunError(
+                f"the Ray cluster has {held.get('GPU', 0):g} GPUs and {held.get('CPU', 0):g} CPUs; one worker takes "
+                f"{resources.gpus:g} and {resources.cpus:g}: change select_resources or answer_resources"
+            )
+        self._size = min(fits)
+        self._still_missing = still_missing
+        self._store = store
+        self._shared = ray.put(arguments)
+        self._actor: Any = ray.remote(_Worker).options(num_cpus=resources.cpus, num_gpus=resources.gpus)
+        self._kind = kind
+
+    def run(self, jobs: list[JobT], done: Done) -> None:
+        """Do all jobs; replace workers that are lost.
+
+        Raises:
+            RunError: workers lost more often than `MAX_LOSSES`, or a model that cannot be loaded.
+        """
+        import ray
+
+        waiting, busy = deque(jobs), {}
+        idle = [self._hire() for _ in range(min(self._size, len(jobs)))]
+        losses = 0
+        while waiting or busy:
+            while waiting and idle:
+                worker, job = idle.pop(), waiting.popleft()
+                busy[worker.run.remote(job)] = (worker, job)
+            finished, _ = ray.wait(list(busy), num_returns=1)
+            worker, job = busy.pop(finished[0])
+            try:
+                done(*ray.get(finished[0]))
+                idle.append(worker)
+            except ray.exceptions.RayActorError as error:
+                losses += 1
+                if losses > MAX_LOSSES:
+                    raise RunError(f"{losses} workers were lost, the last: {error}") from error
+                left = self._still_missing(job)
+                if left is not None:
+                    waiting.append(left)
+                idle.append(self._hire())
+            except ray.exceptions.RayTaskError as error:
+                raise RunError(f"a worker failed: {error.cause}") from error
+        ray.get([worker.close.remote() for worker in idle])
+        for worker in idle:
+            ray.kill(worker)
+
+    def _hire(self) -> Any:
+        return self._actor.remote(self._kind, self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store)
+
+
+class _Worker:
+    """What runs in an actor: one worker of a phase, and the count of what it wrote."""
+
+    def __init__(self, kind: type[Any], arguments: tuple[Any, ...], name: str, store: Path | None) -> None:
+        self._worker = kind(*arguments, name=name, store=store)
+
+    def run(self, job: Any) -> tuple[int, int]:
+        """Do `job`; return rows written and errors among them."""
+        errors: list[bool] = []
+        self._worker.run(job, on_row=lambda row: errors.append(row.error is not None))
+        return len(errors), sum(errors)
+
+    def close(self) -> None:
+        """Close files, release encoder or model."""
+        self._worker.close()
+
+
+def _absolute(run: RunFolder) -> RunFolder:
+    return RunFolder(run.path.resolve())

@@ -1,0 +1,136 @@
+"""How does a matrix run: select first, then answer, and never the same question twice?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from focus_eval.errors import RunError
+from focus_eval.matrix.answering import AnswerJob, answer_jobs
+from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
+from focus_eval.matrix.config import MatrixConfig
+from focus_eval.matrix.engines import Engine, LocalEngine
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.planning import load_sets
+from focus_eval.matrix.questions import QuestionSet
+from focus_eval.matrix.selecting import SelectJob, select_jobs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Watch(Protocol):
+    """Is told how a run goes on."""
+
+    def start(self, phase: str, n_rows: int) -> None:
+        """Called once per phase ("select", "answer") with the rows it still has to write."""
+        ...
+
+    def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
+        """Called as rows are written."""
+        ...
+
+
+class Silent:
+    """Watches nothing."""
+
+    def start(self, phase: str, n_rows: int) -> None:
+        """Do nothing."""
+
+    def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
+        """Do nothing."""
+
+
+def run_matrix(
+    matrix: MatrixConfig,
+    *,
+    to: str | Path | None = None,
+    engine: Engine | None = None,
+    store: str | Path | None = None,
+    retry_errors: bool = False,
+    watch: Watch | None = None,
+) -> pd.DataFrame:
+    """Run what of `matrix` has no rows yet, and return all its rows: answers, or selections where no model answers.
+
+    Args:
+        to: the run's folder; `results/runs/<name>` by default.
+        engine: where the work is done; this process by default.
+        store: file of embeddings and relevance; `store.sqlite` beside the run's folder by default, shared by runs.
+        retry_errors: forget rows that record an error first.
+
+    Raises:
+        RunError: another run holds the folder, a model or an encoder cannot be loaded, or more questions failed
+            than `max_error_share` allows (at the end, with all rows written).
+    """
+    path = Path(to) if to is not None else Path("results/runs") / matrix.name
+    run = RunFolder(path)
+    engine = engine or LocalEngine(store=Path(store) if store else path.parent / "store.sqlite")
+    watch = watch or Silent()
+    sets = load_sets(matrix)
+    specs, all_cells = selection_specs(matrix), cells(matrix)
+    with run.locked():
+        run.describe(matrix, engine=engine.name, device=engine.device)
+        if retry_errors:
+            for part in [*specs, *all_cells]:
+                run.drop_errors(part)
+        _select(run, specs, sets, engine, watch)
+        _answer(run, all_cells, sets, engine, watch)
+    frame = rows_frame(run, matrix)
+    _check_errors(frame, matrix)
+    return frame
+
+
+def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
+    """Return the rows of a run so far: one per cell and question, or per selection and question without models."""
+    import pandas as pd
+
+    selections = {spec.name: run.selections(spec) for spec in selection_specs(matrix)}
+    if not matrix.models:
+        rows = [{**asdict(row), "part": name} for name, found in selections.items() for row in found.values()]
+        return pd.DataFrame(rows)
+    rows = []
+    for cell in cells(matrix):
+        chosen = selections[cell.selection.name]
+        for row in run.answers(cell).values():
+            rows.append({**_of_selection(cell, chosen.get(row.question_id)), **asdict(row), "part": cell.name})
+    return pd.DataFrame(rows)
+
+
+def _of_selection(cell: Cell, row: object) -> dict[str, object]:
+    spec = cell.selection
+    seen = {"pulls": len(row.pulled_frames), "n_frames": row.n_frames} if row is not None else {}  # type: ignore[attr-defined]
+    who = {"sampler": spec.sampler.name, "label": spec.label, "k": spec.k, "seed": spec.seed}
+    return {**who, "encoder": spec.encoder.name if spec.encoder else "", **seen}
+
+
+def _select(
+    run: RunFolder, specs: list[SelectionSpec], sets: dict[str, QuestionSet], engine: Engine, watch: Watch
+) -> None:
+    jobs: list[SelectJob] = select_jobs(specs, sets, run)
+    if jobs:
+        watch.start("select", sum(job.n_rows for job in jobs))
+        engine.select(jobs, specs, sets, run, lambda rows, errors: watch.advance("select", rows, errors))
+    for spec in specs:
+        run.compact(spec, sets[spec.benchmark.name].all_ids)
+
+
+def _answer(run: RunFolder, all_cells: list[Cell], sets: dict[str, QuestionSet], engine: Engine, watch: Watch) -> None:
+    jobs: list[AnswerJob] = answer_jobs(all_cells, sets, run)
+    if jobs:
+        watch.start("answer", sum(len(job.question_ids) for job in jobs))
+        engine.answer(jobs, all_cells, sets, run, lambda rows, errors: watch.advance("answer", rows, errors))
+    for cell in all_cells:
+        run.compact(cell, sets[cell.selection.benchmark.name].all_ids)
+
+
+def _check_errors(frame: pd.DataFrame, matrix: MatrixConfig) -> None:
+    if frame.empty:
+        return
+    failed = frame[frame["error"].notna()]
+    if len(failed) > matrix.max_error_share * len(frame):
+        raise RunError(
+            f"{len(failed)} of {len(frame)} rows record an error, more than max_error_share = "
+            f"{matrix.max_error_share:.0%}; the first: {failed.iloc[0]['error']} (mend it, then run again with "
+            "--retry-errors)"
+        )

@@ -1,0 +1,75 @@
+"""How far is a run?"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from focus_eval.errors import InvalidInput
+from focus_eval.matrix.cells import Cell, cells, selection_specs
+from focus_eval.matrix.config import MatrixConfig
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.planning import load_sets
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartStatus:
+    """How many of a part's rows are written.
+
+    `rows_per_second` is over the part's life so far; None before the second row and once it is done.
+    """
+
+    name: str
+    kind: str
+    rows: int
+    questions: int
+    errors: int
+    rows_per_second: float | None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate from the rate so far; None where there is none."""
+        return (self.questions - self.rows) / self.rows_per_second if self.rows_per_second else None
+
+
+def run_status(folder: str | Path) -> list[PartStatus]:
+    """Return one status per selection and cell of the run in `folder`, read while it goes on.
+
+    Raises:
+        InvalidInput: no run there.
+    """
+    path = Path(folder)
+    run_file = path / "run.json"
+    if not run_file.is_file():
+        raise InvalidInput(f"{path}: no run here (no run.json); start one with focus-eval run")
+    matrix = MatrixConfig.model_validate(json.loads(run_file.read_text(encoding="utf-8"))["matrix"])
+    run, sets = RunFolder(path), load_sets(matrix)
+    statuses = []
+    for part in [*selection_specs(matrix), *cells(matrix)]:
+        is_cell = isinstance(part, Cell)
+        benchmark = part.selection.benchmark.name if isinstance(part, Cell) else part.benchmark.name
+        asked = {question.id for question in sets[benchmark].questions}
+        found = run.answers(part) if isinstance(part, Cell) else run.selections(part)
+        rows = [row for row in found.values() if row.question_id in asked]
+        statuses.append(
+            PartStatus(
+                name=part.name,
+                kind="answers" if is_cell else "selections",
+                rows=len(rows),
+                questions=len(asked),
+                errors=sum(row.error is not None for row in rows),
+                rows_per_second=_rate(run.part(part), len(rows)),
+            )
+        )
+    return statuses
+
+
+def _rate(folder: Path, rows: int) -> float | None:
+    lines = list(folder.glob("*.jsonl"))
+    if not lines or rows < 2:
+        return None
+    started = min(path.stat().st_mtime for path in folder.glob("*.json"))
+    seconds = time.time() - started
+    return rows / seconds if seconds > 0 else None

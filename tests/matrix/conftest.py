@@ -1,0 +1,59 @@
+"""A small benchmark of known lengths, whose relevance is a recorded trace: no video, no network, no model."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+import yaml
+
+
+def write_simulation(folder, *, n_questions=24, n_videos=6, samplers=("uniform", "topk", "focus", "focus_released"), k=(8,)):
+    """Write annotations, rates and a matrix that selects with recorded relevance; return the matrix file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    questions, rates = [], []
+    for number in range(n_questions):
+        seconds = 60 + 97 * (number % n_videos)
+        questions.append(
+            {
+                "id": f"q{number}",
+                "video_id": f"v{number % n_videos}",
+                "video_path": f"v{number % n_videos}.mp4",
+                "question": f"What happens in scene {number}?",
+                "candidates": ["this", "that"],
+                "correct_choice": number % 2,
+                "duration": float(seconds),
+                "duration_group": 60,
+                "question_category": "S2E",
+                "position": [24 * (number % 50)],
+            }
+        )
+        rates.append({"id": f"q{number}", "duration_s": seconds, "fps": "30"})
+    (folder / "questions.json").write_text(json.dumps(questions))
+    with open(folder / "rates.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, ["id", "duration_s", "fps"])
+        writer.writeheader()
+        writer.writerows(rates)
+    matrix = {
+        "name": "simulation",
+        "benchmarks": [
+            {
+                "name": "simulated",
+                "benchmark": "longvideobench",
+                "annotations": str(folder / "questions.json"),
+                "rates": str(folder / "rates.csv"),
+            }
+        ],
+        "encoders": [{"name": "trace", "scorer": "recorded", "options": {"path": str(folder / "trace.npz")}}],
+        "samplers": list(samplers),
+        "k": list(k),
+    }
+    (folder / "matrix.yaml").write_text(yaml.safe_dump(matrix))
+    return folder / "matrix.yaml"
+
+
+@pytest.fixture
+def simulation(tmp_path):
+    """The matrix file of a small simulation."""
+    return write_simulation(tmp_path / "simulation")
