@@ -1,1 +1,1 @@
-"""Confidence bounds, clips and allocation as pure functions of arrays."""
+"""Clips, arms, confidence radii, allocation and draws as pure functions of arrays."""
