@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from focus_eval.errors import InvalidInput
+from focus_eval.errors import InvalidInput, SamplerError
 from focus_eval.samplers.ledger import Ledger, RelevanceFn
-from focus_eval.types import ClipReport, IntArray, Selection, VideoInfo
+from focus_eval.samplers.options import checked_values
+from focus_eval.samplers.randomness import derived_rng
+from focus_eval.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +36,31 @@ class Choice:
 class FrameSampler(ABC):
     """Chooses keyframes. A subclass is a frozen dataclass whose fields are its options.
 
+    Options are checked when a sampler is made: their declared types (an int becomes a float where one is
+    declared), then the ranges stated with `samplers.options.option`.
+
     Class attributes:
         name: how it is registered.
         source: where the algorithm is described.
         version: raised whenever the code may choose other frames; part of a cell's identity.
         needs_scorer: False for samplers that never pull.
-        may_return_fewer, may_repeat: what the sampler's text grants itself.
+        needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
+        may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
     version: ClassVar[int] = 1
     needs_scorer: ClassVar[bool] = True
+    needs_logits: ClassVar[bool] = False
+    needs_embeddings: ClassVar[bool] = False
     may_return_fewer: ClassVar[bool] = False
+    may_return_more: ClassVar[bool] = False
     may_repeat: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name, value in checked_values(f"sampler {self.name!r}", self).items():
+            object.__setattr__(self, name, value)
 
     @abstractmethod
     def choose(
@@ -88,19 +101,57 @@ class FrameSampler(ABC):
         keyframes = np.asarray(choice.keyframes, dtype=np.int64)
         order = np.argsort(keyframes, kind="stable")
         return Selection(
-            keyframes=tuple(int(frame) for frame in keyframes[order]),
+            keyframes=tuple(keyframes[order].tolist()),
             video=video,
             k=k,
             sampler=self.name,
             options=self.options,
             pulled_frames=ledger.frames,
             pulled_relevance=ledger.relevances,
-            scales=None if choice.scales is None else tuple(float(s) for s in np.asarray(choice.scales)[order]),
+            scales=None if choice.scales is None else tuple(np.asarray(choice.scales, dtype=float)[order].tolist()),
             clips=choice.clips,
-            facts=choice.facts,
+            facts={**choice.facts, **self._facts_about_count(keyframes, asked=min(k, video.n_frames))},
         )
+
+    def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return how many frames the algorithm pulls of a video with the same relevance everywhere.
+
+        Where the number depends on relevance or on draws (`focus_iterative`, `focus_released`), real questions differ.
+        """
+        rng = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k))
+        return self.select(video, k=k, pull=FlatSource(), rng=rng).n_pulls
 
     @property
     def options(self) -> dict[str, Any]:
         """Every option with its value."""
         return {option.name: getattr(self, option.name) for option in fields(self)}
+
+    def _facts_about_count(self, keyframes: IntArray, *, asked: int) -> dict[str, int]:
+        """Return what is to be reported of a count other than `asked`; refuse what the text does not grant."""
+        n_unique = int(np.unique(keyframes).size)
+        facts = {}
+        if n_unique < keyframes.size:
+            if not self.may_repeat:
+                raise SamplerError(f"{self.name} chose {keyframes.size} keyframes, only {n_unique} of them unique")
+            facts["unique_keyframes"] = n_unique
+        if keyframes.size != asked:
+            if not (self.may_return_fewer if keyframes.size < asked else self.may_return_more):
+                raise SamplerError(f"{self.name} chose {keyframes.size} keyframes, {asked} were asked")
+            facts["returned_fewer" if keyframes.size < asked else "returned_more"] = int(keyframes.size)
+        return facts
+
+
+class FlatSource:
+    """A pull that sees the same in every frame: relevance 0.5, logits 0 and one embedding for all."""
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return relevance 0.5, shape `(n,)`."""
+        return np.full(frames.shape, 0.5)
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        """Return logits 0, shape `(n,)`."""
+        return np.zeros(frames.shape)
+
+    def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return the same unit vector for every frame `(n, 1)` and the query `(1,)`."""
+        return np.ones((frames.size, 1)), np.ones(1)

@@ -51,11 +51,12 @@ class Ledger:
         self._frames: list[IntArray] = []
         self._relevance: list[FloatArray] = []
         self._is_pulled = np.zeros(video.n_frames, dtype=bool)
+        self._n_pulls = 0
 
     @property
     def n_pulls(self) -> int:
         """Frames pulled so far."""
-        return sum(part.size for part in self._frames)
+        return self._n_pulls
 
     @property
     def frames(self) -> IntArray:
@@ -66,6 +67,11 @@ class Ledger:
     def relevances(self) -> FloatArray:
         """Relevance in pull order, shape `(n_pulls,)`; NaN where only logits or embeddings were asked."""
         return frozen_floats(np.concatenate(self._relevance) if self._relevance else [])
+
+    @property
+    def unpulled(self) -> IntArray:
+        """Frames never pulled so far, ascending."""
+        return np.flatnonzero(~self._is_pulled)
 
     def is_pulled(self, frames: IntArray) -> NDArray[np.bool_]:
         """Return which of `frames` were pulled already, shape like `frames`."""
@@ -130,6 +136,7 @@ class Ledger:
 
     def _record(self, frames: IntArray, relevance: FloatArray) -> None:
         self._is_pulled[frames] = True
+        self._n_pulls += int(frames.size)
         self._frames.append(frames)
         self._relevance.append(frozen_floats(relevance))
 
@@ -139,7 +146,9 @@ def _check_values(values: FloatArray, frames: IntArray, *, low: float, high: flo
         raise ScorerError(f"{frames.size} frames asked, relevance came with shape {values.shape}")
     bad = ~np.isfinite(values) | (values < low) | (values > high)
     if bad.any():
-        raise ScorerError(f"frame {frames[bad][0]}: relevance {values[bad][0]} is not a finite number in [{low}, {high}]")
+        raise ScorerError(
+            f"frame {frames[bad][0]}: relevance {values[bad][0]} is not a finite number in [{low}, {high}]"
+        )
 
 
 def _name_of(pull: RelevanceFn) -> str:

@@ -1,58 +1,158 @@
-"""Which samplers are there, and how is one made by name?"""
+"""Which samplers are there, and how is one made by name?
+
+Ours are the classes in the modules of this package, one file each. Other packages add theirs through the
+entry-point group `focus_eval.samplers`; `path/to/file.py:Class` names a class in a file nobody installed.
+"""
 
 from __future__ import annotations
 
-from dataclasses import fields
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+import zlib
+from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
+import focus_eval.samplers
 from focus_eval.errors import InvalidInput, SamplerError, unknown_name
 from focus_eval.samplers.base import FrameSampler
+from focus_eval.samplers.options import check_names, values_from_text
 
 ENTRY_POINT_GROUP = "focus_eval.samplers"
 
 
 def sampler_classes() -> dict[str, type[FrameSampler]]:
-    """Return every registered sampler class by name: ours, and those of installed plugins.
+    """Return every registered sampler class by name, ascending: ours, and those of installed plugins.
 
     Raises:
         SamplerError: a plugin that cannot be imported, is no sampler, or takes a name that is taken.
     """
-    return dict(_loaded())
+    plugins = {name: _plugin(name) for name in _entry_points()}
+    return dict(sorted({**_builtin(), **plugins}.items()))
+
+
+def sampler_class(name: str) -> type[FrameSampler]:
+    """Return the sampler class registered as `name`, or the class in a file named `path/to/file.py:Class`.
+
+    Plugins load only when one of them is named.
+
+    Raises:
+        UnknownName: no such sampler; the message has the nearest name.
+        SamplerError: a plugin or file that cannot be used, with the reason.
+    """
+    if ".py:" in name:
+        return _from_file(name)
+    points = _entry_points()
+    if name in _builtin():
+        return _builtin()[name]
+    if name in points:
+        return _plugin(name)
+    raise unknown_name("sampler", name, [*_builtin(), *points])
 
 
 def make_sampler(name: str, **options: Any) -> FrameSampler:
-    """Return the sampler `name` with `options`, the rest at their defaults.
+    """Return the sampler `name` (see `sampler_class`) with `options`, the rest at their defaults.
 
     Raises:
         UnknownName: no such sampler or option; the message has the nearest name.
-        InvalidInput: an option outside its range.
+        InvalidInput: an option of the wrong type or outside its range, or one without default that is missing.
+        SamplerError: a plugin or file that cannot be used.
     """
-    classes = _loaded()
-    if name not in classes:
-        raise unknown_name("sampler", name, classes)
-    known = [option.name for option in fields(classes[name])]
-    for option in options:
-        if option not in known:
-            raise unknown_name(f"option of sampler {name!r}:", option, known)
+    kind = sampler_class(name)
+    check_names(f"sampler {kind.name!r}", kind, options)
     try:
-        return classes[name](**options)
+        return kind(**options)
     except TypeError as error:
-        raise InvalidInput(f"sampler {name!r}: {error}") from error
+        raise InvalidInput(f"sampler {kind.name!r}: {error}") from error
+
+
+def parse_options(name: str, texts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of sampler `name` that came as text, as on a command line, in their declared types.
+
+    `parse_options("focus", {"alpha": "0.5"})` is `{"alpha": 0.5}`; ranges are checked by `make_sampler`.
+
+    Raises:
+        UnknownName: no such sampler or option.
+        InvalidInput: a text that is no value of the option's type.
+    """
+    kind = sampler_class(name)
+    return values_from_text(f"sampler {kind.name!r}", kind, texts)
 
 
 @cache
-def _loaded() -> dict[str, type[FrameSampler]]:
+def _builtin() -> dict[str, type[FrameSampler]]:
     classes: dict[str, type[FrameSampler]] = {}
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (not p.value.startswith("focus_eval."), p.name)):
-        try:
-            loaded = point.load()
-        except Exception as error:
-            raise SamplerError(f"sampler plugin {point.name!r} ({point.value}) cannot be loaded: {error}") from error
-        if not (isinstance(loaded, type) and issubclass(loaded, FrameSampler)):
-            raise SamplerError(f"sampler plugin {point.name!r} ({point.value}) is no FrameSampler class")
-        if point.name in classes:
-            raise SamplerError(f"sampler plugin {point.name!r} ({point.value}): the name is taken")
-        classes[point.name] = loaded
+    for found in pkgutil.iter_modules(focus_eval.samplers.__path__):
+        module = importlib.import_module(f"{focus_eval.samplers.__name__}.{found.name}")
+        for value in vars(module).values():
+            is_ours = (
+                isinstance(value, type) and issubclass(value, FrameSampler) and value.__module__ == module.__name__
+            )
+            if is_ours and not inspect.isabstract(value):
+                classes[_checked(value, f"{module.__name__}:{value.__name__}").name] = value
     return classes
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    points: dict[str, EntryPoint] = {}
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        if point.name in points or point.name in _builtin():
+            raise SamplerError(
+                f"sampler plugin {point.name!r} ({point.value}): the name is taken; uninstall or rename it"
+            )
+        points[point.name] = point
+    return points
+
+
+@cache
+def _plugin(name: str) -> type[FrameSampler]:
+    point = _entry_points()[name]
+    label = f"sampler plugin {name!r} ({point.value})"
+    try:
+        loaded = point.load()
+    except Exception as error:  # whatever a plugin raises at import is raised on under its name
+        raise SamplerError(f"{label} cannot be loaded: {type(error).__name__}: {error}") from error
+    kind = _checked(loaded, label)
+    if kind.name != name:
+        raise SamplerError(f"{label} calls itself {kind.name!r}; entry point and class must agree")
+    return kind
+
+
+@cache
+def _from_file(spec: str) -> type[FrameSampler]:
+    path_text, _, class_name = spec.rpartition(":")
+    path = Path(path_text).resolve()
+    if not path.is_file():
+        raise SamplerError(f"sampler {spec!r}: there is no file {path}")
+    # Dataclasses look their module up in sys.modules, so the file needs an entry there under a name of its own.
+    module_name = f"focus_eval_sampler_file_{zlib.crc32(str(path).encode()):08x}"
+    found = importlib.util.spec_from_file_location(module_name, path)
+    if found is None or found.loader is None:
+        raise SamplerError(f"sampler {spec!r}: {path} is no Python file")
+    module = sys.modules[module_name] = importlib.util.module_from_spec(found)
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:  # whatever the file raises is raised on under its path
+        raise SamplerError(f"sampler file {path} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not hasattr(module, class_name):
+        raise SamplerError(f"sampler file {path} has no class {class_name!r}")
+    kind = _checked(getattr(module, class_name), f"sampler {spec!r}")
+    if kind.name in _builtin() or kind.name in _entry_points():
+        raise SamplerError(f"sampler {spec!r}: its name {kind.name!r} is taken; give the class another `name`")
+    return kind
+
+
+def _checked(kind: Any, label: str) -> type[FrameSampler]:
+    if not (isinstance(kind, type) and issubclass(kind, FrameSampler)):
+        raise SamplerError(f"{label} is no FrameSampler class")
+    if inspect.isabstract(kind):
+        raise SamplerError(f"{label} has no `choose` method")
+    if "name" not in vars(kind) or not hasattr(kind, "source"):
+        raise SamplerError(f"{label} needs class attributes `name` (its own) and `source`")
+    return kind
