@@ -1,0 +1,85 @@
+"""Where should keyframes be dense, where spread? Adaptive Keyframe Sampling (Tang et al., CVPR 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.bandit.arms import best_first
+from focus_eval.bandit.draws import min_max
+from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.candidates import one_fps
+from focus_eval.samplers.ledger import Ledger
+from focus_eval.samplers.options import option
+from focus_eval.types import FloatArray, IntArray, VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aks(FrameSampler):
+    """Split the 1-fps candidates until a segment's best frames stand out; each kept segment gives its best.
+
+    Relevance is scaled to [0, 1] over the whole video; the same everywhere counts as 0 everywhere. A segment of
+    depth `d` gives `int(k / 2**d)` frames, so that a `k` which is no multiple of `2**d` returns fewer than `k`.
+
+    Args:
+        t1: a segment is kept when the mean of its `k` best exceeds the mean of all by more than this.
+        t2: ... and its standard deviation is above this.
+        max_depth: at this depth a segment is kept whatever it holds.
+    """
+
+    name: ClassVar[str] = "aks"
+    source: ClassVar[str] = "AKS (Tang et al., CVPR 2025), public code"
+    may_return_fewer: ClassVar[bool] = True
+
+    t1: float = option(0.8)
+    t2: float = option(-100.0)
+    max_depth: int = option(5, at_least=0)
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Pull every candidate, then split and judge."""
+        candidates = self.candidates(video)
+        relevance = ledger.relevance(candidates)
+        facts = {"candidates": int(candidates.size)}
+        if candidates.size < k:
+            return Choice(keyframes=candidates, facts=facts)
+        kept = self._kept_segments(min_max(relevance), k)
+        best = [start + best_first(values)[: int(k / 2**depth)] for start, depth, values in kept]
+        return Choice(keyframes=candidates[np.concatenate(best)], facts={**facts, "segments": len(kept)})
+
+    def candidates(self, video: VideoInfo) -> IntArray:
+        """Return the frames that are scored, ascending."""
+        return one_fps(video)
+
+    def _kept_segments(self, scores: FloatArray, k: int) -> list[tuple[int, int, FloatArray]]:
+        """Return (start, depth, scores) of every kept segment; an empty half can give nothing and is dropped."""
+        kept: list[tuple[int, int, FloatArray]] = []
+        waiting = [(0, 0, scores)]
+        while waiting:
+            start, depth, values = waiting.pop()
+            if depth == self.max_depth or self._stands_out(values, k):
+                kept.append((start, depth, values))
+                continue
+            half = values.size // 2
+            halves = ((start, values[:half]), (start + half, values[half:]))
+            waiting += [(first, depth + 1, part) for first, part in halves if part.size]
+        return kept
+
+    def _stands_out(self, values: FloatArray, k: int) -> bool:
+        gap = np.sort(values)[::-1][:k].mean() - values.mean()
+        return bool(gap > self.t1 and values.std() > self.t2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AksDense(Aks):
+    """`aks` on every frame instead of one a second: the paper's 255-hour row."""
+
+    name: ClassVar[str] = "aks_dense"
+    source: ClassVar[str] = "AKS without pre-filter, FOCUS table 3"
+
+    def candidates(self, video: VideoInfo) -> IntArray:
+        """Return every frame."""
+        return np.arange(video.n_frames)

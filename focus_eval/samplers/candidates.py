@@ -1,0 +1,27 @@
+"""Which frames does a sampler consider when it does not consider all?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from focus_eval.types import IntArray, VideoInfo
+
+
+def one_fps(video: VideoInfo) -> IntArray:
+    """Return the published pre-filter: frames `j * int(fps)` for `j` in `[0, int(n_frames / int(fps)))`, ascending.
+
+    A rate below 1 counts as 1. A video shorter than `int(fps)` frames has no candidate.
+    """
+    stride = max(1, int(video.fps))
+    return np.arange(int(video.n_frames / stride), dtype=np.int64) * stride
+
+
+def evenly(video: VideoInfo, n: int) -> IntArray:
+    """Return `linspace(0, n_frames - 1, n)` truncated to integers, each frame once, shape `(min(n, n_frames),)`."""
+    return np.unique(np.linspace(0, video.n_frames - 1, min(n, video.n_frames)).astype(np.int64))
+
+
+def at_most_one_fps(video: VideoInfo, n: int) -> IntArray:
+    """Return `n` frames evenly, or `one_fps` where that gives fewer."""
+    candidates = one_fps(video)
+    return candidates if candidates.size < n else evenly(video, n)

@@ -1,0 +1,47 @@
+"""What is lost when FOCUS stops after the coarse stage?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.bandit.arms import best_first
+from focus_eval.samplers.arm_sampler import ArmSampler
+from focus_eval.samplers.base import Choice
+from focus_eval.samplers.ledger import Ledger
+from focus_eval.types import VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusC(ArmSampler):
+    """Coarse pulls only; keyframes are drawn uniformly from all frames of the final arms together.
+
+    Where these hold fewer than `k` frames, all are taken and the rest is drawn from the next best arm, and so on.
+    """
+
+    name: ClassVar[str] = "focus_c"
+    source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the coarse stage alone"
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Pull coarsely, rank the arms by mean, draw uniformly."""
+        arms = self.coarse(video, ledger, coarse_rng)
+        ranked = best_first(arms.mean)
+        n_final = self.n_final_arms(len(arms.clips))
+        final, others = ranked[:n_final], ranked[n_final:]
+        frames, _ = arms.clips.frames_of(final)
+        keyframes = [rng.choice(frames, min(k, frames.size), replace=False)]
+        left = k - keyframes[0].size
+        for arm in others[: int(np.searchsorted(np.cumsum(arms.clips.sizes[others]), left)) + 1 if left else 0]:
+            frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
+            keyframes.append(rng.choice(frames, min(left, frames.size), replace=False))
+            left -= keyframes[-1].size
+        facts = {"overflow_arms": len(keyframes) - 1} if len(keyframes) > 1 else {}
+        return Choice(keyframes=np.concatenate(keyframes), clips=arms.reports(arms.radius, final=final), facts=facts)
+
+    def planned_pulls(self, video: VideoInfo) -> int:
+        """Return the coarse pulls."""
+        return self.planned_coarse_pulls(self.clips(video))

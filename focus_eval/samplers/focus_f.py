@@ -1,0 +1,39 @@
+"""What is lost when the pulls of FOCUS are spread evenly, without arms?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.bandit.clips import nearest_pulled
+from focus_eval.bandit.draws import min_max, softmax_draw
+from focus_eval.samplers.base import Choice
+from focus_eval.samplers.candidates import evenly
+from focus_eval.samplers.focus import Focus
+from focus_eval.samplers.ledger import Ledger
+from focus_eval.types import VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusF(Focus):
+    """One pass of as many pulls as `focus` makes with these options, at equal distances from first to last frame.
+
+    Every frame takes the relevance of the nearest pulled one, scaled to [0, 1] over the video; one softmax, one draw.
+    """
+
+    name: ClassVar[str] = "focus_f"
+    source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the fine stage alone"
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Pull evenly, interpolate, draw."""
+        pulled = evenly(video, self.planned_pulls(video))
+        frames = np.arange(video.n_frames)
+        relevance = min_max(nearest_pulled(frames, pulled, ledger.relevance(pulled)))
+        whole_video = np.zeros(frames.size, dtype=np.int64)
+        n_drawn = np.array([min(k, video.n_frames)])
+        drawn = softmax_draw(relevance, whole_video, n_drawn, temperature=self.temperature, rng=rng)
+        return Choice(keyframes=frames[drawn])

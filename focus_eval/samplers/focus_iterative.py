@@ -1,0 +1,76 @@
+"""Which frames does FOCUS choose when it pulls until the best arms are certain? (Algorithm 1)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from focus_eval.bandit.arms import Arms, top_set
+from focus_eval.samplers.arm_sampler import pulled
+from focus_eval.samplers.base import Choice
+from focus_eval.samplers.focus import Focus, choice_of_best_arms
+from focus_eval.samplers.ledger import Ledger
+from focus_eval.samplers.options import option
+from focus_eval.types import FloatArray, IntArray, VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusIterative(Focus):
+    """Pull the most uncertain arm in dispute until pessimism inside and optimism outside leave the top set as it is.
+
+    An arm pulled whole is known exactly: its radius is 0. The facts say why pulling stopped: "stable" or "max_pulls".
+    When it stopped stable and every mean lies within its radius, the final arms are the true top set.
+
+    Args:
+        max_pulls: no further pulls from here on; "auto" as many as `focus` makes with the same options, None no
+            limit but the frames there are. The `pulls_per_arm` first pulls of every arm are made in any case.
+    """
+
+    name: ClassVar[str] = "focus_iterative"
+    source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), Algorithm 1"
+
+    max_pulls: int | Literal["auto"] | None = option("auto", at_least=1)
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Run Algorithm 1, then draw frames as `focus` does."""
+        limit = self.planned_pulls(video)
+        arms = self.coarse(video, ledger, coarse_rng)
+        n_final = self.n_final_arms(len(arms.clips))
+        n_rounds = 0
+        while (disputed := _disputed(arms, n_final)).size and ledger.n_pulls < limit:
+            arm = disputed[np.argmax(_radius(arms)[disputed])]
+            arms = self._pull_arm(arms, arm, min(self.pulls_per_arm, limit - ledger.n_pulls), ledger, rng)
+            n_rounds += 1
+        choice = choice_of_best_arms(arms, n_final, k, ledger, temperature=self.temperature, rng=rng)
+        facts = {"stopped": "max_pulls" if disputed.size else "stable", "rounds": n_rounds, **choice.facts}
+        return replace(
+            choice, clips=arms.reports(_radius(arms), final=top_set(arms.mean, n_final).nonzero()[0]), facts=facts
+        )
+
+    def planned_pulls(self, video: VideoInfo) -> int:
+        """Return the most pulls allowed; a stable top set needs fewer."""
+        if self.max_pulls == "auto":
+            return super().planned_pulls(video)
+        first = self.planned_coarse_pulls(self.clips(video))
+        return video.n_frames if self.max_pulls is None else min(video.n_frames, max(first, self.max_pulls))
+
+    def _pull_arm(self, arms: Arms, arm: int, n: int, ledger: Ledger, rng: np.random.Generator) -> Arms:
+        frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
+        free = frames[~ledger.is_pulled(frames)]
+        return pulled(arms, rng.choice(free, min(n, free.size), replace=False), ledger)
+
+
+def _disputed(arms: Arms, n_final: int) -> IntArray:
+    """Return the arms that are in the top set by mean or by pessimistic and optimistic mean, but not in both."""
+    top = top_set(arms.mean, n_final)
+    radius = _radius(arms)
+    challenged = top_set(arms.mean + np.where(top, -radius, radius), n_final)
+    return np.flatnonzero(top != challenged)
+
+
+def _radius(arms: Arms) -> FloatArray:
+    return np.where(arms.n_pulls < arms.clips.sizes, arms.radius, 0.0)

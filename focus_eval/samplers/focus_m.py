@@ -1,0 +1,24 @@
+"""What is lost when FOCUS trusts means alone?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.bandit.arms import Arms
+from focus_eval.samplers.focus import Focus
+from focus_eval.types import FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusM(Focus):
+    """`focus` whose promising arms are those of the highest mean: a radius of 0 in step 3."""
+
+    name: ClassVar[str] = "focus_m"
+    source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation without Bernstein radius"
+
+    def exploration(self, arms: Arms) -> FloatArray:
+        """Return 0 for every arm."""
+        return np.zeros(len(arms.clips))

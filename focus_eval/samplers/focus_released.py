@@ -1,0 +1,226 @@
+"""Which frames does the FOCUS authors' public code choose, bit for bit?
+
+It differs from the paper (`focus`): an arm's centre is always pulled, frames at the end of the video may belong to no
+arm, fine pulls change neither the arms nor the relevance that is interpolated, and the best pulled frames are keyframes
+at once. Every draw comes from one generator in the order of the public code.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.bandit.allocation import even_shares
+from focus_eval.bandit.arms import Arms, best_first
+from focus_eval.bandit.clips import Clips
+from focus_eval.bandit.radius import optimistic_mean
+from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.interpolation import interpolated, softmax_probabilities
+from focus_eval.samplers.ledger import Ledger
+from focus_eval.samplers.options import option
+from focus_eval.types import FloatArray, IntArray, VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusReleased(FrameSampler):
+    """The authors' public code; options carry its names and defaults, so that a command line of it can be carried over.
+
+    Args:
+        coarse_every_sec: seconds between arms.
+        fine_every_sec: seconds between fine pulls in the window of a zoomed arm.
+        zoom_ratio: share of the arms that are zoomed into, and that give keyframes; the paper's alpha.
+        final_min_arms, final_max_arms: bounds on the arms that give keyframes.
+        min_coarse_segments, min_zoom_segments: least number of arms, and of zoomed ones.
+        extra_samples_per_region: random coarse pulls of an arm beside its centre.
+        min_variance_threshold: least variance in the Bernstein radius.
+        fine_uniform_ratio: share of a window's fine pulls at equal distances, the rest at random.
+        interpolation_method: relevance of an arm's frames from its coarse pulls; "uniform" draws without relevance.
+        top_ratio: share of the keyframes that are the best pulled frames themselves.
+        temperature: of the softmax; below 0.002 its probabilities would underflow to 0.
+        region_half_window_sec: half a zoom window; None for half an arm.
+        min_gap_sec: least distance of a drawn keyframe from those chosen before its arm; "auto" is the public driver's
+            rule: 0 where the video has at most 0.2 seconds a keyframe, else a quarter of them, at most 1 second.
+    """
+
+    name: ClassVar[str] = "focus_released"
+    source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), public code"
+    may_return_fewer: ClassVar[bool] = True
+
+    coarse_every_sec: float = option(16.0, above=0)
+    fine_every_sec: float = option(1.0, above=0)
+    zoom_ratio: float = option(0.25, at_least=0, at_most=1)
+    final_min_arms: int = option(4, at_least=1)
+    final_max_arms: int = option(32, at_least=1)
+    min_coarse_segments: int = option(8, at_least=1)
+    min_zoom_segments: int = option(4, at_least=1)
+    extra_samples_per_region: int = option(2, at_least=0)
+    min_variance_threshold: float = option(1e-6, at_least=0)
+    fine_uniform_ratio: float = option(0.5, at_least=0, at_most=1)
+    interpolation_method: Literal["nearest", "linear", "rbf", "uniform"] = option("nearest")
+    top_ratio: float = option(0.2, at_least=0, at_most=1)
+    temperature: float = option(0.06, at_least=0.002)
+    region_half_window_sec: float | None = option(None, at_least=0)
+    min_gap_sec: float | Literal["auto"] = option("auto", at_least=0)
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Run the public code's steps; `coarse_rng` is not used."""
+        clips = self.clips(video)
+        coarse = self.coarse_frames(clips, rng)
+        rewards = ledger.relevance(coarse.reshape(-1)).reshape(coarse.shape)
+        arms = Arms(clips, np.full(len(clips), coarse.shape[1]), rewards.mean(axis=1), rewards.var(axis=1))
+        scores = self.scores(arms)
+        ranked = best_first(scores)
+        ledger.relevance(self.fine_frames(video, clips, ranked[: self.n_zoomed(len(clips))], coarse, rng))
+
+        is_chosen = np.zeros(video.n_frames, dtype=bool)
+        is_chosen[self.top_frames(ledger, k)] = True
+        final = ranked[: self.n_final(len(clips))]
+        gap_seconds = self.gap_seconds(video, k)
+        left = max(0, k - int(is_chosen.sum()))
+        for arm, share in zip(final, even_shares(left, final.size), strict=True):
+            inside = np.arange(clips.starts[arm], clips.stops[arm])
+            drawn = self.draw(
+                inside, is_chosen, coarse[arm], rewards[arm], int(share), gap=round(gap_seconds * video.fps), rng=rng
+            )
+            is_chosen[drawn] = True
+        facts = {"min_gap_sec": gap_seconds, "coarse_pulls": coarse.size, "fine_pulls": ledger.n_pulls - coarse.size}
+        return Choice(
+            keyframes=np.flatnonzero(is_chosen)[:k], clips=arms.reports(scores - arms.mean, final=final), facts=facts
+        )
+
+    def clips(self, video: VideoInfo) -> Clips:
+        """Return arms of one size from frame 0 on; a remainder at the end belongs to none."""
+        stride = max(1, video.n_frames // self._n_desired(video))
+        n_arms = max(1, video.n_frames // stride)
+        size = max(1, video.n_frames // n_arms)
+        starts = np.arange(n_arms) * size
+        return Clips(starts, starts + size)
+
+    def coarse_frames(self, clips: Clips, rng: np.random.Generator) -> IntArray:
+        """Return the centre of every arm, then its random frames, shape `(n_arms, 1 + n_extra)`."""
+        centres = _centres(clips)
+        n_others = int(clips.sizes[0]) - 1
+        n_extra = min(self.extra_samples_per_region, n_others)
+        if n_extra == 0:
+            return centres[:, None]
+        drawn = np.stack([rng.choice(n_others, size=n_extra, replace=False) for _ in range(len(clips))])
+        others = clips.starts[:, None] + drawn
+        return np.column_stack([centres, others + (others >= centres[:, None])])
+
+    def scores(self, arms: Arms) -> FloatArray:
+        """Return the optimistic mean of every arm, `(n_arms,)`; after a single pull in all that is its mean."""
+        variance = np.maximum(arms.variance, self.min_variance_threshold)
+        return optimistic_mean(arms.mean, variance, arms.n_pulls, int(arms.n_pulls.sum()))
+
+    def n_zoomed(self, n_arms: int) -> int:
+        """Return the number of arms that are zoomed into."""
+        return min(n_arms, max(self.min_zoom_segments, math.ceil(n_arms * self.zoom_ratio)))
+
+    def n_final(self, n_arms: int) -> int:
+        """Return the number of arms that give keyframes beside the top frames."""
+        return min(n_arms, self.final_max_arms, max(self.final_min_arms, math.ceil(n_arms * self.zoom_ratio)))
+
+    def fine_frames(
+        self, video: VideoInfo, clips: Clips, zoomed: IntArray, coarse: IntArray, rng: np.random.Generator
+    ) -> IntArray:
+        """Return the frames of the fine pulls, ascending: equally spaced and random ones around each zoomed centre."""
+        is_taken = np.zeros(video.n_frames, dtype=bool)
+        is_taken[coarse] = True
+        stride = self._fine_stride(video)
+        half = self._half_window(video)
+        for centre in _centres(clips)[zoomed]:
+            start, stop = max(0, centre - half), min(video.n_frames, centre + half + 1)
+            n_wanted = max(1, (stop - start) // stride)
+            n_even = round(n_wanted * self.fine_uniform_ratio)
+            is_taken[_spread(start, stop, n_even)] = True
+            free = start + np.flatnonzero(~is_taken[start:stop])
+            n_random = min(n_wanted - n_even, free.size)
+            if n_random > 0:
+                is_taken[free[rng.choice(free.size, size=n_random, replace=False)]] = True
+        is_taken[coarse] = False
+        return np.flatnonzero(is_taken)
+
+    def top_frames(self, ledger: Ledger, k: int) -> IntArray:
+        """Return the most relevant pulled frames, the first pulled of equal ones."""
+        n_top = round(self.top_ratio * min(k, ledger.n_pulls))
+        return ledger.frames[best_first(ledger.relevances)[:n_top]]
+
+    def draw(
+        self,
+        inside: IntArray,
+        is_chosen: NDArray[np.bool_],
+        pulled: IntArray,
+        rewards: FloatArray,
+        n: int,
+        *,
+        gap: int,
+        rng: np.random.Generator,
+    ) -> IntArray:
+        """Return up to `n` frames of one arm, drawn by relevance, `gap` away from chosen ones where any is left."""
+        candidates = inside[~is_chosen[inside]]
+        if n == 0 or candidates.size == 0:
+            return candidates[:0]
+        is_apart = _distance(candidates, np.flatnonzero(is_chosen)) >= gap
+        if not is_apart.any():
+            is_apart[:] = True
+        apart = candidates[is_apart]
+        n_drawn = min(n, apart.size)
+        if self.interpolation_method == "uniform":
+            return apart[rng.choice(apart.size, size=n_drawn, replace=False)]
+        # Interpolated before the gap is applied: on unsorted pulls `numpy.interp` depends on its neighbours' results.
+        relevance = interpolated(candidates, pulled, rewards, self.interpolation_method)[is_apart]
+        probabilities = softmax_probabilities(relevance, self.temperature)
+        return apart[rng.choice(apart.size, size=n_drawn, p=probabilities, replace=False)]
+
+    def gap_seconds(self, video: VideoInfo, k: int) -> float:
+        """Return `min_gap_sec`, or the public driver's rule for "auto"."""
+        if self.min_gap_sec != "auto":
+            return self.min_gap_sec
+        seconds_per_keyframe = _seconds(video) / k
+        return 0.0 if seconds_per_keyframe <= 0.2 else min(1.0, 0.25 * seconds_per_keyframe)
+
+    def _n_desired(self, video: VideoInfo) -> int:
+        return max(self.min_coarse_segments, math.ceil(_seconds(video) / self.coarse_every_sec))
+
+    def _fine_stride(self, video: VideoInfo) -> int:
+        coarse_stride = max(1, video.n_frames // self._n_desired(video))
+        return min(max(1, round(self.fine_every_sec * video.fps)), coarse_stride)
+
+    def _half_window(self, video: VideoInfo) -> int:
+        seconds = self.region_half_window_sec
+        if seconds is None:
+            seconds = max(1.0 / video.fps, _seconds(video) / self._n_desired(video) / 2.0)
+        return max(1, round(seconds * video.fps))
+
+
+def _seconds(video: VideoInfo) -> float:
+    return video.n_frames / max(1.0, video.fps)
+
+
+def _centres(clips: Clips) -> IntArray:
+    return (clips.starts + clips.stops - 1) // 2
+
+
+def _spread(start: int, stop: int, n: int) -> IntArray:
+    """Return the middle of each of `n` equal parts of `[start, stop)`; just its own middle where `n` is its length."""
+    length = stop - start
+    if n == 0:
+        return np.empty(0, dtype=np.int64)
+    if length <= n:
+        return np.array([(start + stop - 1) // 2])
+    parts = np.arange(n)
+    return np.minimum(start + (parts * length / n + length / (2 * n)).astype(np.int64), stop - 1)
+
+
+def _distance(frames: IntArray, chosen: IntArray) -> FloatArray:
+    """Return the distance of each frame to the nearest of ascending `chosen`, infinite where there is none."""
+    around = np.concatenate([[-np.inf], chosen, [np.inf]])
+    right = np.searchsorted(around, frames)
+    distance: FloatArray = np.minimum(frames - around[right - 1], around[right] - frames)
+    return distance

@@ -1,0 +1,54 @@
+"""Which frames deserve which resolution? Q-Frame (Zhang et al., ICCV 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.bandit.arms import best_first
+from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.candidates import at_most_one_fps
+from focus_eval.samplers.ledger import Ledger
+from focus_eval.samplers.options import option
+from focus_eval.types import VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class QFrame(FrameSampler):
+    """Rank candidates by log-softmax of the raw logits plus Gumbel noise; better ranks keep more pixels.
+
+    The text gives the ladder for the token budget of 8 frames: ranks 1-4 at 1/2 of width and height, the next 8 at
+    1/4, the next 32 at 1/8. Here it grows in proportion to `k`: `k // 2`, `k` and `4 * k` ranks, as far as there
+    are candidates; so it returns more than `k` frames, each with its scale.
+
+    Args:
+        n_candidates: frames considered, evenly; one a second where that gives fewer.
+        temperature: divides the logits.
+        fixed_frames: the `k` best at full size instead.
+    """
+
+    name: ClassVar[str] = "qframe"
+    source: ClassVar[str] = "Q-Frame (Zhang et al., ICCV 2025)"
+    needs_logits: ClassVar[bool] = True
+    may_return_fewer: ClassVar[bool] = True
+    may_return_more: ClassVar[bool] = True
+
+    n_candidates: int = option(128, at_least=1)
+    temperature: float = option(0.8, above=0)
+    fixed_frames: bool = option(False)
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Rank the candidates and hand out resolutions by rank."""
+        candidates = at_most_one_fps(video, self.n_candidates)
+        logits = ledger.logits(candidates) / self.temperature
+        # log softmax differs from the logits by one constant, which does not move a rank.
+        ranked = candidates[best_first(logits + rng.gumbel(size=logits.size))]
+        facts = {"candidates": int(candidates.size)}
+        if self.fixed_frames:
+            return Choice(keyframes=ranked[:k], facts=facts)
+        scales = np.repeat([1 / 2, 1 / 4, 1 / 8], [k // 2, k, 4 * k])[: ranked.size]
+        return Choice(keyframes=ranked[: scales.size], scales=scales, facts=facts)

@@ -1,0 +1,51 @@
+"""What do frames at equal distances give?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.candidates import evenly, one_fps
+from focus_eval.samplers.ledger import Ledger
+from focus_eval.types import VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(FrameSampler):
+    """`linspace(0, n_frames - 1, k)` truncated to integers: what the model wrappers do themselves."""
+
+    name: ClassVar[str] = "uniform"
+    source: ClassVar[str] = "lmms-eval's model wrappers"
+    needs_scorer: ClassVar[bool] = False
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Take frames at equal distances from the first to the last."""
+        return Choice(keyframes=evenly(video, k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UniformOneFps(FrameSampler):
+    """One frame a second, or `uniform` where these are more than `k`: the published LLaVA-Video baseline.
+
+    A clip of fewer than `k` seconds gives fewer than `k` frames, one of less than a second none.
+    """
+
+    name: ClassVar[str] = "uniform_1fps"
+    source: ClassVar[str] = "LLaVA-Video's loader, behind the published LongVideoBench uniform row"
+    needs_scorer: ClassVar[bool] = False
+    may_return_fewer: ClassVar[bool] = True
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Take the 1-fps candidates, or frames at equal distances where there are too many."""
+        candidates = one_fps(video)
+        if candidates.size <= k:
+            return Choice(keyframes=candidates, facts={"candidates": int(candidates.size)})
+        facts = {"candidates": int(candidates.size), "fallback": "uniform"}
+        return Choice(keyframes=evenly(video, k), facts=facts)
