@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from focus_eval.errors import InvalidInput
+from focus_eval.errors import InvalidInput, unknown_name
 from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig, SamplerConfig
 from focus_eval.pipeline import CoarseSeed, identity_hash
 from focus_eval.samplers.base import FrameSampler
@@ -103,7 +103,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
     for benchmark, model in itertools.product(matrix.benchmarks, models):
         for sampler in matrix.samplers:
             for one, k, seed in itertools.product(_made(sampler), _frame_counts(matrix, model), matrix.seeds):
-                for encoder in _encoders(matrix, one):
+                for encoder in _encoders(matrix, one, sampler.encoders):
                     spec = SelectionSpec(
                         benchmark=benchmark,
                         sampler=one,
@@ -130,12 +130,16 @@ def _frame_counts(matrix: MatrixConfig, model: ModelConfig | None) -> list[int]:
     return list(matrix.k) or ([model.frames] if model else [])
 
 
-def _encoders(matrix: MatrixConfig, sampler: FrameSampler) -> list[EncoderConfig | None]:
+def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> list[EncoderConfig | None]:
     if not sampler.needs_scorer:
         return [None]
-    if not matrix.encoders:
+    known = {encoder.name: encoder for encoder in matrix.encoders}
+    if not known:
         raise InvalidInput(f"matrix {matrix.name!r}: sampler {sampler.name!r} pulls relevance; name an encoder")
-    return list(matrix.encoders)
+    for name in names:
+        if name not in known:
+            raise unknown_name(f"encoder of matrix {matrix.name!r}:", name, known)
+    return [known[name] for name in names or known]
 
 
 def _made(config: SamplerConfig) -> Iterator[FrameSampler]:

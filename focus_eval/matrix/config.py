@@ -65,9 +65,13 @@ class EncoderConfig(_Strict):
 
 
 class SamplerConfig(_Strict):
-    """One sampler; every option given a list is tried with each of its values, all combinations."""
+    """One sampler; every option given a list is tried with each of its values, all combinations.
+
+    `encoders` restricts it to some of the matrix's encoders, by name.
+    """
 
     sampler: str
+    encoders: list[str] = []
     options: dict[str, Option | list[Option]] = {}
 
 

@@ -11,9 +11,9 @@ from focus_eval.errors import FocusEvalError
 from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.questions import QuestionSet, load_questions
-from focus_eval.samplers.ledger import RelevanceFn
+from focus_eval.samplers.base import FlatSource
 from focus_eval.samplers.randomness import derived_rng
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.types import IntArray, VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,24 +65,6 @@ class Plan:
         return totals
 
 
-class FlatRelevance:
-    """A pull that finds every frame equally relevant: what a sampler does with it depends on lengths alone."""
-
-    name = "flat"
-
-    def __call__(self, frames: IntArray) -> FloatArray:
-        """Return 0.5 for every frame."""
-        return np.full(frames.shape, 0.5)
-
-    def logits(self, frames: IntArray) -> FloatArray:
-        """Return 0 for every frame."""
-        return np.zeros(frames.shape)
-
-    def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return one-hot vectors, so that no two neighbours are alike."""
-        return np.eye(max(8, frames.size))[: frames.size], np.eye(max(8, frames.size))[0]
-
-
 def make_plan(matrix: MatrixConfig) -> Plan:
     """Return the plan of `matrix`: counted exactly, from lengths and rates alone, by running every sampler.
 
@@ -118,7 +100,7 @@ def _plan_selection(
 ) -> SelectionPlan:
     pulls = frames = unknown = 0
     reason = ""
-    flat: RelevanceFn = FlatRelevance()
+    flat = FlatSource()
     for question, info in infos:
         if isinstance(info, FocusEvalError):
             unknown, reason = unknown + 1, reason or str(info)

@@ -1,0 +1,132 @@
+"""Matrix files: strict, expanded, named, narrowed."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from focus_eval.errors import InvalidInput, UnknownName
+from focus_eval.matrix.cells import cells, selection_specs
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.narrowing import narrow
+from focus_eval.resources import resource_path
+
+
+def written(tmp_path, text):
+    path = tmp_path / "matrix.yaml"
+    path.write_text(text)
+    return path
+
+
+GOOD = """
+benchmarks: [longvideobench]
+encoders: [blip]
+samplers:
+  - uniform
+  - sampler: focus
+    options: {alpha: [0.1, 0.25]}
+k: [8, 16]
+seeds: [0, 1]
+"""
+
+
+def all_matrices():
+    return sorted(resource_path("configs").glob("*/*.yaml")) + sorted(resource_path("configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in all_matrices() if path.parent.name in ("paper", "ablations", "configs")],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_every_shipped_matrix_loads_and_has_cells_or_selections(path):
+    matrix = load_matrix(path)
+    specs = selection_specs(matrix)
+    assert specs
+    assert len(cells(matrix)) >= len(matrix.models)
+
+
+def test_every_table_of_the_protocol_has_a_matrix():
+    names = {path.stem for path in (resource_path("configs") / "paper").glob("*.yaml")}
+    assert names == {
+        "main_results", "by_length", "efficiency", "alpha", "full_comparison", "more_benchmarks", "two_stage",
+        "bernstein", "clip_length", "encoder",
+    }  # fmt: skip
+
+
+def test_lists_expand_to_all_combinations_once(tmp_path):
+    specs = selection_specs(load_matrix(written(tmp_path, GOOD)))
+    assert len(specs) == (1 + 2) * 2 * 2
+    assert len({spec.name for spec in specs}) == len(specs)
+    assert {spec.label for spec in specs} == {"uniform", "focus,alpha=0.1", "focus"}
+
+
+def test_samplers_that_never_pull_have_no_encoder(tmp_path):
+    by_sampler = {spec.sampler.name: spec.encoder for spec in selection_specs(load_matrix(written(tmp_path, GOOD)))}
+    assert by_sampler["uniform"] is None
+    assert by_sampler["focus"].scorer == "blip"
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (GOOD.replace("seeds", "sedes"), r"matrix.yaml:9: sedes: unknown key; did you mean 'seeds'\?"),
+        (GOOD.replace("options:", "optoins:"), r"matrix.yaml:7: .*optoins: unknown key; did you mean 'options'\?"),
+        (GOOD.replace("[longvideobench]", "[longvideobensh]"), "longvideobensh.yaml; known: .*longvideobench"),
+        (GOOD + "k: [4]\n", "matrix.yaml:10: key 'k' is written twice"),
+        (GOOD.replace("[0, 1]", "zero"), r"matrix.yaml:9: seeds: .*list"),
+        (GOOD.replace("k: [8, 16]", "k: ["), r"matrix.yaml:\d+: "),
+        ("- a list", "must hold a mapping"),
+        (GOOD.replace("k: [8, 16]", ""), "without models, k must say"),
+    ],
+)
+def test_a_mistake_is_named_with_file_and_line(tmp_path, broken, message):
+    with pytest.raises(InvalidInput, match=message):
+        load_matrix(written(tmp_path, broken))
+
+
+def test_a_wrong_option_names_the_nearest(tmp_path):
+    matrix = load_matrix(written(tmp_path, GOOD.replace("alpha", "alpa")))
+    with pytest.raises(UnknownName, match="did you mean 'alpha'"):
+        selection_specs(matrix)
+
+
+def test_narrowing_keeps_what_is_named_and_refuses_what_is_not_there(tmp_path):
+    matrix = load_matrix(written(tmp_path, GOOD))
+    narrowed = narrow(matrix, {"sampler": ["focus"], "k": ["16"]})
+    assert {(spec.sampler.name, spec.k) for spec in selection_specs(narrowed)} == {("focus", 16)}
+    with pytest.raises(UnknownName, match="did you mean 'focus'"):
+        narrow(matrix, {"sampler": ["fokus"]})
+    with pytest.raises(UnknownName, match="list to narrow 'samplers'"):
+        narrow(matrix, {"samplers": ["focus"]})
+
+
+def model(**changes):
+    values = {"name": "m", "model": "focus_qwen2_vl", "args": {"pretrained": "x"}, "frames": 8}
+    return {**values, **changes}
+
+
+def cell_ids(tmp_path, **changes):
+    values = {**yaml.safe_load(GOOD), "models": [model()], **changes}
+    return {cell.id for cell in cells(load_matrix(written(tmp_path, yaml.safe_dump(values))))}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loader": "aks"},
+        {"protocol": "lmms_eval"},
+        {"coarse_seed": "video"},
+        {"seeds": [2, 3]},
+        {"models": [model(args={"pretrained": "y"})]},
+        {"models": [model(model="focus_qwen2_5_vl")]},
+    ],
+    ids=str,
+)
+def test_whatever_can_change_a_row_changes_the_identity(tmp_path, changes):
+    assert not cell_ids(tmp_path) & cell_ids(tmp_path, **changes)
+
+
+@pytest.mark.parametrize("changes", [{"limit": 3}, {"max_error_share": 0.5}, {"models": [model(name="other")]}], ids=str)
+def test_what_cannot_change_a_row_keeps_the_identity(tmp_path, changes):
+    assert cell_ids(tmp_path) == cell_ids(tmp_path, **changes)

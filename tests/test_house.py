@@ -1,0 +1,124 @@
+"""The house: imports point down, light commands stay light, files stay small, nothing of this machine is named."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "focus_eval"
+RANKS = {
+    "types": 0, "errors": 0, "resources": 0,
+    "bandit": 1,
+    "samplers": 2,
+    "video": 3, "scoring": 3, "benchmarks": 3, "selections": 3,
+    "costs": 4, "records": 4, "rowfiles": 4, "provenance": 4, "pulling": 4, "pipeline": 4,
+    "lmms": 5, "matrix": 5, "demo": 5,
+    "report": 6,
+    "commands": 7, "cli": 7,
+}  # fmt: skip
+# What a rank may use of its own rank or below where the general rule is not enough.
+ALLOWED = {
+    "samplers": {"types", "errors", "bandit"},
+    "video": {"types", "errors"},
+    "scoring": {"types", "errors", "video"},
+    "benchmarks": {"types", "errors"},
+    "selections": {"types", "errors", "benchmarks", "records", "rowfiles"},
+    "report": {"types", "errors", "resources", "records", "rowfiles", "benchmarks", "selections"},
+}
+HEAVY = {
+    "torch", "torchvision", "transformers", "timm", "av", "decord", "torchcodec", "ray", "lmms_eval", "pandas",
+    "pyarrow", "matplotlib", "scipy", "statsmodels", "pydantic", "PIL", "jinja2",
+}  # fmt: skip
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def own_imports(path: Path):
+    """Packages of focus_eval that a file imports anywhere, type checking included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "focus_eval" else [f"focus_eval.{a.name}" for a in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "focus_eval" and len(parts) > 1:
+                yield parts[1]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    mine = package_of(path)
+    if mine == "__init__":
+        return
+    for other in own_imports(path):
+        if other == mine or not (PACKAGE / other).exists() and not (PACKAGE / f"{other}.py").exists():
+            continue
+        assert RANKS[other] <= RANKS[mine], f"{mine} (rank {RANKS[mine]}) imports {other} (rank {RANKS[other]})"
+        if mine in ALLOWED:
+            assert other in ALLOWED[mine], f"{mine} may use {sorted(ALLOWED[mine])}, not {other}"
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if package_of(p) in ("types", "errors", "bandit", "samplers")], ids=lambda path: path.name)  # fmt: skip
+def test_the_core_knows_numpy_and_nothing_else(path):
+    allowed = {"numpy", "focus_eval", *sys.stdlib_module_names}
+    for node in ast.parse(path.read_text()).body:  # a function may import an extra of its own
+        names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            assert name.split(".")[0] in allowed, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("code", ["import focus_eval", "import sys; sys.argv = ['focus-eval', '--help']; import focus_eval.cli as c\ntry:\n    c.main()\nexcept SystemExit:\n    pass"])  # fmt: skip
+def test_import_and_help_load_nothing_heavy(code):
+    script = f"{code}\nimport sys\nprint('LOADED', *sorted({{m.split('.')[0] for m in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.rsplit("LOADED", 1)[1].split())
+    assert not loaded & HEAVY
+
+
+def tracked_files():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.splitlines()]
+
+
+def test_no_file_names_a_machine_path_or_a_registry():
+    # Written so that this file does not match itself.
+    patterns = ["/wo" + "rk/", "py" + "pi.org", "pythonhos" + "ted", "registry.npm" + "js", "deb.deb" + "ian.org"]
+    for path in tracked_files():
+        if path.suffix in (".png", ".parquet", ".mp4", ".pdf") or not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for pattern in patterns:
+            assert pattern not in text, f"{path.relative_to(ROOT)} names {pattern}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_file_says_what_it_is_for(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert docstring
+    assert re.match(r"\S.*[.?:)]$", docstring.splitlines()[0]), docstring.splitlines()[0]
+
+
+def test_no_function_is_longer_than_sixty_lines():
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                length = node.end_lineno - node.lineno + 1
+                assert length <= 60, f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {length} lines"
