@@ -69,7 +69,9 @@ class Aks(FrameSampler):
         return kept
 
     def _stands_out(self, values: FloatArray, k: int) -> bool:
-        gap = np.sort(values)[::-1][:k].mean() - values.mean()
+        first = max(0, values.size - k)
+        best = np.sort(np.partition(values, first)[first:])[::-1]
+        gap = best.mean() - values.mean()
         return bool(gap > self.t1 and values.std() > self.t2)
 
 

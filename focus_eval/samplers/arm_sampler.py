@@ -58,6 +58,10 @@ class ArmSampler(FrameSampler):
         """Return `m = clip(ceil(alpha * M), 4, 32)`, at most `M`; the bounds are the authors' public code's."""
         return min(MAX_FINAL_ARMS, self.n_chosen_arms(n_arms))
 
+    def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return `planned_pulls`, which needs no run."""
+        return self.planned_pulls(video)
+
     @abstractmethod
     def planned_pulls(self, video: VideoInfo) -> int:
         """Return the most frames the sampler pulls of `video`, known before the first pull."""

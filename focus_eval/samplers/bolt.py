@@ -1,0 +1,51 @@
+"""Where does relevance pile up? BOLT's inverse transform sampling (Liu et al., CVPR 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.bandit.draws import min_max
+from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.candidates import one_fps
+from focus_eval.samplers.ledger import Ledger
+from focus_eval.samplers.options import option
+from focus_eval.types import VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bolt(FrameSampler):
+    """Read the cumulative sum of sharpened relevance of the 1-fps candidates backwards, at equal distances.
+
+    With `n = min(k, n_frames)` the levels are `linspace(1/n, 1 - 1/n, n)`; each gives the first candidate whose
+    share of the sum reaches it, so a frame may come more than once. The same relevance everywhere counts as equal
+    weights.
+
+    Args:
+        power: sharpens relevance scaled to [0, 1]; 2.5 on LongVideoBench.
+    """
+
+    name: ClassVar[str] = "bolt"
+    source: ClassVar[str] = "BOLT (Liu et al., CVPR 2025)"
+    may_return_fewer: ClassVar[bool] = True
+    may_repeat: ClassVar[bool] = True
+
+    power: float = option(3.0, above=0)
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Pull every candidate, sharpen, and invert the cumulative sum."""
+        candidates = one_fps(video)
+        facts = {"candidates": int(candidates.size)}
+        if candidates.size == 0:
+            return Choice(keyframes=candidates, facts=facts)
+        weights = min_max(ledger.relevance(candidates)) ** self.power
+        if weights.sum() == 0:
+            weights = np.ones(candidates.size)
+        share = np.cumsum(weights) / weights.sum()
+        n = min(k, video.n_frames)
+        reached = np.searchsorted(share, np.linspace(1 / n, 1 - 1 / n, n))
+        return Choice(keyframes=candidates[np.minimum(reached, candidates.size - 1)], facts=facts)

@@ -1,0 +1,89 @@
+"""Which frames span the video best, whatever the question? MaxInfo (Li et al., 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.candidates import evenly
+from focus_eval.samplers.ledger import Ledger
+from focus_eval.samplers.options import option
+from focus_eval.types import FloatArray, IntArray, VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxInfo(FrameSampler):
+    """Rows of the largest volume of the candidates' embeddings, reduced to their leading left singular vectors.
+
+    The text leaves the number of candidates and of vectors open: `n_candidates` frames evenly, and the singular
+    vectors that carry `energy` of the squared singular values, at most `k` of them. A square block of that many rows
+    comes first, then one row after the other that adds most volume (rectangular max-volume, Mikhalev and Oseledets
+    2018). The query plays no part: a control.
+
+    Args:
+        n_candidates: frames considered, evenly; at most so many keyframes.
+        energy: share of the squared singular values that is kept.
+    """
+
+    name: ClassVar[str] = "maxinfo"
+    source: ClassVar[str] = "MaxInfo (Li et al., 2025)"
+    needs_embeddings: ClassVar[bool] = True
+    may_return_fewer: ClassVar[bool] = True
+
+    n_candidates: int = option(128, at_least=1)
+    energy: float = option(0.99, above=0, at_most=1)
+
+    def choose(
+        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
+    ) -> Choice:
+        """Pull embeddings of every candidate and choose rows."""
+        candidates = evenly(video, self.n_candidates)
+        images, _ = ledger.embeddings(candidates)
+        left, singular, _ = np.linalg.svd(images, full_matrices=False)
+        kept_energy = np.cumsum(singular**2) / max(float((singular**2).sum()), np.finfo(float).tiny)
+        rank = int(min(np.searchsorted(kept_energy, self.energy) + 1, k, singular.size))
+        chosen = largest_volume_rows(left[:, :rank], min(k, candidates.size))
+        return Choice(keyframes=candidates[chosen], facts={"candidates": int(candidates.size), "rank": rank})
+
+    def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return the number of candidates."""
+        return min(self.n_candidates, video.n_frames)
+
+
+def largest_volume_rows(matrix: FloatArray, n: int, *, tolerance: float = 1.02, max_swaps: int = 200) -> IntArray:
+    """Return `n` rows of `matrix` `(n_rows, rank)` of large volume `sqrt(det(A^T A))`, `rank <= n <= n_rows`.
+
+    Square max-volume (Goreinov et al. 2010) swaps rows while one swap grows the volume by more than `tolerance`;
+    then rows are added greedily. Columns of `matrix` must be independent.
+    """
+    rows = _pivot_rows(matrix)
+    # Every row written in the chosen rows: taking row i for chosen row j multiplies the volume by |coefficients[i, j]|.
+    coefficients = np.linalg.solve(matrix[rows].T, matrix.T).T
+    for _ in range(max_swaps):
+        i, j = divmod(int(np.abs(coefficients).argmax()), rows.size)
+        if abs(coefficients[i, j]) <= tolerance:
+            break
+        rows[j] = i
+        change = coefficients[i] - np.eye(rows.size)[j]
+        coefficients -= np.outer(coefficients[:, j] / coefficients[i, j], change)
+    while rows.size < n:
+        chosen = matrix[rows]
+        # Adding row x multiplies the squared volume by 1 + x (A^T A)^-1 x^T.
+        growth = np.einsum("ij,ij->i", matrix @ np.linalg.inv(chosen.T @ chosen), matrix)
+        growth[rows] = -np.inf
+        rows = np.append(rows, int(growth.argmax()))
+    return rows
+
+
+def _pivot_rows(matrix: FloatArray) -> IntArray:
+    """Return the rows that Gaussian elimination with row pivoting takes first, shape `(rank,)`."""
+    rest = matrix.copy()
+    rows = np.empty(matrix.shape[1], dtype=np.int64)
+    for column in range(matrix.shape[1]):
+        rows[column] = pivot = int(np.abs(rest[:, column]).argmax())
+        rest -= np.outer(rest[:, column] / rest[pivot, column], rest[pivot])
+        rest[rows[: column + 1]] = 0.0
+    return rows
