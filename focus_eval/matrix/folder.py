@@ -9,7 +9,7 @@ answers/NAME/cell.json           likewise
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -81,8 +81,12 @@ class RunFolder:
         else:
             compact(self.part(one), SelectionRow, order)
 
-    def drop_errors(self, one: SelectionSpec | Cell) -> None:
-        """Forget the rows of `one` that record an error, so that they are tried again."""
+    def drop_errors(self, parts: Sequence[SelectionSpec | Cell]) -> None:
+        """Forget the rows that record an error, so that they are tried again."""
+        for one in parts:
+            self._drop_errors(one)
+
+    def _drop_errors(self, one: SelectionSpec | Cell) -> None:
         rows = self.answers(one) if isinstance(one, Cell) else self.selections(one)
         kept = [row for row in rows.values() if row.error is None]
         if len(kept) == len(rows):

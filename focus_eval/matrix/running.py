@@ -65,17 +65,16 @@ def run_matrix(
     """
     path = Path(to) if to is not None else Path("results/runs") / matrix.name
     run = RunFolder(path)
-    engine = engine or LocalEngine(store=Path(store) if store else path.parent / "store.sqlite")
+    where = engine or LocalEngine(store=Path(store) if store else path.parent / "store.sqlite")
     watch = watch or Silent()
     sets = load_sets(matrix)
     specs, all_cells = selection_specs(matrix), cells(matrix)
     with run.locked():
-        run.describe(matrix, engine=engine.name, device=engine.device)
+        run.describe(matrix, engine=where.name, device=where.device)
         if retry_errors:
-            for part in [*specs, *all_cells]:
-                run.drop_errors(part)
-        _select(run, specs, sets, engine, watch)
-        _answer(run, all_cells, sets, engine, watch)
+            run.drop_errors([*specs, *all_cells])
+        _select(run, specs, sets, where, watch)
+        _answer(run, all_cells, sets, where, watch)
     frame = rows_frame(run, matrix)
     _check_errors(frame, matrix)
     return frame

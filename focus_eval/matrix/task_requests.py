@@ -1,0 +1,57 @@
+"""How does lmms-eval ask the questions of a benchmark?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from focus_eval.errors import RunError
+from focus_eval.matrix.questions import QuestionSet
+from focus_eval.resources import resource_path
+
+
+class TaskRequests:
+    """The requests of one lmms-eval task, found by question id.
+
+    They are built once by the task itself (its prompt, its generation arguments); what makes a document our
+    question is the same code that read the annotations.
+
+    Raises:
+        RunError: a task lmms-eval does not know, or whose documents are not the questions of the benchmark.
+    """
+
+    def __init__(self, questions: QuestionSet, *, kind: str) -> None:
+        self._task = _load_task(questions.config.task, kind)
+        self._task.build_all_requests(limit=None, rank=0, world_size=1)
+        split = self._task.config.test_split if self._task.has_test_docs() else self._task.config.validation_split
+        documents = self._task.dataset[split]
+        self._by_question: dict[str, Any] = {}
+        for request in self._task.instances:
+            question = questions.benchmark.question(documents[request.doc_id])
+            self._by_question[question.id] = request
+        missing = [one.id for one in questions.questions if one.id not in self._by_question]
+        if missing:
+            raise RunError(
+                f"task {questions.config.task!r} has no document for {len(missing)} of {len(questions.questions)} "
+                f"questions of {questions.config.annotations}, the first is {missing[0]!r}: "
+                "is HF_HOME the folder the annotations are from?"
+            )
+
+    def serve(self, model: Any) -> None:
+        """Let `model` look up this task's documents."""
+        model.task_dict[self._task.config.task] = self._task.dataset
+
+    def of(self, question_ids: tuple[str, ...]) -> list[Any]:
+        """Return the requests of these questions, in this order."""
+        return [self._by_question[one] for one in question_ids]
+
+
+def _load_task(name: str, kind: str) -> Any:
+    from lmms_eval.tasks import TaskManager, get_task_dict
+
+    if not name:
+        raise RunError("a benchmark that models answer needs its lmms-eval task: set task in its config")
+    manager = TaskManager(include_path=str(resource_path("tasks")), model_name="default")
+    try:
+        return get_task_dict([name], manager, kind)[name]
+    except (KeyError, ValueError, FileNotFoundError) as error:
+        raise RunError(f"lmms-eval cannot load task {name!r}: {error}") from error
