@@ -7,6 +7,7 @@ import sys
 import typer
 
 from focus_eval.commands.matrix import plan, run, status
+from focus_eval.commands.samplers import samplers
 from focus_eval.commands.select import select
 from focus_eval.errors import FocusEvalError
 
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 
 app.command()(select)
+app.command()(samplers)
 app.command()(plan)
 app.command()(run)
 app.command()(status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import Field, field, fields
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -76,11 +76,6 @@ def values_from_text(owner: str, kind: type, texts: Mapping[str, Any]) -> dict[s
             raise _refusal(owner, declared[name], hints[name], text)
         values[name] = value
     return values
-
-
-def default_values(kind: type) -> dict[str, Any]:
-    """Return every option of dataclass `kind` that has a default, in order of declaration."""
-    return {declared.name: declared.default for declared in fields(kind) if declared.default is not MISSING}
 
 
 @cache

@@ -13,13 +13,14 @@ import pkgutil
 import sys
 import zlib
 from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 import focus_eval.samplers
-from focus_eval.errors import InvalidInput, SamplerError, unknown_name
+from focus_eval.errors import SamplerError, unknown_name
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.options import check_names, values_from_text
 
@@ -60,15 +61,12 @@ def make_sampler(name: str, **options: Any) -> FrameSampler:
 
     Raises:
         UnknownName: no such sampler or option; the message has the nearest name.
-        InvalidInput: an option of the wrong type or outside its range, or one without default that is missing.
+        InvalidInput: an option of the wrong type or outside its range.
         SamplerError: a plugin or file that cannot be used.
     """
     kind = sampler_class(name)
     check_names(f"sampler {kind.name!r}", kind, options)
-    try:
-        return kind(**options)
-    except TypeError as error:
-        raise InvalidInput(f"sampler {kind.name!r}: {error}") from error
+    return kind(**options)
 
 
 def parse_options(name: str, texts: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,4 +153,6 @@ def _checked(kind: Any, label: str) -> type[FrameSampler]:
         raise SamplerError(f"{label} has no `choose` method")
     if "name" not in vars(kind) or not hasattr(kind, "source"):
         raise SamplerError(f"{label} needs class attributes `name` (its own) and `source`")
+    if not is_dataclass(kind) or any(one.default is one.default_factory is MISSING for one in fields(kind)):
+        raise SamplerError(f"{label} must be a frozen dataclass whose options all have defaults")
     return kind

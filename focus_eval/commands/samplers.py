@@ -1,0 +1,64 @@
+"""`focus-eval samplers`: which samplers are there, with which options, and what do they cost?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from focus_eval.samplers.base import FrameSampler
+    from focus_eval.types import VideoInfo
+
+
+def samplers(
+    k: Annotated[int, typer.Option("-k", help="Keyframes wanted of the example video.")] = 64,
+    minutes: Annotated[float, typer.Option(help="Length of the example video.")] = 60.0,
+    fps: Annotated[float, typer.Option(help="Its frames per second.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List every sampler: name, source, options with defaults, and pulls on an example video."""
+    from focus_eval.samplers.registry import sampler_classes
+    from focus_eval.types import VideoInfo
+
+    video = VideoInfo(n_frames=int(minutes * 60 * fps), fps=fps)
+    rows = [sampler_row(kind, video, k) for kind in sampler_classes().values()]
+    if as_json:
+        import json
+
+        print(json.dumps({"n_frames": video.n_frames, "fps": video.fps, "k": k, "samplers": rows}, indent=2))
+    else:
+        _print_table(rows, f"pulls of {minutes:g} min at {fps:g} fps, k = {k}")
+
+
+def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str, Any]:
+    """Return name, source, version, needs, options with defaults and cost of one sampler, JSON values only."""
+    sampler = kind()
+    pulls = sampler.count_pulls(video, k=k)
+    needs = "logits" if kind.needs_logits else "embeddings" if kind.needs_embeddings else "relevance"
+    return {
+        "name": kind.name,
+        "source": kind.source,
+        "version": kind.version,
+        "needs": needs if kind.needs_scorer else "nothing",
+        "options": sampler.options,
+        "pulls": pulls,
+        "frames_seen": pulls / video.n_frames,
+    }
+
+
+def _print_table(rows: list[dict[str, Any]], cost_title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("sampler", "source", "options", "needs", cost_title, show_lines=True)
+    for row in rows:
+        options = "\n".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
+        cost = f"{row['pulls']} ({100 * row['frames_seen']:.2f} %)"
+        table.add_row(row["name"], row["source"], options, row["needs"], cost)
+    Console().print(table)
+
+
+def _as_text(value: Any) -> str:
+    """Return `value` as it is written after `--set name=`."""
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
