@@ -62,27 +62,43 @@ class Decoder:
             self.container = None
 
     def frames_from_start(self) -> Iterator[Any]:
-        """Yield every frame of a full sequential decode."""
+        """Yield every frame of a full sequential decode.
+
+        Raises:
+            VideoError: the decoder refuses a packet after the first frame (before it, a cut stream may hold packets
+                that need what was cut away).
+        """
         self.restart()
-        for packet in self._packets():
-            yield from self._decode(packet)
-        yield from self._decode(None)
+        n_before = self.n_decoded
+        for packet in itertools.chain(self._packets(), [None]):
+            frames = self._decode(packet)
+            if frames is None and self.n_decoded > n_before:
+                n_good = self.n_decoded - n_before
+                raise VideoError(f"{self.path}: damaged after frame {n_good - 1}, which ends the order; fetch it again")
+            yield from frames or ()
 
     def frames(self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted: Set[int]) -> Iterator[Any]:
         """Yield the frames that come out of the packets `[first_packet, last_packet]`, in presentation order.
+
+        Ends early at a packet that the decoder refuses, unless it is shown before the first one: such pictures may
+        need what lies before it.
 
         Args:
             wanted: packets whose frames must come out; others may be dropped where that changes nothing.
         """
         context = self.stream.codec_context
         can_drop = context.name in _CAN_DROP
+        ticks = index.packets.ticks
         for position, packet in self._packets_from(index, first_packet):
             if position > last_packet:
                 break
             if can_drop:
                 context.skip_frame = "DEFAULT" if position in wanted else "NONREF"
-            yield from self._decode(packet)
-        yield from self._decode(None)
+            frames = self._decode(packet)
+            if frames is None and ticks[position] >= ticks[first_packet]:
+                return
+            yield from frames or ()
+        yield from self._decode(None) or ()
 
     def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
         """Yield (position in the file, packet) from the packet `first` on, wherever the demuxer's seek lands."""
@@ -118,15 +134,12 @@ class Decoder:
                 f"{self.path}: the file cannot be read further ({error.strerror}); fetch it again"
             ) from error
 
-    def _decode(self, packet: Any) -> Sequence[Any]:
-        """Return the frames that come out after `packet` went in (None: all that are left).
-
-        A packet the decoder refuses gives nothing: whoever waits for its frame notices that it did not come.
-        """
+    def _decode(self, packet: Any) -> Sequence[Any] | None:
+        """Return the frames that come out after `packet` went in (None: all that are left), None if it is refused."""
         try:
             frames: Sequence[Any] = self.stream.codec_context.decode(packet)
         except av.FFmpegError:
-            return ()
+            return None
         self.n_decoded += len(frames)
         return frames
 

@@ -27,7 +27,6 @@ class Packets:
         is_hidden: decoded but never shown (cut away by an edit list, or an invisible reference frame).
         lacks_ticks: some packet has no presentation time.
         end_ticks: end of the packet shown last.
-        n_empty: packets without data (AVI repeats the frame before them so); they are no frames.
     """
 
     ticks: IntArray
@@ -36,12 +35,6 @@ class Packets:
     is_hidden: NDArray[np.bool_]
     lacks_ticks: bool
     end_ticks: int
-    n_empty: int = 0
-
-    @property
-    def n_in_file(self) -> int:
-        """All packets of the stream, those without data included: what a header counts."""
-        return self.ticks.size + self.n_empty
 
     @property
     def are_reordered(self) -> bool:
@@ -63,11 +56,10 @@ def demux_packets(path: Path, container: Any, stream: Any) -> Packets:
 
 def _demux(container: Any, stream: Any) -> Packets:
     ticks, decode_ticks, flags = array("q"), array("q"), array("b")
-    lacks_ticks, end, n_empty = False, 0, 0
+    lacks_ticks, end = False, 0
     is_vp8 = stream.codec_context.name in ("vp8", "libvpx")
     for packet in container.demux(stream):
         if not packet.size:
-            n_empty += packet.dts is not None
             continue
         lacks_ticks = lacks_ticks or packet.pts is None
         pts = 0 if packet.pts is None else packet.pts
@@ -85,7 +77,6 @@ def _demux(container: Any, stream: Any) -> Packets:
         is_hidden=(bits & 2) > 0,
         lacks_ticks=lacks_ticks,
         end_ticks=end,
-        n_empty=n_empty,
     )
 
 
