@@ -9,7 +9,15 @@ from functools import cached_property
 from typing import Any
 
 from focus_eval.errors import InvalidInput, unknown_name
-from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig, SamplerConfig
+from focus_eval.matrix.config import (
+    BenchmarkConfig,
+    EncoderConfig,
+    Loader,
+    MatrixConfig,
+    ModelConfig,
+    Protocol,
+    SamplerConfig,
+)
 from focus_eval.pipeline import CoarseSeed, identity_hash
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler
@@ -65,8 +73,8 @@ class Cell:
 
     selection: SelectionSpec
     model: ModelConfig
-    loader: str
-    protocol: str
+    loader: Loader
+    protocol: Protocol
 
     @cached_property
     def identity(self) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from focus_eval.errors import InvalidInput
 from focus_eval.matrix.yaml_source import check, expand_variables, load_yaml
 from focus_eval.resources import resource_path
 
+Loader = Literal["exact", "aks"]
+Protocol = Literal["strict", "lmms_eval"]
 Option = bool | int | float | str | None
 
 
@@ -98,8 +100,8 @@ class MatrixConfig(_Strict):
     k: list[int] = []
     seeds: list[int] = Field(default=[0], min_length=1)
     coarse_seed: Literal["question", "video"] = "question"
-    loader: Literal["exact", "aks"] = "exact"
-    protocol: Literal["strict", "lmms_eval"] = "strict"
+    loader: Loader = "exact"
+    protocol: Protocol = "strict"
     max_error_share: float = Field(default=0.02, ge=0, le=1)
     limit: int | None = Field(default=None, gt=0)
     select_resources: Resources = Resources()

@@ -22,7 +22,11 @@ class Engine(Protocol):
     """Does jobs somewhere; the rows lie in the run's folder when it returns."""
 
     name: str
-    device: str
+
+    @property
+    def device(self) -> str:
+        """What the work runs on, as a readable name."""
+        ...
 
     def select(
         self,

@@ -99,7 +99,6 @@ def _disk(matrix: MatrixConfig, sets: dict[str, QuestionSet], folder: Path) -> I
 def disk_gigabytes(matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> float:
     """Return the gigabytes that weights and videos which are not there yet will take."""
     total = sum(one.config.disk_gigabytes for one in sets.values() if one.config.videos and one.missing_videos())
-    for part in [*matrix.encoders, *matrix.models]:
-        lacking = _encoder(part) if isinstance(part, EncoderConfig) else _model(part)
-        total += part.disk_gigabytes if any(one.what.startswith("weights") for one in lacking) else 0.0
-    return total
+    lacking = [(encoder.disk_gigabytes, _encoder(encoder)) for encoder in matrix.encoders]
+    lacking += [(model.disk_gigabytes, _model(model)) for model in matrix.models]
+    return total + sum(size for size, missing in lacking if any(one.what.startswith("weights") for one in missing))

@@ -54,8 +54,8 @@ class RayEngine:
         """What the cluster holds in all."""
         import ray
 
-        held = ray.cluster_resources()
-        return f"ray: {len(ray.nodes())} nodes, {held.get('GPU', 0):g} GPUs, {held.get('CPU', 0):g} CPUs"
+        held, nodes = _resources(), ray.nodes()  # type: ignore[no-untyped-call]
+        return f"ray: {len(nodes)} nodes, {held.get('GPU', 0):g} GPUs, {held.get('CPU', 0):g} CPUs"
 
     def select(
         self,
@@ -101,7 +101,7 @@ class _Pool(Generic[JobT]):
     ) -> None:
         import ray
 
-        held = ray.cluster_resources()
+        held = _resources()
         fits = [int(held.get("CPU", 0) // resources.cpus)]
         if resources.gpus:
             fits.append(int(held.get("GPU", 0) // resources.gpus))
@@ -111,7 +111,7 @@ class _Pool(Generic[JobT]):
                 f"{resources.gpus:g} and {resources.cpus:g}: change select_resources or answer_resources"
             )
         self._size = min(fits)
-        self._still_missing = still_missing
+        self._still_missing: Callable[[JobT], JobT | None] = still_missing
         self._store = store
         self._shared = ray.put(arguments)
         self._actor: Any = ray.remote(_Worker).options(num_cpus=resources.cpus, num_gpus=resources.gpus)
@@ -125,7 +125,7 @@ class _Pool(Generic[JobT]):
         """
         import ray
 
-        waiting, busy = deque(jobs), {}
+        waiting, busy = deque(jobs), dict[Any, tuple[Any, JobT]]()
         idle = [self._hire() for _ in range(min(self._size, len(jobs)))]
         losses = 0
         while waiting or busy:
@@ -170,6 +170,12 @@ class _Worker:
     def close(self) -> None:
         """Close files, release encoder or model."""
         self._worker.close()
+
+
+def _resources() -> dict[str, float]:
+    import ray
+
+    return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
 
 
 def _absolute(run: RunFolder) -> RunFolder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from focus_eval.errors import RunError
 from focus_eval.matrix.answering import AnswerJob, answer_jobs
@@ -15,6 +15,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import load_sets
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, select_jobs
+from focus_eval.records import SelectionRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,23 +83,29 @@ def run_matrix(
 
 def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
     """Return the rows of a run so far: one per cell and question, or per selection and question without models."""
-    import pandas as pd
-
     selections = {spec.name: run.selections(spec) for spec in selection_specs(matrix)}
     if not matrix.models:
         rows = [{**asdict(row), "part": name} for name, found in selections.items() for row in found.values()]
-        return pd.DataFrame(rows)
+        return frame_of(rows)
     rows = []
     for cell in cells(matrix):
         chosen = selections[cell.selection.name]
         for row in run.answers(cell).values():
             rows.append({**_of_selection(cell, chosen.get(row.question_id)), **asdict(row), "part": cell.name})
-    return pd.DataFrame(rows)
+    return frame_of(rows)
 
 
-def _of_selection(cell: Cell, row: object) -> dict[str, object]:
+def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return rows as a data frame."""
+    import pandas as pd
+
+    frame: pd.DataFrame = pd.DataFrame(rows)
+    return frame
+
+
+def _of_selection(cell: Cell, row: SelectionRow | None) -> dict[str, Any]:
     spec = cell.selection
-    seen = {"pulls": len(row.pulled_frames), "n_frames": row.n_frames} if row is not None else {}  # type: ignore[attr-defined]
+    seen = {"pulls": len(row.pulled_frames), "n_frames": row.n_frames} if row is not None else {}
     who = {"sampler": spec.sampler.name, "label": spec.label, "k": spec.k, "seed": spec.seed}
     return {**who, "encoder": spec.encoder.name if spec.encoder else "", **seen}
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from focus_eval.errors import InvalidInput
-from focus_eval.matrix.cells import Cell, cells, selection_specs
+from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import load_sets
+from focus_eval.records import AnswerRow, SelectionRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +49,12 @@ def run_status(folder: str | Path) -> list[PartStatus]:
     matrix = MatrixConfig.model_validate(json.loads(run_file.read_text(encoding="utf-8"))["matrix"])
     run, sets = RunFolder(path), load_sets(matrix)
     statuses = []
-    for part in [*selection_specs(matrix), *cells(matrix)]:
+    parts: list[SelectionSpec | Cell] = [*selection_specs(matrix), *cells(matrix)]
+    for part in parts:
         is_cell = isinstance(part, Cell)
         benchmark = part.selection.benchmark.name if isinstance(part, Cell) else part.benchmark.name
         asked = {question.id for question in sets[benchmark].questions}
+        found: Mapping[str, AnswerRow | SelectionRow]
         found = run.answers(part) if isinstance(part, Cell) else run.selections(part)
         rows = [row for row in found.values() if row.question_id in asked]
         statuses.append(
