@@ -14,7 +14,6 @@ import torch
 from focus_eval.errors import unknown_name
 
 WORDS = ("a", "the", "man", "woman", "dog", "cat", "car", "red", "blue", "is", "on", "in", "what", "who", "cooking")
-)
 
 _TINY_TOWER = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 _BLIP_TEXT = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}

@@ -10,7 +10,6 @@ import numpy as np
 import PIL
 import pytest
 import torch
-from tests.scoring.lavis_blip import write_checkpoint
 from PIL import Image
 from safetensors.torch import load_file
 from transformers import BlipForImageTextRetrieval, BlipImageProcessor, BlipProcessor
@@ -19,6 +18,7 @@ from focus_eval.scoring.blip import BlipScorer, load_model, load_tokenizer
 from focus_eval.scoring.blip_rules import LAVIS, TRANSFORMERS, clean_caption
 from focus_eval.scoring.registry import make_scorer
 from focus_eval.scoring.torch_scorer import EncoderOptions
+from tests.scoring.lavis_blip import write_checkpoint
 
 TOLERANCE = 1e-5
 TINY = replace(LAVIS, text_heads=6)  # the recorded model is small: six heads, not twelve
