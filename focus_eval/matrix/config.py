@@ -25,7 +25,8 @@ class BenchmarkConfig(_Strict):
 
     `annotations` (a file, or the data set's folder of parquet shards) and `videos` (the folder that question video
     paths are relative to) may hold `${VARIABLE}` and `${VARIABLE:-default}`; `rates` is a CSV of id, duration_s and
-    fps, which stands in for the videos when planning, and wherever no frame is read.
+    fps, which stands in for the videos when planning, and wherever no frame is read. `data_home` is what lmms-eval
+    finds as `HF_HOME`, and `dataset` the local folder its task reads instead of the hub's data set.
     """
 
     name: str
@@ -35,6 +36,7 @@ class BenchmarkConfig(_Strict):
     videos: str = ""
     rates: str = ""
     data_home: str = ""
+    dataset: str = ""
     questions: int | None = None
     disk_gigabytes: float = 0.0
     edges_seconds: tuple[float, float] | None = None

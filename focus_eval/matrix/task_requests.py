@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from focus_eval.errors import RunError
+from focus_eval.matrix.config import BenchmarkConfig
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.resources import resource_path
 
@@ -20,7 +23,7 @@ class TaskRequests:
     """
 
     def __init__(self, questions: QuestionSet, *, kind: str) -> None:
-        self._task = _load_task(questions.config.task, kind)
+        self._task = _load_task(questions.config, kind)
         self._task.build_all_requests(limit=None, rank=0, world_size=1)
         split = self._task.config.test_split if self._task.has_test_docs() else self._task.config.validation_split
         documents = self._task.dataset[split]
@@ -45,13 +48,18 @@ class TaskRequests:
         return [self._by_question[one] for one in question_ids]
 
 
-def _load_task(name: str, kind: str) -> Any:
-    from lmms_eval.tasks import TaskManager, get_task_dict
-
+def _load_task(config: BenchmarkConfig, kind: str) -> Any:
+    name = config.task
     if not name:
         raise RunError("a benchmark that models answer needs its lmms-eval task: set task in its config")
+    if config.data_home:
+        # Tasks look the folder of videos up from here, each time they are asked.
+        os.environ["HF_HOME"] = str(Path(config.data_home).resolve())
+    from lmms_eval.tasks import TaskManager, get_task_dict
+
     manager = TaskManager(include_path=str(resource_path("tasks")), model_name="default")
+    wanted = {"task": name, "dataset_path": str(Path(config.dataset).resolve())} if config.dataset else name
     try:
-        return get_task_dict([name], manager, kind)[name]
+        return get_task_dict([wanted], manager, kind)[name]
     except (KeyError, ValueError, FileNotFoundError) as error:
         raise RunError(f"lmms-eval cannot load task {name!r}: {error}") from error
