@@ -9,6 +9,7 @@ import typer
 from focus_eval.commands.matrix import plan, run, status
 from focus_eval.commands.samplers import samplers
 from focus_eval.commands.select import select
+from focus_eval.commands.tasks import tasks
 from focus_eval.errors import FocusEvalError
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 
 app.command()(select)
+app.command()(tasks)
 app.command()(samplers)
 app.command()(plan)
 app.command()(run)

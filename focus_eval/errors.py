@@ -42,6 +42,10 @@ class SelectionMismatch(FocusEvalError):
     """A published or stored selection that does not fit the question or the video."""
 
 
+class AnswerError(FocusEvalError):
+    """A model or an API that gave no usable answer to one question."""
+
+
 class RunError(FocusEvalError):
     """A run that cannot go on as a whole (locked folder, too many failed questions)."""
 

@@ -1,0 +1,170 @@
+"""Which of `--model_args` are ours, which are the wrapper's, and are they all right?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from focus_eval.errors import InvalidInput, unknown_name
+
+Loader = Literal["exact", "aks"]
+Protocol = Literal["strict", "lmms_eval"]
+NATIVE = "native"
+_WITH_OPTIONS = ("sampler", "encoder", "selections")
+# Given by lmms-eval beside --model_args; which of them a wrapper takes is its own affair.
+_FROM_COMMAND_LINE = ("batch_size", "max_batch_size", "device")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeamOptions:
+    """What the plugin itself is told, the same for every model.
+
+    Args:
+        sampler: a registered frame sampler, or "native": the wrapper's own sampling, untouched.
+        sampler_options: given as `sampler.<option>`.
+        encoder: scorer of the samplers that pull relevance.
+        encoder_options: given as `encoder.<option>`.
+        selections: rows of ours or a published index file to replay instead of choosing.
+        selections_options: given as `selections.<option>`: format, unit, field, sampler, allow_missing.
+        frames: keyframes per question; None for the wrapper's own number.
+        seed: first part of every question's generator.
+        coarse_seed: "video" lets the questions of a video share their coarse pulls.
+        loader: "exact" feeds the keyframes; "aks" feeds what the AKS evaluation code would.
+        store: file that keeps what was encoded.
+        record: folder for the rows.
+        backend: video reader.
+        protocol: how the answer in a row is read: "strict", or "lmms_eval" with its random guess, seeded.
+        max_error_share: more failed questions than this share fail the run at its end.
+
+    Raises:
+        InvalidInput: a value of the wrong kind or outside its range.
+    """
+
+    sampler: str = ""
+    sampler_options: Mapping[str, Any] = field(default_factory=dict)
+    encoder: str = ""
+    encoder_options: Mapping[str, Any] = field(default_factory=dict)
+    selections: str = ""
+    selections_options: Mapping[str, Any] = field(default_factory=dict)
+    frames: int | None = None
+    seed: int = 0
+    coarse_seed: Literal["question", "video"] = "question"
+    loader: Loader = "exact"
+    store: str = ""
+    record: str = "results/runs/lmms"
+    backend: str = "pyav"
+    protocol: Protocol = "strict"
+    max_error_share: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name, choices in (("loader", Loader), ("protocol", Protocol), ("coarse_seed", Literal["question", "video"])):
+            if getattr(self, name) not in get_args(choices):
+                raise unknown_name(name, getattr(self, name), get_args(choices))
+        for name in ("frames", "seed"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or value != int(value)):
+                raise InvalidInput(f"{name} must be a whole number, got {value!r}")
+        if self.frames is not None and self.frames < 1:
+            raise InvalidInput(f"frames must be at least 1, got {self.frames}")
+        if not 0 <= float(self.max_error_share) <= 1:
+            raise InvalidInput(f"max_error_share must lie in [0, 1], got {self.max_error_share}")
+        self._check_who_chooses()
+
+    def _check_who_chooses(self) -> None:
+        if bool(self.sampler) == bool(self.selections):
+            raise InvalidInput(
+                "say who chooses the frames, once: sampler=NAME (sampler=native for the wrapper's own sampling), "
+                "or selections=FILE to replay"
+            )
+        if self.selections and not Path(self.selections).exists():
+            raise InvalidInput(f"selections={self.selections}: no such file or folder")
+        if self.sampler == NATIVE and self.loader != "exact":
+            raise InvalidInput(f"sampler=native leaves the wrapper's own sampling untouched; loader={self.loader} cannot")
+
+    @property
+    def is_native(self) -> bool:
+        """True where the wrapper samples as it always does."""
+        return self.sampler == NATIVE
+
+
+def split_arguments(
+    model: str, arguments: Mapping[str, Any], base: type, *, extra: tuple[str, ...] = ()
+) -> tuple[SeamOptions, dict[str, Any], dict[str, Any]]:
+    """Return our options, the wrapper's arguments, and those of the adapter itself (`extra`).
+
+    Args:
+        model: the model's name, for messages.
+        arguments: everything in `--model_args`, and batch size and device.
+        base: the wrapper's class; its constructor says what it takes.
+
+    Raises:
+        UnknownName: an argument nobody takes; the message has the nearest name.
+        InvalidInput: a value that is not as it must be.
+    """
+    plain = [one.name for one in fields(SeamOptions) if not one.name.endswith("_options")]
+    theirs = constructor_parameters(base)
+    ours: dict[str, Any] = {}
+    wrapper: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for name, value in arguments.items():
+        head, dot, tail = name.partition(".")
+        if dot and head in _WITH_OPTIONS:
+            ours.setdefault(f"{head}_options", {})[tail] = value
+        elif name in plain:
+            ours[name] = _plain_value(name, value)
+        elif name in extra:
+            own[name] = value
+        elif name in theirs or name in _FROM_COMMAND_LINE:
+            wrapper[name] = value
+        else:
+            known = [*plain, *extra, *theirs, "sampler.<option>", "encoder.<option>", "selections.<option>"]
+            raise unknown_name(f"argument of {model}:", name, known)
+    for name in _FROM_COMMAND_LINE:
+        if name in wrapper and name not in theirs:
+            del wrapper[name]
+    return SeamOptions(**ours), wrapper, own
+
+
+def constructor_parameters(base: type) -> list[str]:
+    """Return the named parameters of a wrapper's constructor, those it passes on to its parents included."""
+    names: dict[str, None] = {}
+    for kind in base.__mro__:
+        if "__init__" not in vars(kind) or kind is object:
+            continue
+        parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
+        named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+        names.update(dict.fromkeys(one.name for one in named if one.name != "self"))
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            break
+    return list(names)
+
+
+def default_of(base: type, parameter: str) -> Any:
+    """Return the default of a parameter of the wrapper's constructor; None where it has none."""
+    for kind in base.__mro__:
+        if "__init__" in vars(kind):
+            found = inspect.signature(vars(kind)["__init__"]).parameters.get(parameter)
+            if found is not None:
+                return None if found.default is found.empty else found.default
+    return None
+
+
+def texts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as the text they were on the command line, so that their declared types can read them.
+
+    lmms-eval has already guessed at types: 2 where a float is declared, "none" where None is meant.
+    """
+    return {name: value if value is None else str(value) for name, value in options.items()}
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    if name in ("frames", "seed") and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if name in ("frames", "seed", "max_error_share"):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidInput(f"{name} must be a number, got {value!r}")
+        return value
+    return str(value)

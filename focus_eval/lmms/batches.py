@@ -1,0 +1,35 @@
+"""Which questions go through the wrapper together?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from focus_eval.lmms.asking import Ask
+
+
+def batches_like_the_wrapper(model: Any, asks: list[Ask]) -> list[list[Ask]]:
+    """Return `asks` in the batches, and the order, in which the stock wrapper would form them.
+
+    Batches decide on padding, so equal batches are what makes answers comparable with a stock run. One question at
+    a time needs no order, and keeps that of the documents: neighbours often share a video. Only questions of one
+    task and split go together: the wrappers look a whole batch up in the first question's task.
+    """
+    size = int(model.batch_size)
+    if size == 1:
+        return [[ask] for ask in asks]
+    from lmms_eval.utils import Collator
+
+    encode = getattr(model, "tok_encode", None) or model.tokenizer.encode
+
+    def place(entry: tuple[Any, ...]) -> Any:
+        context = entry[0].parts.context
+        return (-len(encode(context)), context) if model.is_simple else context
+
+    by_task: dict[tuple[str, str], list[tuple[Ask]]] = {}
+    for ask in asks:
+        by_task.setdefault((ask.parts.task, ask.parts.split), []).append((ask,))
+    batches: list[list[Ask]] = []
+    for entries in by_task.values():
+        collator = Collator(entries, place, group_fn=lambda entry: entry[0].parts.generation, grouping=True)
+        batches += [[entry[0] for entry in batch] for batch in collator.get_batched(n=size, batch_fn=None)]
+    return batches

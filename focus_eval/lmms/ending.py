@@ -1,0 +1,100 @@
+"""How does a run end: what failed, was it too much, and who is told?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from focus_eval.errors import FocusEvalError, InvalidInput, RunError
+
+# What lmms-eval gets for a question without an answer. None of its parsers for our benchmarks reads an option or a
+# number in it (no capital letter, no digit, no number word). LongVideoBench's own then guesses at random, as it
+# does for every answer it cannot read; our tasks count it as unparsed.
+NO_ANSWER = "[focus-eval: no result; see the error in the row]"
+
+
+@dataclass
+class Tally:
+    """Counts of a run, over all its questions so far."""
+
+    asked: int = 0
+    errors: int = 0
+    unparsed: int = 0
+    fallbacks: int = 0
+    first_error: str = ""
+
+    def summary(self) -> str:
+        """Return the counts as one line."""
+        return (
+            f"{self.asked} questions, {self.errors} errors, {self.unparsed} unparsed answers, "
+            f"{self.fallbacks} fed other frames than the chosen ones"
+        )
+
+
+def over_all_ranks(tally: Tally) -> Tally:
+    """Return the sum over all ranks of a distributed run, so that every rank comes to the same conclusion."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return tally
+    parts: list[Tally | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(parts, tally)
+    known = [part for part in parts if part is not None]
+    return Tally(
+        asked=sum(part.asked for part in known),
+        errors=sum(part.errors for part in known),
+        unparsed=sum(part.unparsed for part in known),
+        fallbacks=sum(part.fallbacks for part in known),
+        first_error=next((part.first_error for part in known if part.first_error), ""),
+    )
+
+
+def check_error_share(tally: Tally, limit: float) -> None:
+    """Fail a run in which too many questions have no answer.
+
+    Raises:
+        RunError: more than `limit` of the questions, with the first error.
+    """
+    if tally.asked and tally.errors / tally.asked > limit:
+        raise RunError(
+            f"{tally.errors} of {tally.asked} questions have no answer, more than max_error_share={limit:g} allows; "
+            f"the first: {tally.first_error}"
+        )
+
+
+def refuse_response_cache() -> None:
+    """Refuse lmms-eval's `--use_cache`: its key knows the model arguments, not the frames a question was shown.
+
+    The cache never tells the model of itself, and where it has every answer never calls it; so the callers are
+    looked at, at every point where lmms-eval calls us.
+
+    Raises:
+        InvalidInput: a cache is in use.
+    """
+    where_it_stands = {"simple_evaluate": "use_cache", "evaluate": "response_cache"}
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = where_it_stands.get(frame.f_code.co_name)
+        if name and frame.f_globals.get("__name__") == "lmms_eval.evaluator" and frame.f_locals.get(name) is not None:
+            raise InvalidInput(
+                "--use_cache could answer from other frames than the chosen ones (its key does not hold them); "
+                "leave it out: store= keeps what was encoded, and the rows keep every answer"
+            )
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+@contextmanager
+def command_line_errors() -> Iterator[None]:
+    """End lmms-eval's command line with one line and exit code 2 where an error of ours is raised inside.
+
+    That command line catches every Exception, prints a traceback and ends with code 0. Called from Python, the
+    error is raised as it is.
+    """
+    try:
+        yield
+    except FocusEvalError as error:
+        if "lmms_eval.__main__" not in sys.modules:
+            raise
+        print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        raise SystemExit(2) from error

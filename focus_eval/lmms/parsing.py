@@ -1,0 +1,106 @@
+"""Which option or number does an answer's text say?
+
+Strict: an option must be named without doubt; what cannot be read is wrong and counted as unparsed. lmms-eval's own
+rule for LongVideoBench (the first capital letter A to E anywhere, else a random option) is there as "lmms_eval".
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+
+from focus_eval.benchmarks.documents import LETTERS
+from focus_eval.benchmarks.question import Question
+from focus_eval.lmms.arguments import Protocol
+from focus_eval.samplers.randomness import derived_rng
+
+# "C", "(C)", "C.", "C) text", "C: text"; a letter followed by a blank and more words is a word ("A man runs").
+_LEADING = re.compile(r"^\(?([A-H])(?:\)|[.:,)](?=\s|$)|$)")
+# "the answer is C", "Answer: (C)", "Best option: C", "I choose option C".
+_ANNOUNCED = re.compile(
+    r"(?:\b(?:answer|option|choice)\b(?:\s+(?:is|would be))?\s*[:=]?\s*(?:option\s+)?)"
+    r"[\"'*(\[]{0,3}([A-H])(?=[\"'*)\].,:;]|\s*$|\s+(?:because|since|as)\b)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an answer says: an option letter, or a number as text; None where neither can be read. Score in [0, 1]."""
+
+    parsed: str | None
+    score: float
+
+
+def read_answer(question: Question, text: str, *, protocol: Protocol = "strict", seed: int = 0) -> Reading:
+    """Return what `text` answers to `question`, and its score.
+
+    Args:
+        protocol: "lmms_eval" reads LongVideoBench as lmms-eval does, the random guess drawn from (seed, question);
+            its rules for the other benchmarks make no guess, so there "strict" and "lmms_eval" differ only in
+            what they accept.
+    """
+    if not question.options:
+        return _read_number(question, text)
+    if protocol == "lmms_eval":
+        parsed = _read_as_lmms_eval(question, text, seed)
+    else:
+        parsed = read_option(text, question.options)
+    is_right = parsed is not None and parsed == question.answer
+    return Reading(parsed, float(is_right))
+
+
+def read_option(text: str, options: tuple[str, ...]) -> str | None:
+    """Return the letter that `text` names among `options`, or None.
+
+    Read are, in this order: a leading letter ("C", "(C) text", "C. text"), one announced letter ("the answer is
+    C"), and the exact text of one option. Several different letters announced are no answer.
+    """
+    known = LETTERS[: len(options)]
+    bare = text.strip().strip("*`\"'").strip()
+    found = _LEADING.match(bare)
+    if found:
+        return found[1] if found[1] in known else None
+    announced = {letter.upper() for letter in _ANNOUNCED.findall(bare)}
+    if announced:
+        return announced.pop() if len(announced) == 1 and announced <= set(known) else None
+    same = [letter for letter, option in zip(known, options, strict=True) if _folded(option) == _folded(bare)]
+    return same[0] if len(same) == 1 else None
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.strip().rstrip(".!").casefold().split())
+
+
+def _read_number(question: Question, text: str) -> Reading:
+    """Read VSI-Bench's open questions with lmms-eval's own functions: mean relative accuracy from .5 to .95."""
+    from lmms_eval.tasks.vsibench import utils
+
+    value = utils.extract_number(text)
+    target = utils.to_float(question.answer)
+    if value is None or target is None:
+        return Reading(None, 0.0)
+    score = utils.mean_relative_accuracy(value, target, start=0.5, end=0.95, interval=0.05)
+    return Reading(f"{value:g}", float(score))
+
+
+def _read_as_lmms_eval(question: Question, text: str, seed: int) -> str | None:
+    known = list(LETTERS[: len(question.options)])
+    if question.benchmark in ("longvideobench", "photo_events"):
+        from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response
+
+        state = random.getstate()
+        random.seed(int(derived_rng(seed, question.benchmark, question.id, "guess").integers(2**32)))
+        try:
+            return str(parse_multi_choice_response(text, known, dict(zip(known, question.options, strict=True))))
+        finally:
+            random.setstate(state)
+    if question.benchmark == "vsibench":
+        from lmms_eval.tasks.vsibench.utils import fuzzy_matching
+
+        letter = str(fuzzy_matching(text)).upper()
+        return letter if letter in known else None
+    from lmms_eval.tasks._task_utils.mcq_extract import extract_mcq_answer
+
+    return extract_mcq_answer(text, choices=["A", "B", "C", "D"]) or None

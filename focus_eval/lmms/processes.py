@@ -1,0 +1,58 @@
+"""Which of how many processes is this one, and can the wrapper live with that?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+def rank_and_world() -> tuple[int, int]:
+    """Return this process's rank and the number of processes, as lmms-eval reads them."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Whether the wrapper was built as if it were alone."""
+
+    was_alone: bool
+
+    def place(self, model: Any) -> None:
+        """Tell a model that was built alone which process it is in."""
+        if self.was_alone:
+            from accelerate import Accelerator
+
+            model._rank, model._world_size = rank_and_world()
+            model.accelerator = Accelerator()
+
+
+@contextmanager
+def one_process_on_cpu(device: str | None) -> Iterator[Processes]:
+    """Let a wrapper be built on a CPU in one of several processes.
+
+    The wrappers place every process on its GPU and refuse others, though on a CPU nothing has to be shared: each
+    process holds the whole model and answers its own questions. While the wrapper is built, accelerate's shared
+    state says that there is one process; afterwards it is as before, and lmms-eval gathers the results through it.
+    """
+    if device != "cpu" or rank_and_world()[1] == 1:
+        yield Processes(was_alone=False)
+        return
+    from accelerate.state import AcceleratorState, PartialState
+
+    PartialState()  # joins the other processes, once
+    shared = [kind._shared_state for kind in (PartialState, AcceleratorState)]
+    before = [dict(state) for state in shared]
+    launched = {name: os.environ.pop(name, None) for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE")}
+    try:
+        for state in shared:
+            state.clear()
+        PartialState(cpu=True)
+        yield Processes(was_alone=True)
+    finally:
+        os.environ.update({name: value for name, value in launched.items() if value is not None})
+        for state, values in zip(shared, before, strict=True):
+            state.clear()
+            state.update(values)

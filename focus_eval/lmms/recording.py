@@ -1,0 +1,211 @@
+"""What is written down about a run of the plugin, and where?
+
+    RECORD/NAME/cell.json                  what the run is
+    RECORD/NAME/selections/rank0of1.jsonl  a SelectionRow per question
+    RECORD/NAME/answers/rank0of1.jsonl     an AnswerRow per question
+
+NAME ends in a hash over all that can change an answer; a run of the same name begins its files anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from focus_eval.costs import device_name
+from focus_eval.lmms.arguments import SeamOptions
+from focus_eval.lmms.asking import Ask
+from focus_eval.lmms.parsing import Reading, read_answer
+from focus_eval.pipeline import identity_hash
+from focus_eval.records import AnswerRow, RowWriter, SelectionRow, replace_file
+
+# Raised whenever our code may turn the same answer into another row, or show other frames.
+SEAM_VERSION = 1
+# What a wrapper may be told without any answer changing.
+_WITHOUT_EFFECT = ("device", "device_map", "batch_size", "num_concurrent", "timeout", "max_retries", "retry_backoff_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellNames:
+    """How a run's answers are called: a hash over all that can change them, and a readable name."""
+
+    cell_id: str
+    cell: str
+
+
+CellOf = Callable[[str, Mapping[str, Any]], CellNames]
+
+
+class Recorder:
+    """Writes the rows of one rank. Files come into being with their first row.
+
+    Args:
+        where: folder of the run.
+        model: name in the rows.
+        cell_of: names the cell of (task, generation arguments).
+        options: how answers are read.
+        selection_id: of the wrapper's own sampling, where there are no selection rows.
+        file_name: of both files; one per rank.
+        device: what the model runs on.
+        writes_selections: False where the selections are rows already.
+        identity: what the run is, for `cell.json`.
+    """
+
+    def __init__(
+        self,
+        where: Path,
+        *,
+        model: str,
+        cell_of: CellOf,
+        options: SeamOptions,
+        selection_id: str,
+        file_name: str = "rank0of1.jsonl",
+        device: str = "",
+        writes_selections: bool = True,
+        identity: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.where = where
+        self._model = model
+        self._cell_of = cell_of
+        self._options = options
+        self._selection_id = selection_id
+        self._file_name = file_name
+        self._device = device
+        self._writes_selections = writes_selections
+        self._identity = identity
+        self._writers: dict[str, RowWriter] = {}
+        self._begun: set[str] = set()
+
+    @classmethod
+    def for_command_line(
+        cls,
+        options: SeamOptions,
+        *,
+        model: str,
+        wrapper_arguments: Mapping[str, Any],
+        prepared: Any,
+        selection_id: str,
+        frames: int,
+        rank_and_world: tuple[int, int],
+    ) -> Recorder:
+        """Return the recorder of a run that lmms-eval started, below `options.record`."""
+        identity = {
+            "model": model,
+            "arguments": {name: value for name, value in wrapper_arguments.items() if name not in _WITHOUT_EFFECT},
+            "adapter": str(prepared) if prepared is not None else "",
+            "selection": selection_id,
+            "frames": frames,
+            "loader": options.loader,
+            "protocol": options.protocol,
+            "seam_version": SEAM_VERSION,
+        }
+        chooser = options.sampler or Path(options.selections).stem
+        name = f"{model}-{chooser}-k{frames}-seed{options.seed}".replace("/", "_")
+
+        def cell_of(task: str, generation: Mapping[str, Any]) -> CellNames:
+            known = {key: value for key, value in generation.items() if value is not None}
+            full = identity_hash({**identity, "task": task, "generation": json.loads(json.dumps(known, default=str))})
+            return CellNames(cell_id=full, cell=f"{task}-{name}-{full[:8]}")
+
+        rank, world = rank_and_world
+        return cls(
+            Path(options.record) / f"{name}-{identity_hash(identity)[:8]}",
+            model=model,
+            cell_of=cell_of,
+            options=options,
+            selection_id=selection_id,
+            file_name=f"rank{rank}of{world}.jsonl",
+            device=device_name(str(wrapper_arguments.get("device") or "")) if wrapper_arguments.get("device") else "",
+            identity=identity,
+        )
+
+    def selection(self, row: SelectionRow) -> None:
+        """Write a selection."""
+        if self._writes_selections:
+            self._writer("selections").write(row)
+
+    def answer(self, ask: Ask, frames: int) -> AnswerRow:
+        """Write what came of `ask`, and return the row."""
+        row = self.answer_row(ask, frames)
+        self._writer("answers").write(row)
+        return row
+
+    def answer_row(self, ask: Ask, frames: int) -> AnswerRow:
+        """Return the row of `ask`: a row with an error has no answer."""
+        question, parts, chosen = ask.question, ask.parts, ask.row
+        names = self._cell_of(parts.task, parts.generation)
+        text = None if ask.error is not None else answer_text(ask.output)
+        reading = self._read(ask, text)
+        n_native = ask.n_reached or 0
+        return AnswerRow(
+            benchmark=question.benchmark,
+            question_id=question.id,
+            video=question.video,
+            selection_id=chosen.selection_id if chosen else self._selection_id,
+            cell_id=names.cell_id,
+            cell=names.cell,
+            model=self._model,
+            bucket=(chosen.bucket if chosen else question.bucket) or "",
+            frames_asked=frames,
+            frames_chosen=len(chosen.keyframes) if chosen else 0,
+            frames_fed=len(ask.fed_frames) or n_native,
+            fed_frames=list(ask.fed_frames),
+            fallback=ask.fallback,
+            answer=text,
+            parsed=reading.parsed,
+            correct_answer=question.answer,
+            score=reading.score,
+            seconds={stage: round(seconds, 6) for stage, seconds in ask.seconds.items()},
+            tokens=ask.tokens,
+            device=self._device,
+            error=ask.error,
+        )
+
+    def flush(self) -> None:
+        """Write through to the disk."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+    close = flush
+
+    def _read(self, ask: Ask, text: str | None) -> Reading:
+        if text is None:
+            return Reading(None, 0.0)
+        if ask.benchmark is None:  # a task of others: its own metrics say what the answer is worth
+            return Reading(text, 0.0)
+        return read_answer(ask.question, text, protocol=self._options.protocol, seed=self._options.seed)
+
+    def _writer(self, kind: str) -> RowWriter:
+        if kind not in self._writers:
+            folder = self.where / kind
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / self._file_name
+            if kind not in self._begun:
+                file.unlink(missing_ok=True)
+                self._begun.add(kind)
+                self._describe()
+            self._writers[kind] = RowWriter(file)
+        return self._writers[kind]
+
+    def _describe(self) -> None:
+        if self._identity is None or not self._file_name.startswith("rank0"):
+            return
+        from focus_eval.provenance import git_revision, versions
+
+        document = {"identity": self._identity, "git": git_revision(), "versions": versions()}
+        with replace_file(self.where / "cell.json") as part:
+            part.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+
+
+def answer_text(output: Any) -> str:
+    """Return the text of what a wrapper returned: a string, or lmms-eval's `GenerationResult`."""
+    from lmms_eval.api.instance import unwrap_generation_output
+
+    text, _ = unwrap_generation_output(output)
+    return str(text)
+
+

@@ -1,0 +1,306 @@
+"""Who says which frames a question gets: a sampler, a file of selections, rows already made?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.errors import InvalidInput, SelectionMismatch
+from focus_eval.lmms.arguments import SeamOptions, texts
+from focus_eval.records import SelectionRow, error_line
+from focus_eval.video import open_video
+
+if TYPE_CHECKING:
+    from focus_eval.pipeline import Selector
+    from focus_eval.selections import ImportedSelection
+
+BucketOf = Callable[[float], str]
+
+
+class FrameSource(Protocol):
+    """Gives the selection of one question after another. `focus_eval.pipeline.Selector` is one."""
+
+    k: int
+
+    @property
+    def selection_id(self) -> str:
+        """Hash over all that can change a selection."""
+        ...
+
+    def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the row of `question`; a `FocusEvalError` where there is none."""
+        ...
+
+    def error_row(
+        self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None
+    ) -> SelectionRow:
+        """Return the row that records why `question` has no selection."""
+        ...
+
+
+@runtime_checkable
+class NeedsQuestions(Protocol):
+    """A source that must see all questions of a benchmark, in the annotation's order, before the first one is asked."""
+
+    def prepare(self, benchmark: str, questions: Callable[[], Sequence[Question]]) -> None:
+        """Read what belongs to `benchmark`."""
+        ...
+
+
+def check_source(options: SeamOptions) -> None:
+    """Refuse a sampler, encoder or option that does not exist, before anything is loaded.
+
+    Raises:
+        UnknownName: with the nearest name.
+        InvalidInput: a value outside its range, or a sampler that pulls without an encoder.
+    """
+    from focus_eval.samplers import registry as samplers
+    from focus_eval.scoring import registry as scorers
+
+    if options.encoder:
+        scorers.parse_options(options.encoder, texts(options.encoder_options))
+    elif options.encoder_options:
+        raise InvalidInput(f"encoder.{next(iter(options.encoder_options))} is given, but no encoder")
+    if options.is_native or options.selections:
+        _refuse_idle(options)
+        return
+    parsed = samplers.parse_options(options.sampler, texts(options.sampler_options))
+    if samplers.make_sampler(options.sampler, **parsed).needs_scorer and not options.encoder:
+        names = ", ".join(scorers.scorer_names())
+        raise InvalidInput(f"sampler {options.sampler!r} pulls relevance: say from which encoder ({names})")
+
+
+def _refuse_idle(options: SeamOptions) -> None:
+    who = "sampler=native" if options.is_native else "selections="
+    for name, given in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
+        if given:
+            raise InvalidInput(f"{who} chooses no frames of its own; {name} would change nothing")
+
+
+def make_source(options: SeamOptions, *, frames: int) -> FrameSource | None:
+    """Return the source that `options` describe, its encoder loaded; None for the wrapper's own sampling."""
+    if options.is_native:
+        return None
+    if options.selections:
+        return ReplayedSelections(Path(options.selections), frames=frames, options=options.selections_options)
+    return _selector(options, frames)
+
+
+def _selector(options: SeamOptions, frames: int) -> Selector:
+    from focus_eval.pipeline import Selector
+    from focus_eval.samplers import registry as samplers
+    from focus_eval.scoring import registry as scorers
+
+    parsed = samplers.parse_options(options.sampler, texts(options.sampler_options))
+    sampler = samplers.make_sampler(options.sampler, **parsed)
+    scorer = None
+    if sampler.needs_scorer:
+        given = texts(options.encoder_options)
+        local_rank = os.environ.get("LOCAL_RANK", "0")
+        if local_rank != "0" and "device" not in given and "device" in scorers.scorer_options(options.encoder):
+            import torch
+
+            if torch.cuda.is_available():  # each rank encodes on its own device
+                given["device"] = f"cuda:{local_rank}"
+        scorer = scorers.make_scorer(options.encoder, **given)
+    store = None
+    if options.store:
+        from focus_eval.scoring.store import RelevanceStore
+
+        store = RelevanceStore(Path(options.store))
+    return Selector(
+        sampler=sampler,
+        scorer=scorer,
+        k=frames,
+        seed=options.seed,
+        store=store,
+        backend=options.backend,
+        coarse_seed=options.coarse_seed,
+    )
+
+
+class ReplayedSelections:
+    """Selections from a file: rows of ours or a published index file (see `focus_eval.selections`).
+
+    Args:
+        path: the file, or the folder of a run.
+        frames: most frames a selection may have; more is refused, not thinned out.
+        options: format, unit, field, sampler, allow_missing of `load_selections`.
+    """
+
+    def __init__(self, path: Path, *, frames: int, options: Mapping[str, Any] | None = None) -> None:
+        self.k = frames
+        self._path = path
+        self._options = _reader_options(dict(options or {}))
+        self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
+        self._content = _content_hash(path)
+        from focus_eval.selections.rows import is_rows_path
+
+        if is_rows_path(path):  # refused before any weight loads
+            self._read(None)
+
+    @property
+    def selection_id(self) -> str:
+        """Hash of the file's content and how it is read."""
+        from focus_eval.pipeline import identity_hash
+
+        return identity_hash({"content": self._content, "options": self._options, "frames": self.k})
+
+    def prepare(self, benchmark: str, questions: Callable[[], Sequence[Question]]) -> None:
+        """Read the file against all questions of `benchmark`, in the annotation's order.
+
+        Raises:
+            SelectionMismatch: a file that does not fit them, or with more frames than may be shown.
+        """
+        if benchmark not in self._by_benchmark:
+            self._by_benchmark[benchmark] = self._read(questions())
+
+    def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the recorded selection of `question` as a row.
+
+        Raises:
+            SelectionMismatch: none recorded, or one that does not fit the video.
+        """
+        found = self._by_benchmark[question.benchmark].get(question.id)
+        if found is None:
+            raise SelectionMismatch(f"{self._path}: no selection for {question.benchmark} {question.id}")
+        with open_video(video_path) as reader:
+            frames = found.frames_in(reader.info)
+            times = reader.frame_times(np.asarray(frames, dtype=np.int64))
+            info = reader.info
+        stated = question.duration_seconds
+        duration = info.duration_seconds if stated is None else stated
+        return SelectionRow(
+            **self._who(question, found.sampler),
+            bucket=question.bucket or (bucket_of(duration) if bucket_of else ""),
+            duration_seconds=duration,
+            n_frames=info.n_frames,
+            fps=info.fps,
+            keyframes=list(frames),
+            times_seconds=[round(float(time), 6) for time in times],
+            scales=None if found.scales is None else list(found.scales),
+            pulled_frames=list(found.pulled_frames),
+            pulled_relevance=list(found.pulled_relevance),
+            clips=[list(clip) for clip in found.clips],
+            evidence_seconds=list(question.evidence_seconds),
+        )
+
+    def error_row(
+        self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None
+    ) -> SelectionRow:
+        """Return the row that records why `question` has no selection."""
+        seconds = question.duration_seconds
+        return SelectionRow(
+            **self._who(question, "replay"),
+            bucket=question.bucket or (bucket_of(seconds) if bucket_of and seconds else ""),
+            duration_seconds=seconds or 0.0,
+            evidence_seconds=list(question.evidence_seconds),
+            error=error_line(error),
+        )
+
+    def _who(self, question: Question, sampler: str) -> dict[str, Any]:
+        return {
+            "benchmark": question.benchmark,
+            "question_id": question.id,
+            "video": question.video,
+            "query": question.query,
+            "selection_id": self.selection_id,
+            "sampler": sampler,
+            "options": {},
+            "scorer": "",
+            "scorer_revision": "",
+            "k": self.k,
+            "seed": 0,
+            "facts": {"replayed_from": self._path.name},
+        }
+
+    def _read(self, questions: Sequence[Question] | None) -> Mapping[str, ImportedSelection]:
+        from focus_eval.selections import load_selections
+
+        found = load_selections(self._path, questions=questions, **self._options)
+        for one in found.values():
+            if one.n_keyframes > self.k and one.scales is None:
+                raise SelectionMismatch(
+                    f"{one.where} ({one.question_id}): {one.n_keyframes} frames, the model is shown at most {self.k}; "
+                    "set frames="
+                )
+        return found
+
+
+class GivenRows:
+    """Selections made before, as rows: what the matrix runner shows to one model after another.
+
+    Args:
+        rows: error rows included; one selection id.
+        k: frames asked for.
+    """
+
+    def __init__(self, rows: Iterable[SelectionRow], *, k: int, selection_id: str) -> None:
+        self.k = k
+        self.selection_id = selection_id
+        self._rows = {(row.benchmark, row.question_id): row for row in rows}
+
+    def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the row of `question`.
+
+        Raises:
+            SelectionMismatch: no row, or one that records an error.
+        """
+        row = self._rows.get((question.benchmark, question.id))
+        if row is None:
+            raise SelectionMismatch(f"{question.benchmark} {question.id}: no selection among {len(self._rows)} rows")
+        if row.error is not None:
+            raise SelectionMismatch(f"no selection: {row.error}")
+        return row
+
+    def error_row(
+        self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None
+    ) -> SelectionRow:
+        """Return the row that records why `question` has no selection: the given one where there is one."""
+        given = self._rows.get((question.benchmark, question.id))
+        if given is not None and given.error is not None:
+            return given
+        return SelectionRow(
+            benchmark=question.benchmark,
+            question_id=question.id,
+            video=question.video,
+            query=question.query,
+            selection_id=self.selection_id,
+            sampler="",
+            options={},
+            scorer="",
+            scorer_revision="",
+            k=self.k,
+            seed=0,
+            bucket=question.bucket or "",
+            duration_seconds=question.duration_seconds or 0.0,
+            error=error_line(error),
+        )
+
+
+def _reader_options(options: dict[str, Any]) -> dict[str, Any]:
+    from focus_eval.errors import unknown_name
+
+    known = ("format", "unit", "field", "sampler", "allow_missing")
+    for name in options:
+        if name not in known:
+            raise unknown_name("option of selections:", name, known)
+    if isinstance(options.get("allow_missing"), str):
+        options["allow_missing"] = options["allow_missing"].lower() == "true"
+    return options
+
+
+def _content_hash(path: Path) -> str:
+    """Return a hash of a file, or of every file in a folder with its name."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for file in [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file()):
+        digest.update(file.name.encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]

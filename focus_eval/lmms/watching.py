@@ -1,0 +1,88 @@
+"""What did the wrapper do with its model: how long, with how many tokens and frames, and did it hide an error?"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class Call:
+    """What was seen of one batch.
+
+    Args:
+        error: an exception of the model; some wrappers catch it and answer "" instead.
+        n_calls: how often the model was asked.
+        generate_seconds: inside the model's `generate`.
+        inputs: its keyword arguments by name, without their tensors' content: see `frames` and `tokens`.
+        frames: frames per question that reached the model; None where its inputs do not tell.
+        tokens: per question: input, output, vision.
+    """
+
+    error: BaseException | None = None
+    n_calls: int = 0
+    generate_seconds: float = 0.0
+    frames: list[int] | None = None
+    tokens: list[dict[str, int]] = field(default_factory=list)
+
+
+class WatchedModel:
+    """A model that is its original in everything, but notes what goes through `generate`.
+
+    Args:
+        model: a transformers model.
+        call: where to note it.
+        frames_reaching: returns the frames per question in the keyword arguments of `generate`.
+    """
+
+    def __init__(self, model: Any, call: Call, frames_reaching: Any) -> None:
+        self._model = model
+        self._call = call
+        self._frames_reaching = frames_reaching
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, *args: Any, **inputs: Any) -> Any:
+        return self._model(*args, **inputs)
+
+    def generate(self, *args: Any, **inputs: Any) -> Any:
+        """Generate, and note seconds, tokens, frames and an exception, which is raised on."""
+        call = self._call
+        call.n_calls += 1
+        call.frames = self._frames_reaching(inputs)
+        started = time.perf_counter()
+        try:
+            output = self._model.generate(*args, **inputs)
+        except BaseException as error:
+            call.error = error
+            raise
+        finally:
+            call.generate_seconds += time.perf_counter() - started
+        given = args[0] if args else inputs.get("input_ids", inputs.get("inputs"))
+        call.tokens = token_counts(given, output, inputs, getattr(self._model, "config", None))
+        return output
+
+
+def token_counts(given: Any, output: Any, inputs: dict[str, Any], config: Any) -> list[dict[str, int]]:
+    """Return per question the tokens that went in (padding left out), came out, and stood for frames.
+
+    Frames count where they have a token of their own in the input, as in Qwen-VL and LLaVA-OneVision.
+    """
+    if given is None or getattr(given, "ndim", 0) != 2 or getattr(output, "ndim", 0) != 2:
+        return []
+    mask = inputs.get("attention_mask")
+    n_given = given.shape[1]
+    generated = output[:, n_given:] if output.shape[1] >= n_given else output
+    padding = inputs.get("pad_token_id")
+    visual = [getattr(config, name, None) for name in ("video_token_id", "image_token_id")]
+    counts = []
+    for at in range(given.shape[0]):
+        row = {
+            "input": int(mask[at].sum()) if mask is not None else n_given,
+            "output": int((generated[at] != padding).sum()) if padding is not None else int(generated.shape[1]),
+        }
+        n_visual = sum(int((given[at] == token).sum()) for token in visual if token is not None)
+        counts.append({**row, "vision": n_visual} if n_visual else row)
+    return counts
