@@ -78,8 +78,9 @@ def mean_estimate(
     Questions about one video are not independent, so whole videos are drawn with replacement; the figure of a draw
     is the ratio of its summed scores to its number of questions. The interval is the expanded percentile one
     (Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 4.1.3), which corrects the plain one's
-    shortness with few clusters; below 10 videos it is widened to the cluster-robust t interval. Where all scores are 0 or all are 1 a bootstrap sees no spread, and the interval is
-    Wilson's for as many trials as there are videos. With a single video nothing is known: [0, 1].
+    shortness with few clusters; below 10 videos it is widened to the cluster-robust t interval. Where all scores
+    are 0 or all are 1 a bootstrap sees no spread, and the interval is Wilson's for as many trials as there are
+    videos. With a single video nothing is known: [0, 1].
 
     Args:
         scores: shape `(n,)`, n >= 1.

@@ -1,0 +1,147 @@
+"""What is one figure of a table, and what is a table?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MINUS = "−"
+NOTHING = "–"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """Ours with its interval, the published one, and the difference, all in the unit of the column.
+
+    Args:
+        ours, low, high: None where we have no rows; an interval only where the figure is a mean of questions.
+        published: None where nobody published one, or where it must not be compared.
+        digits, published_digits: decimals shown.
+        spread, seeds: standard deviation over seeds, where there are several.
+    """
+
+    ours: float | None = None
+    low: float | None = None
+    high: float | None = None
+    published: float | None = None
+    digits: int = 1
+    published_digits: int = 1
+    spread: float | None = None
+    seeds: int = 1
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the published figure; None where one of them is missing."""
+        return None if self.ours is None or self.published is None else self.ours - self.published
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the difference's interval leaves out 0, the published figure taken as exact."""
+        if self.difference is None or self.low is None or self.high is None or self.published is None:
+            return False
+        return not self.low <= self.published <= self.high
+
+    @property
+    def ours_text(self) -> str:
+        """E.g. "63.1 [60.4, 65.8]", with "±0.4" where there are several seeds."""
+        if self.ours is None:
+            return NOTHING
+        text = number(self.ours, self.digits)
+        if self.spread is not None:
+            text += f" ±{number(self.spread, self.digits)}"
+        if self.low is not None and self.high is not None:
+            text += f" [{number(self.low, self.digits)}, {number(self.high, self.digits)}]"
+        return text
+
+    @property
+    def published_text(self) -> str:
+        """E.g. "63.5"."""
+        return NOTHING if self.published is None else number(self.published, self.published_digits)
+
+    @property
+    def difference_text(self) -> str:
+        """E.g. "+0.4"; empty where there is none."""
+        return "" if self.difference is None else number(self.difference, self.digits, signed=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What the figures of a row rest on."""
+
+    questions: int = 0
+    expected: int | None = None
+    unparsed: int = 0
+    errors: int = 0
+    fallbacks: int = 0
+    below_k: int = 0
+
+    @property
+    def questions_text(self) -> str:
+        """E.g. "1337", or "50 of 1337" for a partial run."""
+        return f"{self.questions} of {self.expected}" if self.is_partial else str(self.questions)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether questions of the split are missing."""
+        return self.expected is not None and self.questions + self.errors < self.expected
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One line: its names, its figures in the order of the columns, and its counts (None: a published line)."""
+
+    keys: tuple[str, ...]
+    figures: tuple[Figure | str, ...]
+    counts: Counts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table before it is printed anywhere.
+
+    Args:
+        name: for file names.
+        key_titles, columns: headings; the figures of every row follow `columns`.
+        notes: sentences below the table.
+    """
+
+    name: str
+    title: str
+    key_titles: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_published(self) -> bool:
+        """Whether a published figure stands in the table."""
+        return any(isinstance(one, Figure) and one.published is not None for row in self.rows for one in row.figures)
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether any row says what it rests on."""
+        return any(row.counts is not None for row in self.rows)
+
+
+COUNT_TITLES = ("questions", "unparsed", "errors", "fallbacks", "below K")
+
+
+def count_texts(counts: Counts | None) -> tuple[str, ...]:
+    """Return the texts under `COUNT_TITLES`; empty for a published line."""
+    if counts is None:
+        return ("",) * len(COUNT_TITLES)
+    others = (counts.unparsed, counts.errors, counts.fallbacks, counts.below_k)
+    return (counts.questions_text, *(str(one) for one in others))
+
+
+def number(value: float, digits: int, *, signed: bool = False) -> str:
+    """Return `value` with `digits` decimals and a true minus sign; `signed` puts a plus before the rest."""
+    text = f"{abs(value):.{digits}f}"
+    if float(text) == 0:
+        return f"±{text}" if signed else text
+    return (MINUS if value < 0 else "+" if signed else "") + text
+
+
+def merge_notes(*groups: Sequence[str]) -> tuple[str, ...]:
+    """Return the notes of all groups, each once, in order."""
+    return tuple(dict.fromkeys(note for group in groups for note in group))

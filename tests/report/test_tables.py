@@ -1,0 +1,256 @@
+"""Tables: figures counted by hand, the paper's shape, four ways of printing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+from simulated import Simulation, simulate_run
+
+from focus_eval.errors import InvalidInput
+from focus_eval.report.anchors import read_anchors
+from focus_eval.report.cells import Counts, Figure, Table, TableRow, number
+from focus_eval.report.comparisons import baseline_table, run_comparison
+from focus_eval.report.layouts import LAYOUTS
+from focus_eval.report.printing import to_csv, to_latex, to_markdown, to_terminal
+from focus_eval.report.rows import Run, load_run
+from focus_eval.report.statistics import mean_estimate
+from focus_eval.report.tables import results_table
+
+
+def line(table, *keys):
+    return next(row for row in table.rows if row.keys == keys)
+
+
+def test_the_figures_are_those_of_the_rows(by_length_run):
+    row = line(results_table(by_length_run), "longvideobench", "focus")
+    answers = [one for one in by_length_run.answers if one.selection_id.startswith("focus-")]
+    good = [one for one in answers if one.error is None]
+    for place, bucket in enumerate(("short", "medium", "long", None)):
+        here = [one for one in good if bucket in (None, one.bucket)]
+        by_hand = mean_estimate([one.score for one in here], [one.video for one in here])
+        assert row.figures[place].ours == pytest.approx(100 * by_hand.value)
+        assert row.figures[place].low == pytest.approx(100 * by_hand.low)
+    assert row.counts == Counts(
+        questions=len(good),
+        expected=120,
+        unparsed=sum(one.is_unparsed for one in answers),
+        errors=len(answers) - len(good),
+        fallbacks=sum(one.fallback is not None for one in answers),
+        below_k=sum(one.frames_fed < one.frames_asked for one in good),
+    )
+    assert row.counts.unparsed == 2
+    assert row.counts.errors == 1
+    assert row.counts.fallbacks == 4
+
+
+def test_the_papers_lines_stand_in_the_papers_order(by_length_run):
+    table = results_table(by_length_run)
+    assert [row.keys for row in table.rows][:5] == [
+        ("longvideobench", "uniform"),
+        ("longvideobench", "topk"),
+        ("longvideobench", "aks"),
+        ("longvideobench", "focus"),
+        ("longvideobench", "focus_released"),
+    ]
+    focus, released = line(table, "longvideobench", "focus"), line(table, "longvideobench", "focus_released")
+    assert [one.published for one in focus.figures] == [72.3, 59.0, 63.7, 63.5]
+    assert [one.published for one in released.figures] == [72.3, 59.0, 63.7, 63.5]
+    published_only = line(table, "videomme", "aks")
+    assert published_only.figures[3].published == 64.6
+    assert published_only.counts is None
+    assert "table 2" in " ".join(table.notes)
+
+
+@pytest.mark.parametrize("name", [name for name, one in LAYOUTS.items() if one.anchors])
+def test_every_published_figure_has_its_place(name):
+    table = results_table(Run("empty", [], [], {}), name)
+    shown = [one.published for row in table.rows for one in row.figures]
+    layout = LAYOUTS[name]
+    stated = [
+        float(entry[column.published]) if entry[column.published] else None
+        for entry in read_anchors(layout.anchors).lines
+        for column in layout.columns
+    ]
+    assert shown == stated
+    assert len(shown) > 2
+
+
+def test_variants_find_their_published_line(tmp_path):
+    run = load_run(simulate_run(tmp_path, Simulation(samplers=("uniform", "focus"), models=("llava_video_7b",))))
+    assert line(results_table(run, "alpha"), "focus", "0.25").figures[0].published == 63.5
+    assert line(results_table(run, "clip_length"), "focus", "16").figures[0].published == 63.5
+    assert line(results_table(run, "clip_length"), "uniform", "").figures[0].published == 58.9
+    assert line(results_table(run, "two_stage"), "llava_video_7b").figures[3].published == 63.5
+    assert line(results_table(run, "efficiency"), "focus").figures[0].published == 1.6
+    assert line(results_table(run, "main_results"), "llava_video_7b", "focus").figures[1].published == 65.4
+
+
+def test_hours_on_a_cpu_are_never_compared_with_the_papers(tmp_path):
+    for device, title, published in (("cpu: x", "Device-hours (cpu)", None), ("cuda: NVIDIA x", "GPU hours", 5.5)):
+        folder = simulate_run(tmp_path / title, Simulation(samplers=("focus",), device=device))
+        table = results_table(load_run(folder), "efficiency")
+        assert table.columns == ("Frames seen (%)", title)
+        assert line(table, "focus").figures[1].published == published
+
+
+def test_frames_seen_are_pulls_over_frames(by_length_run):
+    table = results_table(by_length_run, "efficiency")
+    rows = [one for one in by_length_run.selections if one.sampler == "topk" and one.error is None]
+    share = sum(len(one.pulled_frames) for one in rows) / sum(one.n_frames for one in rows)
+    assert line(table, "topk").figures[0].ours == pytest.approx(100 * share)
+
+
+def test_a_difference_whose_interval_holds_zero_is_not_emphasised():
+    unclear = Figure(ours=63.1, low=60.0, high=66.0, published=63.5)
+    clear = Figure(ours=70.0, low=67.0, high=73.0, published=63.5)
+    table = Table(
+        name="t",
+        title="T",
+        key_titles=("S",),
+        columns=("Accuracy",),
+        rows=(TableRow(("a",), (unclear,)), TableRow(("b",), (clear,))),
+    )
+    assert to_markdown(table).count("**") == 2
+    assert "**+6.5**" in to_markdown(table)
+    assert to_latex(table).count(r"\textbf") == 1
+    assert "−0.4" in to_markdown(table)
+
+
+def test_samplers_that_do_not_differ_get_no_arrow(by_length_run):
+    table = baseline_table(by_length_run)
+    by_label = {row.keys[4]: row.figures for row in table.rows}
+    assert "↑" in by_label["topk"][0]
+    same = replace(by_length_run, selections=by_length_run.selections, answers=by_length_run.answers)
+    itself = run_comparison(by_length_run, same)
+    assert all("↑" not in row.figures[0] and "↓" not in row.figures[0] for row in itself.rows)
+    assert [row.figures[2] for row in itself.rows] == ["0 / 0"] * 4
+
+
+def test_a_comparison_counts_who_alone_is_right(by_length_run):
+    scores = {
+        name: {one.question_id: one.score for one in by_length_run.answers if one.cell.endswith(name) and not one.error}
+        for name in ("uniform", "topk")
+    }
+    only_topk = sum(scores["topk"][key] > scores["uniform"][key] for key in scores["topk"])
+    only_uniform = sum(scores["topk"][key] < scores["uniform"][key] for key in scores["topk"])
+    row = next(row for row in baseline_table(by_length_run).rows if row.keys[4] == "topk")
+    assert row.figures[1] == str(len(scores["topk"]))
+    assert row.figures[2] == f"{only_uniform} / {only_topk}"
+
+
+def test_runs_without_a_common_question_are_not_compared(by_length_run, tmp_path):
+    other = load_run(simulate_run(tmp_path, Simulation(benchmark="videomme")))
+    with pytest.raises(InvalidInput, match="no cell and question in common"):
+        run_comparison(by_length_run, other)
+
+
+def test_a_partial_run_says_how_partial(by_length_run):
+    part = Run("part", by_length_run.selections, by_length_run.answers, {"matrix": {"anchors": "by_length"}})
+    table = results_table(part)
+    assert "Partial run: 119 of 1337 questions." in table.notes
+    assert "119 of 1337" in to_markdown(table)
+    assert not any("Partial" in note for note in results_table(by_length_run).notes)
+
+
+def test_several_seeds_show_mean_and_spread(demo_run):
+    figure = line(results_table(demo_run), "longvideobench", "zero_shot", "topk").figures[3]
+    means = []
+    for seed in (0, 1):
+        scores = [one.score for one in demo_run.answers if one.selection_id == f"topk-8-{seed}" and one.error is None]
+        means.append(100 * sum(scores) / len(scores))
+    assert figure.ours == pytest.approx(sum(means) / 2)
+    assert figure.spread == pytest.approx(abs(means[0] - means[1]) / 2**0.5)
+    assert "±" in figure.ours_text
+
+
+def test_an_overview_without_evidence_has_no_recall(demo_run):
+    assert "Recall@1 s (%)" in results_table(demo_run).columns
+    bare = [replace(row, evidence_seconds=[]) for row in demo_run.selections]
+    assert "Recall@1 s (%)" not in results_table(Run("x", bare, demo_run.answers, {})).columns
+
+
+def test_a_run_that_only_selects_has_a_table_too(demo_run):
+    table = results_table(Run("x", demo_run.selections, [], {}))
+    assert table.columns == (
+        "Recall@1 s (%)",
+        "Recall@2 s (%)",
+        "Recall@5 s (%)",
+        "Frames seen (%)",
+        "Device-hours (cpu)",
+    )
+    assert table.rows[0].counts.errors == 1
+
+
+def test_answers_without_their_selection_are_refused(demo_run):
+    with pytest.raises(InvalidInput, match=r"answers without their selection, the first is 'q0\d+'"):
+        results_table(Run("x", demo_run.selections[5:], demo_run.answers, {}))
+
+
+def test_a_csv_holds_every_number(by_length_run):
+    table = results_table(by_length_run)
+    rows = list(csv.DictReader(io.StringIO(to_csv(table))))
+    assert len(rows) == len(table.rows)
+    focus = next(row for row in rows if (row["Benchmark"], row["Sampler"]) == ("longvideobench", "focus"))
+    figure = line(table, "longvideobench", "focus").figures[3]
+    assert float(focus["Overall"]) == pytest.approx(figure.ours, abs=1e-6)
+    assert float(focus["Overall difference"]) == pytest.approx(figure.ours - 63.5, abs=1e-6)
+    assert focus["questions"] == "119"
+
+
+def test_markdown_survives_markup_in_names():
+    table = Table(name="t", title="T", key_titles=("S",), columns=("A",), rows=(TableRow(("a|b_*c*",), ("x|y",)),))
+    assert r"| a\|b\_\*c\* | x\|y |" in to_markdown(table)
+
+
+def test_the_terminal_table_shows_ours_and_the_paper(by_length_run):
+    from rich.console import Console
+
+    console = Console(width=200, file=io.StringIO())
+    console.print(to_terminal(results_table(by_length_run)))
+    text = console.file.getvalue()
+    assert "paper 63.5" in text
+    assert "focus_released" in text
+
+
+@pytest.mark.parametrize("layout", ["by_length", "overview", "two_stage"])
+def test_latex_compiles(by_length_run, tmp_path, layout):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed")
+    hostile = Table(
+        name="odd",
+        title=r"50 % of a_b & \c ~ ^ {x} # $1",
+        key_titles=("S",),
+        columns=("p",),
+        rows=(TableRow(("a_b & c",), ("<0.001 ↑",)),),
+    )
+    body = "\n".join(
+        to_latex(one) for one in (results_table(by_length_run, layout), baseline_table(by_length_run), hostile)
+    )
+    source = (
+        "\\documentclass{article}\n\\usepackage[utf8]{inputenc}\n\\usepackage{booktabs}\n\\usepackage{graphicx}\n"
+        f"\\begin{{document}}\n{body}\n\\end{{document}}\n"
+    )
+    (tmp_path / "tables.tex").write_text(source)
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "tables.pdf").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("value", "signed", "text"),
+    [(-0.04, True, "±0.0"), (2.345, True, "+2.3"), (-1.25, False, "−1.2"), (0.0, False, "0.0")],
+)
+def test_numbers_have_true_signs(value, signed, text):
+    assert number(value, 1, signed=signed) == text
