@@ -45,8 +45,10 @@ def load_rows(path: Path, *, sampler: str | None = None, allow_missing: bool = F
 
 
 def _row_files(folder: Path) -> list[Path]:
-    inside = folder / "selections"
-    return sorted(file for file in (inside if inside.is_dir() else folder).glob("*") if file.suffix in _SUFFIXES)
+    """Files of rows in a run's folder, in its `selections/`, or in one part of that; costs stand apart and are none."""
+    inside = folder / "selections" if (folder / "selections").is_dir() else folder
+    files = [*inside.glob("*"), *inside.glob("*/*")]
+    return sorted(file for file in files if file.suffix in _SUFFIXES and file.name != "costs.parquet")
 
 
 def _rows_of(file: Path) -> list[tuple[str, Mapping[str, Any]]]:

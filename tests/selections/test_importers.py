@@ -259,3 +259,15 @@ def test_the_hash_sees_frames_and_nothing_else():
     elsewhere = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 2), where="there")
     other = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 3))
     assert selections_hash({"a": one}) == selections_hash({"a": elsewhere}) != selections_hash({"a": other})
+
+
+def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
+    from focus_eval.rowfiles import compact
+
+    part = tmp_path / "run" / "selections" / "focus-k3"
+    write_rows(part / "rows-0.jsonl", [row("b", [2, 60, 2999]), row("a", [1, 50])])
+    before = load_selections(tmp_path / "run")
+    compact(part, SelectionRow, ["a", "b"])
+    assert sorted(one.name for one in part.iterdir()) == ["costs.parquet", "rows.parquet"]
+    assert load_selections(tmp_path / "run") == before
+    assert load_selections(part / "rows.parquet") == before
