@@ -13,7 +13,7 @@ import pkgutil
 import sys
 import zlib
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -153,6 +153,6 @@ def _checked(kind: Any, label: str) -> type[FrameSampler]:
         raise SamplerError(f"{label} has no `choose` method")
     if "name" not in vars(kind) or not hasattr(kind, "source"):
         raise SamplerError(f"{label} needs class attributes `name` (its own) and `source`")
-    if not is_dataclass(kind) or any(one.default is one.default_factory is MISSING for one in fields(kind)):
+    if "__dataclass_fields__" not in vars(kind) or any(one.default is one.default_factory is MISSING for one in fields(kind)):
         raise SamplerError(f"{label} must be a frozen dataclass whose options all have defaults")
     return kind

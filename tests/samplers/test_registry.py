@@ -1,0 +1,202 @@
+"""Are samplers found by name, by plugin and by file, and are wrong names and values refused?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from focus_eval import make_sampler
+from focus_eval.errors import InvalidInput, SamplerError, UnknownName
+from focus_eval.samplers import registry
+from focus_eval.samplers.registry import parse_options, sampler_class, sampler_classes
+
+TOY = """
+    from dataclasses import dataclass
+    from typing import ClassVar
+
+    import numpy as np
+
+    from focus_eval.samplers.base import Choice, FrameSampler
+
+
+    @dataclass(frozen=True, kw_only=True)
+    class First(FrameSampler):
+        name: ClassVar[str] = "first"
+        source: ClassVar[str] = "test"
+        needs_scorer: ClassVar[bool] = False
+
+        start: int = 0
+
+        def choose(self, video, *, k, ledger, rng, coarse_rng):
+            return Choice(keyframes=np.arange(self.start, min(self.start + k, video.n_frames)))
+"""
+
+
+@pytest.fixture
+def toy_file(tmp_path):
+    path = tmp_path / "toy.py"
+    path.write_text(textwrap.dedent(TOY))
+    return path
+
+
+@pytest.fixture
+def plugins(monkeypatch, tmp_path):
+    """A function that makes entry points as an installed package would, given {name: source of a module}."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(**modules):
+        points = []
+        for name, source in modules.items():
+            (tmp_path / f"plugin_{name}.py").write_text(textwrap.dedent(source))
+            points.append(EntryPoint(name, f"plugin_{name}:First", registry.ENTRY_POINT_GROUP))
+        monkeypatch.setattr(registry, "entry_points", lambda group: points)
+        registry._entry_points.cache_clear()
+        registry._plugin.cache_clear()
+
+    yield install
+    monkeypatch.undo()
+    registry._entry_points.cache_clear()
+    registry._plugin.cache_clear()
+
+
+def test_the_samplers_of_the_text_are_all_there():
+    named = {
+        "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "focus", "focus_iterative", "focus_c",
+        "focus_f", "focus_m", "focus_released", "focus_gop", "qframe", "bolt", "mdp3", "wfs_sb", "maxinfo",
+    }  # fmt: skip
+    assert named <= set(sampler_classes())
+
+
+def test_an_unknown_sampler_is_refused_with_the_nearest_name():
+    with pytest.raises(UnknownName, match="did you mean 'focus_released'"):
+        make_sampler("focus_relesed")
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name():
+    with pytest.raises(UnknownName, match="did you mean 'alpha'"):
+        make_sampler("focus", alhpa=0.5)
+    with pytest.raises(UnknownName, match="did you mean 'alpha'"):
+        parse_options("focus", {"alhpa": "0.5"})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("focus", {"alpha": 0}, "'alpha' of sampler 'focus' must be a finite number (above 0 and at most 1), got 0"),
+        ("focus", {"alpha": 1.01}, "at most 1"),
+        ("focus", {"alpha": "0.25"}, "must be a finite number"),
+        ("focus", {"alpha": True}, "must be a finite number"),
+        ("focus", {"alpha": float("nan")}, "must be a finite number"),
+        ("focus", {"pulls_per_arm": 2.5}, "must be an integer"),
+        ("focus", {"pulls_per_arm": 0}, "at least 1"),
+        ("focus_released", {"interpolation_method": "cubic"}, "must be nearest or linear or rbf or uniform"),
+        ("focus_released", {"min_gap_sec": "often"}, "a finite number or auto"),
+        ("focus_released", {"temperature": 0.0001}, "at least 0.002"),
+        ("focus_iterative", {"max_pulls": 0}, "an integer or auto or none (at least 1)"),
+        ("qframe", {"fixed_frames": 1}, "must be true or false"),
+    ],
+)  # fmt: skip
+def test_a_value_outside_its_type_or_range_is_refused(name, options, says):
+    with pytest.raises(InvalidInput) as refused:
+        make_sampler(name, **options)
+    assert says in str(refused.value)
+
+
+def test_text_becomes_the_type_the_option_declares():
+    assert parse_options("focus", {"alpha": "0.5", "pulls_per_arm": " 4 "}) == {"alpha": 0.5, "pulls_per_arm": 4}
+    assert parse_options("focus_released", {"min_gap_sec": "auto"}) == {"min_gap_sec": "auto"}
+    assert parse_options("focus_released", {"min_gap_sec": "0.5"}) == {"min_gap_sec": 0.5}
+    assert parse_options("focus_released", {"region_half_window_sec": "none"}) == {"region_half_window_sec": None}
+    assert parse_options("focus_released", {"region_half_window_sec": "2"}) == {"region_half_window_sec": 2.0}
+    assert parse_options("focus_iterative", {"max_pulls": "500"}) == {"max_pulls": 500}
+    assert parse_options("qframe", {"fixed_frames": "true"}) == {"fixed_frames": True}
+    assert parse_options("aks", {"max_depth": 3}) == {"max_depth": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [("aks", {"max_depth": "3.5"}), ("focus", {"alpha": "much"}), ("qframe", {"fixed_frames": "yes"})],
+)
+def test_text_that_is_no_value_of_the_option_is_refused(name, texts):
+    with pytest.raises(InvalidInput, match="must be"):
+        parse_options(name, texts)
+
+
+def test_an_integer_and_a_float_of_the_same_value_make_the_same_sampler():
+    assert repr(make_sampler("focus", clip_seconds=16).options) == repr(
+        make_sampler("focus", clip_seconds=16.0).options
+    )
+
+
+def test_a_sampler_comes_from_a_file(toy_file):
+    from focus_eval import VideoInfo
+
+    sampler = make_sampler(f"{toy_file}:First", start=5)
+    selection = sampler.select(VideoInfo(100, 10.0), k=3, pull=None, rng=None)
+    assert selection.keyframes == (5, 6, 7)
+    assert parse_options(f"{toy_file}:First", {"start": "7"}) == {"start": 7}
+    assert sampler_class(f"{toy_file}:First") is type(sampler)
+
+
+@pytest.mark.parametrize(
+    ("change", "class_name", "says"),
+    [
+        (("", ""), "Second", "has no class 'Second'"),
+        (('name: ClassVar[str] = "first"', 'name: ClassVar[str] = "focus"'), "First", "is taken"),
+        (('        name: ClassVar[str] = "first"\n', ""), "First", "class attributes `name`"),
+        (("    @dataclass(frozen=True, kw_only=True)\n", ""), "First", "dataclass"),
+        (("start: int = 0", "start: int"), "First", "defaults"),
+        (("def choose", "def pick"), "First", "no `choose`"),
+        (("import numpy", "import nampy"), "First", "cannot be loaded: ModuleNotFoundError"),
+    ],
+)
+def test_a_file_that_holds_no_usable_sampler_is_refused_with_the_reason(tmp_path, change, class_name, says):
+    path = tmp_path / "broken.py"
+    path.write_text(textwrap.dedent(TOY.replace(*change) if change[0] else TOY))
+    with pytest.raises(SamplerError, match=says) as refused:
+        make_sampler(f"{path}:{class_name}")
+    assert "broken.py" in str(refused.value)
+
+
+def test_a_missing_file_is_refused():
+    with pytest.raises(SamplerError, match="there is no file"):
+        make_sampler("nowhere/mine.py:Mine")
+
+
+def test_a_plugin_is_listed_and_made(plugins):
+    plugins(first=TOY)
+    assert "first" in sampler_classes()
+    assert make_sampler("first", start=2).options == {"start": 2}
+
+
+def test_a_broken_plugin_raises_and_says_which(plugins):
+    plugins(broken="raise OSError('no weights')")
+    with pytest.raises(SamplerError, match=r"'broken' \(plugin_broken:First\) cannot be loaded: OSError: no weights"):
+        sampler_classes()
+
+
+def test_a_plugin_nobody_asked_for_is_not_loaded(plugins):
+    plugins(broken="raise OSError('no weights')")
+    assert make_sampler("focus").name == "focus"
+
+
+def test_a_plugin_may_not_take_a_name(plugins):
+    plugins(focus=TOY)
+    with pytest.raises(SamplerError, match="the name is taken"):
+        make_sampler("focus")
+
+
+def test_a_plugin_must_agree_with_its_class_about_the_name(plugins):
+    plugins(other=TOY)
+    with pytest.raises(SamplerError, match="calls itself 'first'"):
+        make_sampler("other")
+
+
+def test_importing_the_package_imports_no_sampler():
+    code = "import focus_eval, sys; print([m for m in sys.modules if m.startswith('focus_eval.samplers.focus')])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
