@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from focus_eval.errors import InvalidInput, unknown_name
 
 Loader = Literal["exact", "aks"]
+CoarseSeed = Literal["question", "video"]
 Protocol = Literal["strict", "lmms_eval"]
 NATIVE = "native"
 _WITH_OPTIONS = ("sampler", "encoder", "selections")
@@ -51,7 +52,7 @@ class SeamOptions:
     selections_options: Mapping[str, Any] = field(default_factory=dict)
     frames: int | None = None
     seed: int = 0
-    coarse_seed: Literal["question", "video"] = "question"
+    coarse_seed: CoarseSeed = "question"
     loader: Loader = "exact"
     store: str = ""
     record: str = "results/runs/lmms"
@@ -60,7 +61,11 @@ class SeamOptions:
     max_error_share: float = 0.02
 
     def __post_init__(self) -> None:
-        for name, choices in (("loader", Loader), ("protocol", Protocol), ("coarse_seed", Literal["question", "video"])):
+        for name, choices in (
+            ("loader", Loader),
+            ("protocol", Protocol),
+            ("coarse_seed", CoarseSeed),
+        ):
             if getattr(self, name) not in get_args(choices):
                 raise unknown_name(name, getattr(self, name), get_args(choices))
         for name in ("frames", "seed"):
@@ -82,7 +87,9 @@ class SeamOptions:
         if self.selections and not Path(self.selections).exists():
             raise InvalidInput(f"selections={self.selections}: no such file or folder")
         if self.sampler == NATIVE and self.loader != "exact":
-            raise InvalidInput(f"sampler=native leaves the wrapper's own sampling untouched; loader={self.loader} cannot")
+            raise InvalidInput(
+                f"sampler=native leaves the wrapper's own sampling as it is; loader={self.loader} cannot"
+            )
 
     @property
     def is_native(self) -> bool:

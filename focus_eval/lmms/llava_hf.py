@@ -24,7 +24,7 @@ class FocusLlavaOnevision(FrameSeam, LlavaHf):
     largest_batch: ClassVar[int | None] = 1
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Name the checkpoint and the device map: the stock defaults are another model and "", which transformers refuses."""
+        """Name checkpoint and device map: by default the stock ones are another model and "", which is refused."""
         wrapper_arguments.setdefault("pretrained", "llava-hf/llava-onevision-qwen2-7b-ov-hf")
         device = wrapper_arguments.setdefault("device", "cuda")
         # With several GPUs the wrapper places each process itself, and only where it is given no map.

@@ -164,13 +164,11 @@ class Recorder:
             error=ask.error,
         )
 
-    def flush(self) -> None:
-        """Write through to the disk."""
+    def close(self) -> None:
+        """Write through to the disk; a later row opens its file again."""
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
-
-    close = flush
 
     def _read(self, ask: Ask, text: str | None) -> Reading:
         if text is None:
@@ -207,5 +205,3 @@ def answer_text(output: Any) -> str:
 
     text, _ = unwrap_generation_output(output)
     return str(text)
-
-

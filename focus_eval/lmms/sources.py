@@ -36,9 +36,7 @@ class FrameSource(Protocol):
         """Return the row of `question`; a `FocusEvalError` where there is none."""
         ...
 
-    def error_row(
-        self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None
-    ) -> SelectionRow:
+    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the row that records why `question` has no selection."""
         ...
 
@@ -47,7 +45,7 @@ class FrameSource(Protocol):
 class NeedsQuestions(Protocol):
     """A source that must see all questions of a benchmark, in the annotation's order, before the first one is asked."""
 
-    def prepare(self, benchmark: str, questions: Callable[[], Sequence[Question]]) -> None:
+    def prepare(self, benchmark: str, questions: Sequence[Question]) -> None:
         """Read what belongs to `benchmark`."""
         ...
 
@@ -151,14 +149,14 @@ class ReplayedSelections:
 
         return identity_hash({"content": self._content, "options": self._options, "frames": self.k})
 
-    def prepare(self, benchmark: str, questions: Callable[[], Sequence[Question]]) -> None:
+    def prepare(self, benchmark: str, questions: Sequence[Question]) -> None:
         """Read the file against all questions of `benchmark`, in the annotation's order.
 
         Raises:
             SelectionMismatch: a file that does not fit them, or with more frames than may be shown.
         """
         if benchmark not in self._by_benchmark:
-            self._by_benchmark[benchmark] = self._read(questions())
+            self._by_benchmark[benchmark] = self._read(questions)
 
     def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the recorded selection of `question` as a row.
@@ -190,9 +188,7 @@ class ReplayedSelections:
             evidence_seconds=list(question.evidence_seconds),
         )
 
-    def error_row(
-        self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None
-    ) -> SelectionRow:
+    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the row that records why `question` has no selection."""
         seconds = question.duration_seconds
         return SelectionRow(
@@ -258,9 +254,7 @@ class GivenRows:
             raise SelectionMismatch(f"no selection: {row.error}")
         return row
 
-    def error_row(
-        self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None
-    ) -> SelectionRow:
+    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the row that records why `question` has no selection: the given one where there is one."""
         given = self._rows.get((question.benchmark, question.id))
         if given is not None and given.error is not None:

@@ -139,9 +139,7 @@ def _results(benchmark: str, doc: Document, results: list[str], visual: Callable
     return dict.fromkeys(METRICS, score)
 
 
-def _bucket(
-    benchmark: Benchmark, question: Question, doc: Document, visual: Callable[[Document], list[str]]
-) -> str:
+def _bucket(benchmark: Benchmark, question: Question, doc: Document, visual: Callable[[Document], list[str]]) -> str:
     """Return the length bucket; "" where the length is not stated and the video cannot be read."""
     if question.duration_seconds is not None:
         return benchmark.bucket(question.duration_seconds)
