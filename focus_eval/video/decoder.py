@@ -25,7 +25,7 @@ _MOST_THREADS = 8
 class Decoder:
     """One open container and the decoder of its best video stream.
 
-    The best stream is FFmpeg's choice: of several, the one with the largest picture.
+    The best stream is FFmpeg's choice: the one marked as default, then the one of the highest bit rate.
 
     Args:
         path: file to open.

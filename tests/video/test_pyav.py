@@ -1,0 +1,153 @@
+"""Does the default reader decode no more than it must, and hold no more than it was asked for?"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from focus_eval.errors import UnknownName, VideoError
+from focus_eval.video import open_video
+from focus_eval.video.index import average_rate
+from focus_eval.video.synthetic import frame_number, repeat_clip, write_numbered_clip
+
+
+def test_sync_frames_are_where_groups_start(made):
+    with open_video(made("h264.mkv")) as video:
+        sync = video.info.sync_frames.tolist()
+    assert sync[0] == 0
+    assert all(after - before <= 20 for before, after in itertools.pairwise(sync))
+
+
+def test_a_sync_frame_costs_one_decoded_frame(made):
+    with open_video(made("constant.mp4")) as video:
+        video.read(video.info.sync_frames)
+        assert video.n_decoded == video.info.sync_frames.size
+
+
+def test_groups_that_hold_no_asked_frame_are_not_decoded(tmp_path):
+    clip = write_numbered_clip(
+        tmp_path / "clip.mp4", 200, gop=20, options={"x264-params": "scenecut=0:keyint=20:bframes=0"}
+    )
+    with open_video(clip) as video:
+        video.read([45, 182])
+        assert video.n_decoded == 6 + 3
+
+
+def test_frames_nobody_refers_to_are_dropped_on_the_way(tmp_path):
+    clip = write_numbered_clip(
+        tmp_path / "clip.mp4", 100, options={"x264-params": "scenecut=0:bframes=3:b-adapt=0:b-pyramid=none"}
+    )
+    with open_video(clip) as video:
+        video.read([99])
+        assert video.n_decoded <= 27
+        assert [frame_number(pixels) for pixels in video.read([1, 50, 51, 98])] == [1, 50, 51, 98]
+
+
+def test_a_repeated_frame_is_decoded_once(made):
+    with open_video(made("all_intra.mp4")) as video:
+        assert [frame_number(pixels) for pixels in video.read([7] * 5)] == [7] * 5
+        assert video.n_decoded == 1
+
+
+def test_opening_a_file_again_uses_the_remembered_index_until_it_changes(tmp_path):
+    path = write_numbered_clip(tmp_path / "clip.mp4", 30)
+    assert open_video(path).info.n_frames == 30
+    write_numbered_clip(path, 50)
+    assert open_video(path).info.n_frames == 50
+
+
+def test_a_file_with_other_times_behind_the_same_name_size_and_date_is_noticed(tmp_path):
+    path = write_numbered_clip(tmp_path / "clip.ts", 60, gop=10)
+    before = path.stat()
+    open_video(path).close()
+    write_numbered_clip(path, 60, gop=10, ticks=range(5000, 5060))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    with open_video(path) as video, pytest.raises(VideoError, match="was it replaced"):
+        video.read([5])
+
+
+def test_a_shorter_file_put_in_place_of_a_counted_one_is_noticed(tmp_path):
+    path = write_numbered_clip(tmp_path / "clip.avi", 60, gop=10)
+    with open_video(path) as video:
+        assert video.info.sync_frames is None
+        assert frame_number(video.read([59])[0]) == 59
+        os.replace(write_numbered_clip(tmp_path / "other.avi", 40, gop=10), path)
+        with pytest.raises(VideoError, match="frame 59 asked, the decoder now gives fewer"):
+            video.read([59])
+
+
+def test_a_new_request_ends_the_stream_before(made):
+    with open_video(made("constant.mp4")) as video:
+        first = video.stream([10, 20, 90])
+        assert frame_number(next(first)[1]) == 10
+        assert frame_number(video.read([55])[0]) == 55
+        with pytest.raises(VideoError, match="asked anew"):
+            next(first)
+
+
+def test_a_stream_that_is_left_early_harms_no_later_one(made):
+    with open_video(made("b_frames.mp4")) as video:
+        for number in (70, 3, 41):
+            assert frame_number(next(iter(video.stream([number, 99])))[1]) == number
+
+
+def test_a_stream_runs_in_a_worker_thread(made):
+    numbers = []
+
+    def work():
+        with open_video(made("constant.mp4")) as video:
+            numbers.extend(frame_number(pixels) for _, pixels in video.stream(np.arange(100)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert numbers == list(range(100))
+
+
+def test_the_rate_is_the_containers_where_timestamps_agree():
+    assert average_rate(29.97, n_frames=2997, seconds=100.05) == 29.97
+    assert average_rate(1000.0, n_frames=300, seconds=10.0) == 30.0
+    assert average_rate(None, n_frames=300, seconds=10.0) == 30.0
+    assert average_rate(25.0, n_frames=1, seconds=0.0) == 25.0
+
+
+def test_length_in_seconds_follows_the_timestamps_of_a_variable_rate(made):
+    with open_video(made("variable_rate.mp4")) as video:
+        last = video.frame_times([99])[0]
+        assert last == pytest.approx(99 * 0.04 + 99 % 7 * 0.005)
+        assert video.info.duration_seconds == pytest.approx(last, abs=0.1)
+
+
+def test_an_unknown_backend_names_the_nearest(made):
+    with pytest.raises(UnknownName, match="did you mean 'pyav'"):
+        open_video(made("one_frame.mp4"), backend="pyva")
+
+
+_PEAK = """
+import resource, sys
+import numpy as np
+from focus_eval.video import open_video
+with open_video(sys.argv[1]) as video:
+    for number, pixels in video.stream(np.arange(0, video.info.n_frames, 7)):
+        pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def _peak_mib(path) -> int:
+    result = subprocess.run([sys.executable, "-c", _PEAK, str(path)], capture_output=True, text=True, check=True)
+    return int(result.stdout)
+
+
+def test_memory_does_not_grow_with_the_length(tmp_path):
+    short = write_numbered_clip(tmp_path / "short.mp4", 120, width=320, height=180, gop=30)
+    long = repeat_clip(short, tmp_path / "long.mp4", n_times=100)
+    # 12000 frames of 320 x 180 are 1977 MiB as RGB; their index is below 1 MiB.
+    assert _peak_mib(long) - _peak_mib(short) < 20
