@@ -53,6 +53,7 @@ def load_network(
     dtype: str = "bfloat16",
     attn_implementation: str = "sdpa",
     device_map: str | Mapping[str, Any] = "cpu",
+    end_early: bool = True,
 ) -> Any:
     """Return the network with all weights of the checkpoint, in eval mode, its tower ending where the original's does.
 
@@ -60,6 +61,7 @@ def load_network(
         dtype: "bfloat16", "float16" or "float32"; float16 can overflow in Qwen2.
         attn_implementation: "sdpa", "flash_attention_2" or "eager".
         device_map: a device, a map, or "auto" to spread the layers over the devices there are.
+        end_early: False leaves transformers' class as it is, post-norm included.
 
     Raises:
         MissingWeights: a shard that is absent or broken.
@@ -85,7 +87,7 @@ def load_network(
     )
     network, report = loaded
     _refuse_partial(report, config.folder)
-    return end_tower_early(network).eval()
+    return (end_tower_early(network) if end_early else network).eval()
 
 
 def end_tower_early(network: Any) -> Any:
@@ -166,7 +168,7 @@ def _shards(folder: Path) -> list[Path]:
         raise MissingWeights(f"{folder}: neither model.safetensors nor {_INDEX}; only safetensors weights are read")
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(f"{index}: not an index of safetensors shards ({error!r})") from error
     absent = [name for name in names if not (folder / name).is_file()]
     if absent:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from focus_eval.errors import InvalidInput, MissingWeights
-from focus_eval.lmms.llava_video.setup import Newline, Pooling
+from focus_eval.lmms.llava_video.setup import Newline, Pooling, Setup
+from focus_eval.lmms.llava_video.tokens import Layout
 
 HUB_NAME = "lmms-lab/LLaVA-Video-7B-Qwen2"
 
@@ -83,6 +84,14 @@ class CheckpointConfig:
     def side(self) -> int:
         """Patches per side of a frame before pooling: 27 in the published models."""
         return int(self.vision["image_size"]) // int(self.vision["patch_size"])
+
+    def layout(self, setup: Setup) -> Layout:
+        """Return how frames become tokens under `setup`."""
+        return Layout(
+            side=self.side,
+            pooling=self.pooling if setup.pooling == "checkpoint" else setup.pooling,
+            newline=self.newline if setup.newline == "checkpoint" else setup.newline,
+        )
 
 
 def read_config(folder: Path) -> CheckpointConfig:

@@ -15,7 +15,6 @@ from focus_eval.lmms.llava_video.network import VideoNetwork
 from focus_eval.lmms.llava_video.preprocess import Pixels, resize_frames
 from focus_eval.lmms.llava_video.prompts import STOP, prompt_halves, time_sentence
 from focus_eval.lmms.llava_video.setup import Setup
-from focus_eval.lmms.llava_video.tokens import check_fit
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -42,6 +41,16 @@ class VideoQuestion:
             raise InvalidInput("LLaVA-Video needs at least one frame")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the model said, and how many tokens went in (those of the video among them) and came out."""
+
+    text: str
+    n_input_tokens: int
+    n_vision_tokens: int
+    n_new_tokens: int
+
+
 class LlavaVideo:
     """The network, its tokenizer and a setup.
 
@@ -57,6 +66,7 @@ class LlavaVideo:
         self.tokenizer = tokenizer
         self.setup = setup
         self._stop_id = _stop_id(tokenizer, network.vocabulary_rows)
+        self._pad_id: int = self._stop_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
     @classmethod
     def load(
@@ -106,13 +116,10 @@ class LlavaVideo:
             InvalidInput: more frames than the context holds, with the number that fits; nothing is cut off.
         """
         before, after = self.prompt_ids(asked)
-        check_fit(
+        self.network.layout.check_fit(
             len(asked.frames),
             other_tokens=len(before) + len(after) + max_new_tokens,
             context_tokens=self.config.context_tokens,
-            side=self.config.side,
-            pooling=self.network.pooling,
-            newline=self.network.newline,
         )
         return self.network.merged(before, self.network.video_tokens(self.pixel_values(asked.frames)), after)
 
@@ -124,24 +131,33 @@ class LlavaVideo:
         temperature: float = 0.0,
         top_p: float | None = None,
         num_beams: int = 1,
-    ) -> list[str]:
+    ) -> list[Answer]:
         """Answer several questions at once; greedy unless `temperature` is above 0.
 
         Raises:
             InvalidInput: more frames than the context holds, or times that do not match the frames.
         """
-        padding = self.tokenizer.pad_token_id
-        tokens = self.network.generate(
-            [self.inputs(asked, max_new_tokens=max_new_tokens) for asked in batch],
+        rows = [self.inputs(asked, max_new_tokens=max_new_tokens) for asked in batch]
+        new = self.network.generate(
+            rows,
             max_new_tokens=max_new_tokens,
             stop_ids=[self._stop_id],
-            pad_id=self._stop_id if padding is None else padding,
+            pad_id=self._pad_id,
             known_ids=len(self.tokenizer),
             temperature=temperature,
             top_p=top_p,
             num_beams=num_beams,
         )
-        return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+        texts = self.tokenizer.batch_decode(new, skip_special_tokens=True)
+        return [
+            Answer(
+                text=text.strip(),
+                n_input_tokens=len(row),
+                n_vision_tokens=self.network.layout.count(len(asked.frames)),
+                n_new_tokens=int((tokens != self._pad_id).sum()),
+            )
+            for text, row, asked, tokens in zip(texts, rows, batch, new, strict=True)
+        ]
 
 
 def normalised(levels: torch.Tensor) -> torch.Tensor:

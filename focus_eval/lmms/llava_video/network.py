@@ -8,8 +8,7 @@ from typing import Any, cast
 import torch
 
 from focus_eval.lmms.llava_video.config import CheckpointConfig
-from focus_eval.lmms.llava_video.setup import Newline, Pooling, Setup
-from focus_eval.lmms.llava_video.tokens import lay_out, pool
+from focus_eval.lmms.llava_video.setup import Setup
 
 # Frames through the tower at once: bounds its memory whatever the number of frames.
 FRAMES_PER_FORWARD = 32
@@ -27,8 +26,7 @@ class VideoNetwork:
     def __init__(self, network: Any, *, config: CheckpointConfig, setup: Setup) -> None:
         self.network = network
         self.config = config
-        self.pooling: Pooling = config.pooling if setup.pooling == "checkpoint" else setup.pooling
-        self.newline: Newline = config.newline if setup.newline == "checkpoint" else setup.newline
+        self.layout = config.layout(setup)
 
     @property
     def device(self) -> torch.device:
@@ -56,8 +54,8 @@ class VideoNetwork:
         pooled = []
         for part in torch.split(pixel_values.to(self.network.dtype), FRAMES_PER_FORWARD):
             patches = model.multi_modal_projector(model.vision_tower(part).last_hidden_state)
-            pooled.append(pool(patches, pooling=self.pooling))
-        return lay_out(torch.cat(pooled), model.image_newline, newline=self.newline)
+            pooled.append(self.layout.pool(patches))
+        return self.layout.tokens(torch.cat(pooled), model.image_newline)
 
     @torch.inference_mode()
     def merged(self, before: Sequence[int], video: torch.Tensor, after: Sequence[int]) -> torch.Tensor:
@@ -96,6 +94,8 @@ class VideoNetwork:
             stop_ids: end an answer, besides those of the generation config.
             known_ids: ids from here on are never chosen (the original's loader cuts those columns off).
         """
+        from transformers import LogitsProcessorList
+
         embeddings, mask = left_padded(rows)
         sampling: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
         if temperature > 0:
@@ -109,9 +109,22 @@ class VideoNetwork:
             eos_token_id=sorted({*stop_ids, *self._configured_stops()}) or None,
             pad_token_id=pad_id,
             suppress_tokens=beyond or None,
+            repetition_penalty=1.0,
+            logits_processor=LogitsProcessorList(self._configured_penalty()),
             **sampling,
         )
         return cast(torch.Tensor, new)
+
+    def _configured_penalty(self) -> list[Any]:
+        """Return the processor of the generation config's repetition penalty.
+
+        Transformers 5 would make it itself, but of rows that are padded on the left it then skips as many new tokens
+        as there is padding, though the ids it sees begin after the prompt.
+        """
+        from transformers import RepetitionPenaltyLogitsProcessor
+
+        penalty = self.network.generation_config.repetition_penalty
+        return [] if penalty in (None, 1.0) else [RepetitionPenaltyLogitsProcessor(float(penalty))]
 
     def _configured_stops(self) -> list[int]:
         stops = self.network.generation_config.eos_token_id

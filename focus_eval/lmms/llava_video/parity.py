@@ -149,13 +149,7 @@ def _with_setup(**changes: Any) -> Mistake:
 
 
 def _post_norm(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
-    made = _network(config, setup)
-    weights = load_file(config.folder / "model.safetensors")
-    norm = nn.LayerNorm(config.vision["hidden_size"], eps=config.vision["layer_norm_eps"])
-    prefix = "model.vision_tower.vision_tower.vision_model.post_layernorm."
-    norm.load_state_dict({key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)})
-    made.network.model.vision_tower.post_layernorm = norm
-    return made
+    return VideoNetwork(load_network(config, dtype="float32", end_early=False), config=config, setup=setup)
 
 
 def _layer_fewer(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
@@ -174,7 +168,7 @@ def _tanh_projector(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
 class _NewlineFirst(VideoNetwork):
     def video_tokens(self, pixel_values: torch.Tensor) -> torch.Tensor:
         tokens = super().video_tokens(pixel_values)
-        row = self.config.side // 2 + self.config.side % 2 + 1
+        row = self.layout.pooled_side + 1
         return tokens.view(-1, row, tokens.shape[-1]).roll(1, dims=1).reshape(tokens.shape)
 
 
