@@ -51,10 +51,10 @@ def test_text_named_mp4_is_no_video(backend, tmp_path):
 _AS_NOBODY = """
 import os, sys
 from focus_eval.errors import VideoError
-from focus_eval.video import open_video
+from focus_eval.video.pyav import PyAVReader
 os.setuid(65534)
 try:
-    open_video(sys.argv[1])
+    PyAVReader(sys.argv[1])
 except VideoError as error:
     print(error)
 """
@@ -139,7 +139,7 @@ def test_a_damaged_stretch_refuses_its_frames_and_no_others(tmp_path):
         refused = [number for number in range(200) if not _comes_out(video, number)]
         with pytest.raises(VideoError, match=rf"damaged.mp4: frame {refused[0]} asked, but it cannot be decoded"):
             video.read([0, refused[0], 199])
-    assert 0 < len(refused)
+    assert len(refused) > 0
     assert refused[-1] - refused[0] < 60
 
 
