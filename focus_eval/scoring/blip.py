@@ -170,6 +170,8 @@ class BlipScorer(TorchScorer):
         return clean_caption(text) if self.rules.caption else text
 
     def _match_probability(self, features: torch.Tensor, queries: Sequence[str]) -> NDArray[np.float64]:
+        if not len(features):
+            return np.empty((len(queries), 0))
         ids, mask = (part.to(self._torch_device) for part in self.text_inputs(queries))
         found = self._text_runner.run(
             lambda part: self._match(features[part], ids, mask),

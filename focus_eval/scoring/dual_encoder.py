@@ -87,7 +87,7 @@ class DualEncoderScorer(TorchScorer):
 
     def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return `(1 + cosine) / 2`, shape `(n,)`, in [0, 1]."""
-        return np.clip((1.0 + self.cosine(features, query)) / 2.0, 0.0, 1.0)
+        return (1.0 + self.cosine(features, query)) / 2.0
 
     def relevance_many(self, features: NDArray[np.float32], queries: Sequence[str]) -> NDArray[np.float64]:
         """Return `(1 + cosine) / 2` of each query with each frame, shape `(n_queries, n)`."""
@@ -96,19 +96,23 @@ class DualEncoderScorer(TorchScorer):
     def cosine(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return the cosine of the embeddings, shape `(n,)`, in [-1, 1]."""
         images, text = self.embeddings(features, query)
-        return images @ text
+        # row by row: a matrix product may round differently with the number of rows
+        cosine: FloatArray = np.clip((images * text).sum(axis=1), -1.0, 1.0)
+        return cosine
 
     def logits(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return the dot product of the embeddings as the towers give them, not normalised, shape `(n,)`.
 
         That is what Q-Frame divides by its temperature; cosines would all be within a tenth of each other.
         """
-        return features.astype(np.float64) @ self._query_features(query)
+        product: FloatArray = (features.astype(np.float64) * self._query_features(query)).sum(axis=1)
+        return product
 
     def embeddings(self, features: NDArray[np.float32], query: str) -> tuple[NDArray[np.float64], FloatArray]:
         """Return the embeddings of the frames `(n, d)` and of the query `(d,)`, all of length 1."""
         images, text = features.astype(np.float64), self._query_features(query)
-        return images / np.linalg.norm(images, axis=1, keepdims=True), text / np.linalg.norm(text)
+        images /= np.linalg.norm(images, axis=1, keepdims=True)
+        return images, text / np.linalg.norm(text)
 
     def count_tokens(self, query: str) -> int:
         """Return the tokens of `query` with both ends, before any cut."""

@@ -69,6 +69,7 @@ class BatchRunner:
         All batches are queued before the first is looked at, so that a GPU does not wait for the check.
 
         Args:
+            n: frames, at least 1.
             rows_per_frame: rows of the batch that one frame takes (questions, in a text encoder).
 
         Raises:
@@ -84,8 +85,6 @@ class BatchRunner:
                 continue
             parts.append((part, result.to(dtype)))
             start = part.stop
-        if not parts:
-            raise InvalidInput("no frame to encode")
         finite = torch.stack([result.isfinite().all() for _, result in parts]).tolist()
         kept = [
             result if is_finite else self._again_in_fp32(forward, part).to(dtype)

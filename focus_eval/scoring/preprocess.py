@@ -107,7 +107,10 @@ def resize_frames(frames: Pixels, rules: ImageRules) -> Pixels:
     def resized(frame: Pixels) -> Pixels:
         return _pillow_resize(frame, height, width, rules.resample)[rows, columns]
 
-    return np.stack(_on_threads(resized, frames))
+    out = np.empty((len(frames), rules.height, rules.width, 3), dtype=np.uint8)
+    for at, image in enumerate(_on_threads(resized, frames)):
+        out[at] = image
+    return out
 
 
 def resize_on_device(frames: torch.Tensor, rules: ImageRules) -> torch.Tensor:

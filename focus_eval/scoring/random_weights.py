@@ -60,8 +60,10 @@ def random_blip(size: str, *, image_size: int = 384, device: str = "cpu", seed: 
 
 def write_tiny_blip(folder: Path, *, seed: int = 0) -> Path:
     """Write a BLIP-ITM with 96x96 images; load it with `text_heads=TINY_BLIP_HEADS`."""
+    from transformers import BlipImageProcessor
+
     model, tokenizer = random_blip("tiny", image_size=96, seed=seed)
-    return _write(folder, model, tokenizer)
+    return _write(folder, model, tokenizer, BlipImageProcessor(size={"height": 96, "width": 96}))
 
 
 def write_tiny_clip(folder: Path, *, positions: int = 77, seed: int = 0) -> Path:

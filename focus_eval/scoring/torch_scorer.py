@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from focus_eval.errors import InvalidInput
 from focus_eval.scoring.precision import BatchRunner, Incidents, Precision, torch_device
 from focus_eval.scoring.preprocess import ImageRules, Resize, normalise, resize_frames, resize_on_device
+from focus_eval.scoring.scorer import checked_frames
 from focus_eval.video.reader import Pixels
 
 
@@ -73,7 +75,7 @@ class TorchScorer:
 
         For a decoding thread: what goes on from there is small, and `embed` takes it without a second resize.
         """
-        return resize_frames(frames, self.image_rules)
+        return resize_frames(checked_frames(frames), self.image_rules)
 
     def close(self) -> None:
         """Release weights and device memory."""
@@ -88,8 +90,10 @@ class TorchScorer:
         self, frames: Pixels, tower: Callable[[torch.Tensor], torch.Tensor], *, dtype: torch.dtype
     ) -> torch.Tensor:
         """Return `tower(pixel values)` of RGB uint8 frames `(n, h, w, 3)`, batch by batch, as `dtype`."""
-        if frames.ndim != 4 or frames.shape[3] != 3 or str(frames.dtype) != "uint8":
-            raise InvalidInput(f"frames must be uint8 (n, height, width, 3), got {frames.dtype} {frames.shape}")
+        checked_frames(frames)
+        if not len(frames):  # the shape of one frame's features, none of them
+            height, width = self.image_rules.height, self.image_rules.width
+            return self._encode(np.zeros((1, height, width, 3), dtype=np.uint8), tower, dtype=dtype)[:0]
         return self._image_runner.run(lambda part: tower(self._pixel_values(frames[part])), len(frames), dtype=dtype)
 
     def _pixel_values(self, frames: Pixels) -> torch.Tensor:
