@@ -1,0 +1,74 @@
+"""What does the camera see while it pans and zooms over a photograph?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from focus_eval.demo.photographs import Box
+from focus_eval.errors import InvalidInput
+from focus_eval.video.reader import Pixels
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# The camera moves on every second frame, as hand-drawn film does: half the work, and no eye sees it.
+FRAMES_PER_MOVE = 2
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One uncut take of one photograph.
+
+    Args:
+        photograph: its name.
+        n_frames: length, at least 1.
+        first, last: what is in view at both ends, in parts of the picture's width and height; equal: a still shot.
+        mirrored: left and right exchanged.
+        gain: brightness, 1 as taken.
+    """
+
+    photograph: str
+    n_frames: int
+    first: Box
+    last: Box
+    mirrored: bool = False
+    gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.n_frames < 1:
+            raise InvalidInput(f"a shot needs at least 1 frame, got {self.n_frames}")
+        for left, top, right, bottom in (self.first, self.last):
+            if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+                raise InvalidInput(f"a view must lie inside its picture, got {(left, top, right, bottom)}")
+
+    def view(self, frame: int) -> Box:
+        """Return what is in view at `frame` of the shot: it starts and stops gently."""
+        moves = max(1, (self.n_frames - 1) // FRAMES_PER_MOVE)
+        along = min(1.0, (frame // FRAMES_PER_MOVE) / moves)
+        ease = along * along * (3 - 2 * along)
+        left, top, right, bottom = (a + (b - a) * ease for a, b in zip(self.first, self.last, strict=True))
+        return left, top, right, bottom
+
+
+def film(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iterator[Pixels]:
+    """Yield the `shot.n_frames` RGB frames `(height, width, 3)` of a shot over `picture`."""
+    from PIL import Image, ImageEnhance, ImageOps
+
+    if shot.mirrored:
+        picture = ImageOps.mirror(picture)
+    if shot.gain != 1.0:
+        picture = ImageEnhance.Brightness(picture).enhance(shot.gain)
+    seen: Box | None = None
+    pixels: Pixels = np.empty((0, 0, 3), np.uint8)
+    for frame in range(shot.n_frames):
+        view = shot.view(frame)
+        if view != seen:
+            left, top, right, bottom = view
+            box = (left * picture.width, top * picture.height, right * picture.width, bottom * picture.height)
+            pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
+            seen = view
+        yield pixels

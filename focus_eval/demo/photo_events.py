@@ -1,0 +1,260 @@
+"""How does the demo benchmark get onto the disk, whole or not at all?"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from focus_eval.benchmarks.longvideobench import POSITION_FPS
+from focus_eval.demo.camera import film
+from focus_eval.demo.photographs import PHOTOGRAPHS
+from focus_eval.demo.storyboard import VIDEO_IDS, Asked, Storyboard, storyboards
+from focus_eval.errors import InvalidInput, RunError, VideoError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+WIDTH, HEIGHT = 320, 180
+WORKING_WIDTH = 480
+# x264's own 250 frames between sync frames; one thread, so that the bytes do not depend on the machine's cores.
+ENCODING: dict[str, Any] = {"gop": 250, "crf": 28, "preset": "superfast", "n_threads": 1}
+BYTES_PER_FRAME = 1000  # generous: what the free space is checked against
+FOLDER = Path("datasets/longvideobench")
+_DONE = "photo_events.json"
+
+Progress = Callable[[str, int, int], None]
+
+
+def build_photo_events(
+    folder: str | Path,
+    *,
+    video_ids: Sequence[str] | None = None,
+    n_workers: int = 2,
+    progress: Progress | None = None,
+) -> Path:
+    """Make the benchmark below `folder`, which then serves as `HF_HOME`; return the data set's folder in it.
+
+    The data set has LongVideoBench's layout and schema: `videos/`, `validation-00000-of-00001.parquet` and
+    `lvb_val.json`. A video that is already there is kept; one that was being written when the last run was killed
+    is written again, byte for byte the same.
+
+    Args:
+        video_ids: make only these videos and their questions; None: all.
+        n_workers: videos written at once.
+        progress: called as (video id, frames written, frames of the video), from several threads.
+
+    Raises:
+        MissingDependency: a photograph's package, or the picture in it, is not installed.
+        RunError: no space left, or the folder cannot be written.
+    """
+    root = Path(folder) / FOLDER
+    aspects = {name: _aspect(name) for name in PHOTOGRAPHS}
+    boards = storyboards(aspects, video_ids=video_ids)
+    try:
+        (root / "videos").mkdir(parents=True, exist_ok=True)
+        done = _Done(root / _DONE)
+        todo = [board for board in boards if not done.has(board, _video_path(root, board))]
+        _remove_leftovers(root)
+        _check_space(root, todo)
+        _write_videos(root, todo, done, n_workers=n_workers, progress=progress or _silent)
+        _write_annotation(root, boards)
+    except OSError as error:
+        raise RunError(_write_failure(root, error)) from error
+    return root
+
+
+def rows_of(board: Storyboard) -> list[dict[str, Any]]:
+    """Return the questions of one video as rows of LongVideoBench's validation split."""
+    return [_row(board, number, asked) for number, asked in enumerate(board.questions)]
+
+
+def _row(board: Storyboard, number: int, asked: Asked) -> dict[str, Any]:
+    seconds = board.duration_seconds
+    middles = [(start + stop - 1) / 2 / board.fps for start, stop in asked.scenes]
+    return {
+        "video_id": board.video_id,
+        "question": asked.query,
+        "question_wo_referring_query": asked.query,
+        "topic_category": "photo_events",
+        "question_category": asked.topic,
+        "level": "L1-Perception",
+        "id": f"{board.video_id}_{number}",
+        "video_path": f"{board.video_id}.mp4",
+        "subtitle_path": f"{board.video_id}_en.json",
+        "duration_group": 60 if seconds < 180 else 600 if seconds <= 1200 else 3600,
+        "starting_timestamp_for_subtitles": 0,
+        "duration": round(seconds, 3),
+        "view_count": 0,
+        **{f"option{at}": asked.choices[at] if at < len(asked.choices) else "N/A" for at in range(5)},
+        "correct_choice": asked.correct,
+        "position": [round(float(time * POSITION_FPS)) for time in map(float, middles)],
+    }
+
+
+def _write_videos(root: Path, todo: Sequence[Storyboard], done: _Done, *, n_workers: int, progress: Progress) -> None:
+    """Write the videos, longest first, `n_workers` at once; the first failure stops all of them."""
+    stop = threading.Event()
+    pool = ThreadPoolExecutor(max_workers=max(1, n_workers))
+    longest_first = sorted(todo, key=lambda board: -board.n_frames)
+    jobs = {pool.submit(_write_video, root, board, stop, progress): board for board in longest_first}
+    try:
+        for job in as_completed(jobs):
+            job.result()
+            done.add(jobs[job], _video_path(root, jobs[job]))
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _write_video(root: Path, board: Storyboard, stop: threading.Event, progress: Progress) -> None:
+    from focus_eval.video.synthetic import ClipWriter
+
+    path = _video_path(root, board)
+    partial = path.with_name(f".{board.video_id}.{os.getpid()}.mp4")
+    pictures = {name: _working_copy(name) for name in {shot.photograph for shot in board.shots}}
+    written = 0
+    try:
+        with ClipWriter(partial, width=WIDTH, height=HEIGHT, fps=board.fps, **ENCODING) as writer:
+            for shot in board.shots:
+                for pixels in film(shot, pictures[shot.photograph], width=WIDTH, height=HEIGHT):
+                    writer.write(pixels)
+                if stop.is_set():
+                    return
+                written += shot.n_frames
+                progress(board.video_id, written, board.n_frames)
+        os.replace(partial, path)
+    except VideoError as error:
+        raise RunError(_write_failure(path, error)) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_annotation(root: Path, boards: Sequence[Storyboard]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [row for board in boards for row in rows_of(board)]
+    table = root / "validation-00000-of-00001.parquet"
+    partial = table.with_name(f".{table.name}.{os.getpid()}")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), partial)
+    os.replace(partial, table)
+    options = [f"option{at}" for at in range(5)]
+    listed = [
+        {
+            **{name: value for name, value in row.items() if name not in options},
+            "candidates": [row[name] for name in options if row[name] != "N/A"],
+        }
+        for row in rows
+    ]
+    _write_text(root / "lvb_val.json", json.dumps(listed, indent=1))
+
+
+class _Done:
+    """Which videos are finished, by a hash over all that makes their bytes, so that an older recipe's are redone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._entries: dict[str, dict[str, Any]] = {}
+        if path.exists():
+            try:
+                self._entries = json.loads(path.read_text())
+            except ValueError as error:
+                raise InvalidInput(f"{path}: damaged; remove it and start again") from error
+
+    def has(self, board: Storyboard, video: Path) -> bool:
+        """True where `video` was made from `board` as it is now and is whole."""
+        entry = self._entries.get(board.video_id)
+        return entry is not None and video.exists() and entry == self._entry(board, video)
+
+    def add(self, board: Storyboard, video: Path) -> None:
+        """Note that `video` is finished."""
+        with self._lock:
+            self._entries[board.video_id] = self._entry(board, video)
+            _write_text(self._path, json.dumps(self._entries, indent=1, sort_keys=True))
+
+    @staticmethod
+    def _entry(board: Storyboard, video: Path) -> dict[str, Any]:
+        return {"recipe": _recipe(board), "bytes": video.stat().st_size}
+
+
+def _recipe(board: Storyboard) -> str:
+    import av
+    import PIL
+
+    pictures = {name: PHOTOGRAPHS[name].digest for name in sorted({shot.photograph for shot in board.shots})}
+    parts = [asdict(board), pictures, ENCODING, WIDTH, HEIGHT, WORKING_WIDTH, av.__version__, PIL.__version__]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
+
+
+def _working_copy(name: str) -> Image.Image:
+    """Return a photograph no wider than the camera can use: filming a large one costs five times as much."""
+    picture = PHOTOGRAPHS[name].open()
+    if picture.width <= WORKING_WIDTH:
+        return picture
+    return picture.resize((WORKING_WIDTH, round(picture.height * WORKING_WIDTH / picture.width)))
+
+
+def _aspect(name: str) -> float:
+    picture = PHOTOGRAPHS[name].open()
+    return picture.width / picture.height
+
+
+def _video_path(root: Path, board: Storyboard) -> Path:
+    return root / "videos" / f"{board.video_id}.mp4"
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Remove what a killed run was writing; files of a run that is still going on are left alone."""
+    for video_id in VIDEO_IDS:
+        for partial in (root / "videos").glob(f".{video_id}.*.mp4"):
+            if not _is_running(int(partial.name.split(".")[2])):
+                partial.unlink(missing_ok=True)
+
+
+def _is_running(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _check_space(root: Path, todo: Sequence[Storyboard]) -> None:
+    needed = sum(board.n_frames for board in todo) * BYTES_PER_FRAME
+    free = shutil.disk_usage(root).free
+    if needed > free:
+        raise RunError(
+            f"{root}: photo_events needs about {needed / 1e6:.0f} MB, {free / 1e6:.0f} MB are free; "
+            "free some space or choose another folder, then start again"
+        )
+
+
+def _write_failure(path: Path, error: BaseException) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if getattr(cause, "errno", None) == errno.ENOSPC:
+            return f"{path}: no space left; free some and start again, finished videos are kept"
+        cause = cause.__cause__
+    return f"{path}: cannot be written ({error})"
+
+
+def _write_text(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _silent(video_id: str, n_written: int, n_frames: int) -> None:
+    return None

@@ -1,0 +1,234 @@
+"""What happens in each video of photo_events, and what is asked about it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from random import Random
+
+from focus_eval.demo.camera import Shot
+from focus_eval.demo.photographs import PHOTOGRAPHS, Box
+from focus_eval.demo.questions import FILLERS, TOPICS, Topic
+from focus_eval.errors import unknown_name
+
+ASPECT = 16 / 9
+N_CHOICES = 4
+N_QUESTIONS_PER_VIDEO = 3
+EVENT_SECONDS = (3.0, 8.0)
+STILL_SHARE = 0.4
+
+# id, seconds, frame rate, seconds of an ordinary shot. Rates differ because evidence is noted at 24 fps whatever
+# the rate of the file.
+_NTSC_24, _NTSC_30 = Fraction(24000, 1001), Fraction(30000, 1001)
+_VIDEOS: tuple[tuple[str, int, Fraction, tuple[float, float]], ...] = (
+    ("short_a", 64, Fraction(25), (4, 10)),
+    ("short_b", 83, Fraction(30), (4, 10)),
+    ("short_c", 97, _NTSC_24, (4, 12)),
+    ("short_d", 118, Fraction(24), (4, 12)),
+    ("medium_a", 305, Fraction(24), (6, 25)),
+    ("medium_b", 362, _NTSC_30, (6, 25)),
+    ("medium_c", 415, Fraction(25), (6, 30)),
+    ("medium_d", 470, _NTSC_24, (6, 30)),
+    ("long_a", 1512, Fraction(25), (8, 50)),
+    ("long_b", 1655, Fraction(24), (8, 50)),
+    ("long_c", 1830, _NTSC_24, (8, 60)),
+    ("long_d", 2170, Fraction(24), (8, 60)),
+)
+VIDEO_IDS: tuple[str, ...] = tuple(row[0] for row in _VIDEOS)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question about one video.
+
+    Args:
+        scenes: half-open frame ranges in which the answer is in view, ascending.
+        choices: four texts; `correct` is the index of the right one.
+    """
+
+    topic: str
+    query: str
+    choices: tuple[str, ...]
+    correct: int
+    scenes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Storyboard:
+    """One video: its shots in order and the questions about it."""
+
+    video_id: str
+    fps: Fraction
+    shots: tuple[Shot, ...]
+    questions: tuple[Asked, ...]
+
+    @property
+    def n_frames(self) -> int:
+        """Frames of the whole video."""
+        return sum(shot.n_frames for shot in self.shots)
+
+    @property
+    def duration_seconds(self) -> float:
+        """Length in seconds."""
+        return float(self.n_frames / self.fps)
+
+
+def storyboards(aspects: Mapping[str, float], *, video_ids: Sequence[str] | None = None) -> list[Storyboard]:
+    """Return the storyboards of all videos, or of `video_ids`; the same on every machine and for any subset.
+
+    Args:
+        aspects: width over height of every photograph.
+
+    Raises:
+        UnknownName: no such video.
+    """
+    for video_id in video_ids or ():
+        if video_id not in VIDEO_IDS:
+            raise unknown_name("video", video_id, VIDEO_IDS)
+    letters, asked = _balanced_letters(), _asked()
+    boards = []
+    for at, (video_id, seconds, fps, shot_seconds) in enumerate(_VIDEOS):
+        if video_ids is None or video_id in video_ids:
+            first = at * N_QUESTIONS_PER_VIDEO
+            correct = letters[first : first + N_QUESTIONS_PER_VIDEO]
+            boards.append(_storyboard(video_id, seconds, fps, shot_seconds, asked[at], correct, aspects))
+    return boards
+
+
+def _storyboard(
+    video_id: str,
+    seconds: int,
+    fps: Fraction,
+    shot_seconds: tuple[float, float],
+    asked: Sequence[tuple[Topic, str]],
+    correct: Sequence[int],
+    aspects: Mapping[str, float],
+) -> Storyboard:
+    rng = Random(f"photo_events {video_id}")
+    n_frames = int(seconds * fps)
+    scenes = _scenes(rng, [photograph for _, photograph in asked], n_frames, fps, repeats=1 if seconds < 180 else 2)
+    taken = {photograph for topic, _ in asked for photograph in topic.answers}
+    background = [name for topic in TOPICS for name in topic.answers if name not in taken] + list(FILLERS)
+    shots: list[Shot] = []
+    at = 0
+    for start, stop, photograph in [*scenes, (n_frames, n_frames, "")]:
+        shots += _ordinary_shots(rng, background, start - at, fps, shot_seconds, shots, aspects)
+        if photograph:
+            shots.append(_event_shot(rng, photograph, stop - start, aspects[photograph]))
+        at = stop
+    questions = tuple(
+        Asked(
+            topic.name,
+            topic.query,
+            _choices(rng, topic, photograph, right),
+            right,
+            tuple((start, stop) for start, stop, name in scenes if name == photograph),
+        )
+        for (topic, photograph), right in zip(asked, correct, strict=True)
+    )
+    return Storyboard(video_id, fps, tuple(shots), questions)
+
+
+def _asked() -> list[list[tuple[Topic, str]]]:
+    """Return topics and photographs of each video's questions.
+
+    Two videos in a row ask about every topic once; the photographs of a topic take turns.
+    """
+    rng = Random("photo_events topics")
+    rounds = len(_VIDEOS) * N_QUESTIONS_PER_VIDEO // len(TOPICS)
+    pairs = []
+    for turn in range(rounds):
+        topics = rng.sample(TOPICS, len(TOPICS))
+        pairs += [(topic, list(topic.answers)[turn % len(topic.answers)]) for topic in topics]
+    starts = range(0, len(pairs), N_QUESTIONS_PER_VIDEO)
+    return [pairs[start : start + N_QUESTIONS_PER_VIDEO] for start in starts]
+
+
+def _balanced_letters() -> list[int]:
+    """Return the index of the right choice of every question: each letter equally often among any 12 in a row."""
+    rng = Random("photo_events letters")
+    letters: list[int] = []
+    while len(letters) < len(_VIDEOS) * N_QUESTIONS_PER_VIDEO:
+        block = list(range(N_CHOICES)) * 3
+        rng.shuffle(block)
+        letters += block
+    return letters
+
+
+def _choices(rng: Random, topic: Topic, photograph: str, right: int) -> tuple[str, ...]:
+    """Return the choices: the other photographs of the topic first, then others of its kind, in random order."""
+    wrong = [text for name, text in topic.answers.items() if name != photograph]
+    wrong += rng.sample(topic.others, N_CHOICES - 1 - len(wrong))
+    rng.shuffle(wrong)
+    return (*wrong[:right], topic.answers[photograph], *wrong[right:])
+
+
+def _scenes(
+    rng: Random, photographs: Sequence[str], n_frames: int, fps: Fraction, *, repeats: int
+) -> list[tuple[int, int, str]]:
+    """Return `(start, stop, photograph)` of the event scenes, ascending, each photograph 1 to `repeats` times."""
+    names = [name for name in photographs for _ in range(rng.randint(1, repeats))]
+    rng.shuffle(names)
+    lengths = [round(rng.uniform(*EVENT_SECONDS) * fps) for _ in names]
+    gap = round(4 * fps)
+    spare = n_frames - sum(lengths) - gap * (len(names) + 1)
+    cuts = sorted(rng.random() * spare for _ in names)
+    scenes, used = [], gap
+    for cut, length, name in zip(cuts, lengths, names, strict=True):
+        start = int(cut) + used
+        scenes.append((start, start + length, name))
+        used += length + gap
+    return scenes
+
+
+def _ordinary_shots(
+    rng: Random,
+    background: Sequence[str],
+    n_frames: int,
+    fps: Fraction,
+    shot_seconds: tuple[float, float],
+    before: Sequence[Shot],
+    aspects: Mapping[str, float],
+) -> list[Shot]:
+    """Return shots of background photographs, `n_frames` together, none followed by the same photograph."""
+    shots: list[Shot] = []
+    left = n_frames
+    shortest = round(shot_seconds[0] * fps)
+    while left > 0:
+        length = min(left, round(rng.uniform(*shot_seconds) * fps))
+        if left - length < shortest:
+            length = left
+        last = [*before, *shots][-1:]
+        name = rng.choice([one for one in background if not last or one != last[0].photograph])
+        first, second = (_view(rng, aspects[name], width=rng.uniform(0.5, 1.0)) for _ in range(2))
+        still = rng.random() < STILL_SHARE
+        shots.append(Shot(name, length, first, first if still else second, rng.random() < 0.5, rng.uniform(0.8, 1.15)))
+        left -= length
+    return shots
+
+
+def _event_shot(rng: Random, photograph: str, n_frames: int, aspect: float) -> Shot:
+    """Return the shot that holds evidence: the subject stays in view while the camera moves."""
+    views = (
+        _view(rng, aspect, width=rng.uniform(0.75, 1.0), subject=PHOTOGRAPHS[photograph].subject) for _ in range(2)
+    )
+    first, last = views
+    return Shot(photograph, n_frames, first, last, gain=rng.uniform(0.85, 1.1))
+
+
+def _view(rng: Random, aspect: float, *, width: float, subject: Box = (0.0, 0.0, 1.0, 1.0)) -> Box:
+    """Return a 16:9 view of a picture of `aspect`, `width` of the widest possible, its middle over the subject's."""
+    widest = min(1.0, ASPECT / aspect)
+    across = width * widest
+    down = across * aspect / ASPECT
+    left = _place(rng, across, subject[0], subject[2])
+    top = _place(rng, down, subject[1], subject[3])
+    return left, top, min(1.0, left + across), min(1.0, top + down)
+
+
+def _place(rng: Random, length: float, low: float, high: float) -> float:
+    """Return where a stretch of `length` begins: it lies in [0, 1] and, where it can, inside or over [low, high]."""
+    ends = (low, high - length)
+    start = rng.uniform(min(ends), max(ends))
+    return min(max(0.0, start), 1.0 - length)
