@@ -106,3 +106,14 @@ def checked_query(query: str) -> str:
     except UnicodeEncodeError as error:
         raise InvalidInput(f"the query is not valid text: character {error.start} is a lone surrogate") from error
     return text
+
+
+def checked_frames(frames: Pixels) -> Pixels:
+    """Return `frames` as they are, if they are RGB uint8 `(n, height, width, 3)` with at least one pixel each.
+
+    Raises:
+        InvalidInput: another type or shape.
+    """
+    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or 0 in frames.shape[1:]:
+        raise InvalidInput(f"frames must be RGB uint8 (n, height, width, 3), got {frames.dtype} {frames.shape}")
+    return frames
