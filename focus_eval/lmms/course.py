@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
@@ -73,7 +75,8 @@ class Course:
     # Which frames.
 
     def _prepare_source(self, asks: list[Ask]) -> None:
-        source, seen = self._showing.source, set()
+        source = self._showing.source
+        seen: set[tuple[str, str]] = set()
         if not isinstance(source, NeedsQuestions):
             return
         for ask in asks:
@@ -143,8 +146,11 @@ class Course:
                 yield batch
 
     def _in_parallel(self, groups: list[list[Ask]], at_once: int) -> Iterator[list[Ask]]:
+        room = BoundedSemaphore(2 * (os.cpu_count() or 1))  # decoded frames of all questions at once would be too much
+
         def answer(batch: list[Ask]) -> list[Ask]:
-            self._decode(batch)
+            with room:
+                self._decode(batch)
             self._answer([ask for ask in batch if ask.error is None])
             return batch
 
@@ -160,7 +166,9 @@ class Course:
             started = time.perf_counter()
             try:
                 if ask.parts.key not in feeds:
-                    feeds[ask.parts.key] = feed_of(ask.row, ask.path, loader=options.loader, backend=options.backend)
+                    feed = feed_of(ask.row, ask.path, loader=options.loader, backend=options.backend)
+                    self._model.ready(feed)
+                    feeds[ask.parts.key] = feed
                 ask.feed = feeds[ask.parts.key]
             except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
                 ask.fail(error)
@@ -185,9 +193,9 @@ class Course:
 
     def _generate(self, batch: list[Ask]) -> None:
         call = Call()
-        view = self._view(batch, call)
         started = time.perf_counter()
         try:
+            view = self._view(batch, call)
             outputs = view.wrapper_generate([rewritten(ask.request, is_simple=self._model.is_simple) for ask in batch])
         finally:
             self._note(batch, call, time.perf_counter() - started)
@@ -239,7 +247,7 @@ class Course:
             return Shown(visuals=self._model.visuals(ask.feed))
         messages = []
         for message in ask.messages or []:
-            parts = []
+            parts: list[dict[str, Any]] = []
             for part in message["content"]:
                 parts += self._model.video_parts(ask.feed) if part["type"] == "video" else [part]
             messages.append({**message, "content": parts})

@@ -30,6 +30,7 @@ class Feed:
         pixels: RGB uint8 `(n, height, width, 3)`.
         scales: shrink factor per frame, None for full size.
         fallback: why these are not the chosen frames; None where they are.
+        encoded: what an adapter made of the pixels ahead of time (`FrameSeam.ready`).
         is_taken: set when a wrapper reads the pixels; one that never does answered without them.
     """
 
@@ -41,6 +42,7 @@ class Feed:
     pixels: Pixels
     scales: tuple[float, ...] | None = None
     fallback: str | None = None
+    encoded: Any = None
     is_taken: bool = field(default=False, compare=False)
 
     def take(self) -> Pixels:

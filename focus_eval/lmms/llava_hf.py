@@ -13,7 +13,7 @@ from focus_eval.lmms.seam import FrameSeam
 from focus_eval.video.reader import Pixels
 
 
-class FocusLlavaOnevision(FrameSeam, LlavaHf):
+class FocusLlavaOnevision(FrameSeam, LlavaHf):  # type: ignore[misc]
     """LLaVA-OneVision on lmms-eval's `llava_hf`.
 
     Its chat variant is not offered: the stock one cannot answer a question about a video.

@@ -61,35 +61,35 @@ class QwenSeam(FrameSeam):
         return [self.frames_merged * int(pairs) for pairs in grid[:, 0]]
 
 
-class FocusQwen2VL(QwenSeam, Qwen2_VL):
+class FocusQwen2VL(QwenSeam, Qwen2_VL):  # type: ignore[misc]
     """Qwen2-VL."""
 
     model_id = "focus_qwen2_vl"
 
     def _encode_image_data_url(self, image: Image.Image) -> str:
         # The stock method writes JPEG; frames of mixed sizes are to arrive as they were decoded.
-        return encode_image_to_data_url(image, image_format="PNG")
+        return str(encode_image_to_data_url(image, image_format="PNG"))
 
 
-class FocusQwen2_5VL(QwenSeam, Qwen2_5_VL):
+class FocusQwen2_5VL(QwenSeam, Qwen2_5_VL):  # type: ignore[misc]
     """Qwen2.5-VL, simple requests."""
 
     model_id = "focus_qwen2_5_vl"
 
 
-class FocusQwen2_5VLChat(QwenSeam, Qwen2_5VLChat):
+class FocusQwen2_5VLChat(QwenSeam, Qwen2_5VLChat):  # type: ignore[misc]
     """Qwen2.5-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen2_5_vl"
 
 
-class FocusQwen3VL(QwenSeam, Qwen3_VL):
+class FocusQwen3VL(QwenSeam, Qwen3_VL):  # type: ignore[misc]
     """Qwen3-VL, simple requests."""
 
     model_id = "focus_qwen3_vl"
 
 
-class FocusQwen3VLChat(QwenSeam, Qwen3VLChat):
+class FocusQwen3VLChat(QwenSeam, Qwen3VLChat):  # type: ignore[misc]
     """Qwen3-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_vl"

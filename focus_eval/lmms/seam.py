@@ -100,6 +100,9 @@ class FrameSeam:
         if "device" in wrapper_arguments and "device_map" not in wrapper_arguments:
             wrapper_arguments["device_map"] = wrapper_arguments["device"]
 
+    def ready(self, feed: Feed) -> None:
+        """Called once the frames are decoded, while an earlier question is still being answered."""
+
     def visuals(self, feed: Feed) -> Any:
         """Return what `doc_to_visual` gives the wrapper for `feed`."""
         return [FedVideo(feed)]
