@@ -6,7 +6,12 @@ import sys
 
 import typer
 
+from focus_eval.commands.compare import compare
+from focus_eval.commands.doctor import doctor
+from focus_eval.commands.export import export
+from focus_eval.commands.import_ import import_
 from focus_eval.commands.matrix import plan, run, status
+from focus_eval.commands.recall import recall
 from focus_eval.commands.samplers import samplers
 from focus_eval.commands.select import select
 from focus_eval.commands.tasks import tasks
@@ -23,9 +28,14 @@ app = typer.Typer(
 app.command()(select)
 app.command()(tasks)
 app.command()(samplers)
+app.command()(doctor)
 app.command()(plan)
 app.command()(run)
 app.command()(status)
+app.command()(recall)
+app.command("import")(import_)
+app.command()(export)
+app.command()(compare)
 
 
 def main() -> None:

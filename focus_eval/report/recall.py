@@ -15,6 +15,7 @@ import pandas as pd
 from focus_eval.errors import InvalidInput
 from focus_eval.types import FloatArray, IntArray, frozen_floats
 
+Times = Sequence[float] | FloatArray
 DISTANCES_SECONDS = (1.0, 2.0, 5.0)
 BUCKETS = ("short", "medium", "long")
 # Annotated times up to this far past the stated end still count: lengths are rounded.
@@ -52,7 +53,7 @@ class EvidenceCase:
 
 def recall_table(
     cases: Sequence[EvidenceCase],
-    times_of: Mapping[str, Mapping[str, Sequence[float]]],
+    times_of: Mapping[str, Mapping[str, Times]],
     *,
     distances_seconds: Sequence[float] = DISTANCES_SECONDS,
 ) -> pd.DataFrame:
@@ -83,7 +84,7 @@ def recall_table(
     return _frame(rows)
 
 
-def recall_within(evidence_seconds: FloatArray, times: Sequence[float], distances: Sequence[float]) -> FloatArray:
+def recall_within(evidence_seconds: FloatArray, times: Times, distances: Sequence[float]) -> FloatArray:
     """Return per distance the share of `evidence_seconds` (shape `(n,)`, n >= 1) with one of `times` that near.
 
     Distances are compared with a slack of a microsecond, for times are quotients of integers.
@@ -133,7 +134,7 @@ def _expected_recall(case: EvidenceCase, k: int, distances: Sequence[float]) -> 
 def interval_table(
     cases: Sequence[EvidenceCase],
     scenes_of: Mapping[str, Sequence[tuple[float, float]]],
-    times_of: Mapping[str, Mapping[str, Sequence[float]]],
+    times_of: Mapping[str, Mapping[str, Times]],
 ) -> pd.DataFrame:
     """Return how selections meet annotated scenes: share of frames inside any, share of scenes hit, by bucket.
 
@@ -161,7 +162,7 @@ def interval_table(
     return _frame(rows)
 
 
-def scene_shares(scenes: Sequence[tuple[float, float]], times: Sequence[float]) -> tuple[float, float]:
+def scene_shares(scenes: Sequence[tuple[float, float]], times: Times) -> tuple[float, float]:
     """Return (share of `times` inside any scene, share of scenes with one of `times`), each in [0, 1].
 
     Raises:

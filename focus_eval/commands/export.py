@@ -1,0 +1,35 @@
+"""`focus-eval export`: our selections become files that other pipelines read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focus_eval.commands.import_ import BenchmarkOption, SamplerOption, read_questions
+from focus_eval.errors import InvalidInput, unknown_name
+
+
+def export(
+    format: Annotated[str, typer.Argument(help="aks or focus.")],
+    source: Annotated[Path, typer.Argument(help="A run's folder, Parquet or JSON lines of ours, or any known file.")],
+    to: Annotated[Path, typer.Option(help="File to write, e.g. selected_frames.json.")],
+    annotations: Annotated[
+        Path | None, typer.Option(help="The benchmark's annotation file: the order of rows.")
+    ] = None,
+    benchmark: BenchmarkOption = "longvideobench",
+    sampler: SamplerOption = None,
+) -> None:
+    """Write selections as the AKS or FOCUS pipeline expects them: frames in the order of the annotation's rows."""
+    from focus_eval.selections import EXPORT_FORMATS, export_aks, export_focus, load_selections
+
+    writers = dict(zip(EXPORT_FORMATS, (export_aks, export_focus), strict=True))
+    if format not in writers:
+        raise unknown_name("export format", format, writers)
+    questions = read_questions(benchmark, annotations)
+    if questions is None:
+        raise InvalidInput("these formats go by the order of the annotation's rows; give --annotations")
+    selections = load_selections(source, questions=questions, sampler=sampler)
+    for path in writers[format](selections, to, questions=questions):
+        typer.echo(str(path))

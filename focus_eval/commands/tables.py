@@ -1,0 +1,41 @@
+"""How do commands show a table, and write it beside a run?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from focus_eval.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from focus_eval.report.cells import Table
+
+
+def print_table(table: Table) -> None:
+    """Print to the terminal; where that is no terminal, wide enough for every column."""
+    from rich.console import Console
+
+    from focus_eval.report.printing import to_terminal
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=240)
+    console.print(to_terminal(table))
+
+
+def write_table(tables: Sequence[Table], path: Path) -> None:
+    """Write `tables` one after the other in the format of the suffix: .md, .csv or .tex.
+
+    Raises:
+        InvalidInput: another suffix.
+    """
+    from focus_eval.records import replace_file
+    from focus_eval.report.printing import to_csv, to_latex, to_markdown
+
+    writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
+    if path.suffix not in writers:
+        raise InvalidInput(f"{path}: tables are written as {', '.join(writers)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as part:
+        part.write_text("\n".join(writers[path.suffix](table) for table in tables), encoding="utf-8")
