@@ -1,0 +1,178 @@
+"""`focus-eval doctor`: what is on this machine, and what is missing?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+GIGABYTE = 1e9
+
+
+def doctor(
+    store: Annotated[Path | None, typer.Option(help="Folder of a relevance store to look at.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Say what is here: versions, devices, decoders, extras, checkpoints, store and disk. Downloads nothing."""
+    from focus_eval.provenance import git_revision, versions
+
+    facts = {
+        "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},
+        "devices": devices(),
+        "decoders": decoders(),
+        "extras": extras(),
+        "checkpoints": checkpoints(),
+        "folders": folders(store),
+    }
+    if as_json:
+        import json
+
+        print(json.dumps(facts, indent=2))
+    else:
+        _print_tables(facts)
+
+
+def devices() -> dict[str, str]:
+    """Return the devices an encoder can run on by torch's name, with what they are."""
+    from focus_eval.costs import cpu_name
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIGABYTE if hasattr(os, "sysconf") else 0
+    found = {"cpu": f"{cpu_name()}, {os.cpu_count()} cores, {memory:.0f} GB"}
+    if find_spec("torch") is None:
+        return {**found, "cuda": "torch is not installed"}
+    import torch
+
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        found[f"cuda:{index}"] = f"{card.name}, {card.total_memory / GIGABYTE:.0f} GB"
+    return found if len(found) > 1 else {**found, "cuda": f"none visible to torch {torch.__version__}"}
+
+
+def decoders() -> dict[str, str]:
+    """Return each video backend with its version, or what to install."""
+    from focus_eval.video import backend_names
+
+    packages = {"pyav": ("av", ""), "torchcodec": ("torchcodec", "torchcodec"), "decord": ("decord", "lmms")}
+    found = {}
+    for name in backend_names():
+        package, extra = packages.get(name, (name, ""))
+        missing = f'missing: pip install "focus-eval[{extra}]"' if extra else "missing"
+        found[name] = _version(package) or _version(f"eva-{package}") or missing
+    if found.get("pyav", "missing") != "missing":
+        import av
+
+        codecs = [codec for codec in ("h264", "hevc", "av1", "vp9", "vp8", "mpeg4") if codec in av.codecs_available]
+        found["pyav"] += f" (libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}: {', '.join(codecs)})"
+    return found
+
+
+def extras() -> dict[str, str]:
+    """Return each extra of the package with "installed", or the packages it lacks."""
+    from packaging.requirements import Requirement
+
+    try:
+        lines = [Requirement(line) for line in requires("focus-eval") or ()]
+    except PackageNotFoundError:
+        return {"focus-eval": "not installed as a package"}
+    names = sorted({extra for line in lines for extra in _extras_in(str(line.marker or ""))})
+    found = {}
+    for extra in names:
+        missing = sorted(set(_lacking(extra, lines)))
+        lacks = f'lacks {", ".join(missing)}: pip install "focus-eval[{extra}]"'
+        found[extra] = "installed" if not missing else lacks
+    return found
+
+
+def checkpoints() -> dict[str, dict[str, str]]:
+    """Return each known checkpoint with its scorer, its size and where it is, or how to fetch it."""
+    from focus_eval.errors import FocusEvalError, MissingWeights
+    from focus_eval.scoring.checkpoints import KNOWN, locate
+
+    found = {}
+    for known in KNOWN.values():
+        row = {"scorer": known.scorer, "size": f"{known.gigabytes:.2f} GB", "revision": known.revision}
+        if find_spec("huggingface_hub") is None or find_spec("safetensors") is None:
+            row["state"] = 'needs pip install "focus-eval[encoders]"'
+        else:
+            try:
+                row["state"] = f"present: {locate(known.name, model_type=known.model_type).folder}"
+            except MissingWeights:
+                row["state"] = f"missing: {known.fetch_command}"
+            except FocusEvalError as error:
+                row["state"] = str(error)
+        found[known.name] = {**row, "note": known.note}
+    return found
+
+
+def folders(store: Path | None) -> dict[str, str]:
+    """Return the folders that matter with the space they take and the space left."""
+    found = {"working folder": _free(Path.cwd())}
+    if find_spec("huggingface_hub") is not None:
+        from huggingface_hub import constants
+
+        found["hub cache"] = f"{constants.HF_HUB_CACHE}, {_free(Path(constants.HF_HUB_CACHE))}"
+    if store is not None:
+        files = [file for file in store.rglob("*") if file.is_file()] if store.is_dir() else []
+        size = sum(file.stat().st_size for file in files) / GIGABYTE
+        state = f"{len(files)} files, {size:.3f} GB" if store.is_dir() else "does not exist yet"
+        found["store"] = f"{store}, {state}, {_free(store)}"
+    return found
+
+
+def _print_tables(facts: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 240  # commands on one line where they are copied from a log
+    for title, rows in facts.items():
+        table = Table(title=title, title_justify="left", show_header=False, title_style="bold", box=None)
+        for name, value in rows.items():
+            if isinstance(value, dict):
+                note = f" ({value['note']})" if value.get("note") else ""
+                value = f"{value['scorer']}, {value['size']}, {value['revision'][:12]}{note}\n{value['state']}"
+            table.add_row(name, value)
+        console.print(table)
+        console.print()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _extras_in(marker: str) -> list[str]:
+    """Return ["lmms"] of `extra == "lmms" and sys_platform == "linux"`."""
+    parts = marker.replace("'", '"').split("extra == ")[1:]
+    return [part.split('"')[1] for part in parts]
+
+
+def _lacking(extra: str, lines: list[Any]) -> list[str]:
+    """Return the packages that `extra`, and the extras it names, ask for and that are not installed."""
+    missing: list[str] = []
+    for line in lines:
+        if extra not in _extras_in(str(line.marker or "")) or not line.marker.evaluate({"extra": extra}):
+            continue
+        if line.name == "focus-eval":
+            missing += [package for other in line.extras for package in _lacking(other, lines)]
+            continue
+        installed = _version(line.name)
+        if not installed:
+            missing.append(line.name)
+        elif not line.specifier.contains(installed, prereleases=True):
+            missing.append(f"{line.name}{line.specifier} (has {installed})")
+    return missing
+
+
+def _free(folder: Path) -> str:
+    """Return the space left on the disk of `folder`, or of its nearest parent that exists."""
+    existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
+    return f"{shutil.disk_usage(existing).free / GIGABYTE:.0f} GB free"

@@ -1,0 +1,108 @@
+"""`focus-eval doctor` says what is here and what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import huggingface_hub.constants
+import pytest
+from packaging.requirements import Requirement
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.commands import doctor
+from focus_eval.scoring.checkpoints import KNOWN
+from focus_eval.scoring.random_weights import write_tiny_clip
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    cache = tmp_path / "hub"
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache))
+    return cache
+
+
+def facts(*arguments: str) -> dict:
+    result = CliRunner().invoke(app, ["doctor", "--json", *arguments])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def put(hub, name):
+    known = KNOWN[name]
+    folder = hub / f"models--{known.repository.replace('/', '--')}" / "snapshots" / known.revision
+    write_tiny_clip(folder)
+    return folder
+
+
+def test_every_known_checkpoint_is_listed_with_how_to_fetch_it(hub):
+    listed = facts()["checkpoints"]
+    assert set(listed) == set(KNOWN)
+    for name, row in listed.items():
+        assert row["state"] == f"missing: {KNOWN[name].fetch_command}"
+        assert row["size"] == f"{KNOWN[name].gigabytes:.2f} GB"
+
+
+def test_a_checkpoint_that_is_there_is_listed_with_its_place(hub):
+    folder = put(hub, "clip-vit-base-patch32")
+    listed = facts()["checkpoints"]
+    assert listed["clip-vit-base-patch32"]["state"] == f"present: {folder}"
+    assert listed["clip-vit-large-patch14"]["state"].startswith("missing")
+
+
+def test_a_damaged_checkpoint_is_no_present_one(hub):
+    folder = put(hub, "clip-vit-base-patch32")
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-10])
+    assert "damaged" in facts()["checkpoints"]["clip-vit-base-patch32"]["state"]
+
+
+def test_versions_devices_and_decoders_are_named(hub):
+    found = facts()
+    assert {"python", "torch", "transformers", "pillow"} <= set(found["versions"])
+    assert "cores" in found["devices"]["cpu"]
+    assert "h264" in found["decoders"]["pyav"]
+
+
+def test_the_store_is_measured(hub, tmp_path):
+    store = tmp_path / "store"
+    assert "does not exist yet" in facts("--store", str(store))["folders"]["store"]
+    store.mkdir()
+    (store / "part").write_bytes(b"x" * 5_000_000)
+    assert "1 files, 0.005 GB" in facts("--store", str(store))["folders"]["store"]
+
+
+def test_the_table_shows_brackets_and_whole_commands(hub, monkeypatch):
+    monkeypatch.setattr(doctor, "extras", lambda: {"ray": 'lacks ray: pip install "focus-eval[ray]"'})
+    shown = CliRunner().invoke(app, ["doctor"]).output
+    assert 'pip install "focus-eval[ray]"' in shown
+    for known in KNOWN.values():
+        assert known.fetch_command in shown
+
+
+def test_an_extra_lacks_what_it_asks_for_directly_or_through_another():
+    lines = [
+        Requirement(line)
+        for line in (
+            "numpy>=1",
+            "no-such-package>=2; extra == 'one'",
+            "numpy>=999; extra == 'one'",
+            "focus-eval[one]; extra == 'all'",
+            "other-missing; python_version < '3' and extra == 'all'",
+        )
+    ]
+    assert doctor._lacking("one", lines)[0] == "no-such-package"
+    assert doctor._lacking("one", lines)[1].startswith("numpy>=999 (has ")
+    assert doctor._lacking("all", lines) == doctor._lacking("one", lines)
+
+
+def test_every_extra_of_the_package_is_listed(hub):
+    assert {"offline", "encoders", "lmms", "all"} <= set(facts()["extras"])
+
+
+def test_nothing_is_written(hub, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    facts()
+    assert sorted(tmp_path.rglob("*")) == before
+    shutil.rmtree(hub, ignore_errors=True)
