@@ -1,0 +1,124 @@
+"""Does every video hold what its questions ask about, where it says, and nowhere else?"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from focus_eval.benchmarks.registry import make_benchmark
+from focus_eval.demo.photo_events import rows_of
+from focus_eval.demo.photographs import PHOTOGRAPHS
+from focus_eval.demo.questions import FILLERS, TOPICS
+from focus_eval.demo.storyboard import VIDEO_IDS, storyboards
+from focus_eval.errors import UnknownName
+
+TOPIC_OF = {topic.name: topic for topic in TOPICS}
+
+
+@pytest.fixture(scope="module")
+def boards():
+    pytest.importorskip("skimage")
+    return storyboards(
+        {name: (lambda picture: picture.width / picture.height)(one.open()) for name, one in PHOTOGRAPHS.items()}
+    )
+
+
+def shown(board):
+    """Yield (start, stop, photograph) of every shot."""
+    at = 0
+    for shot in board.shots:
+        yield at, at + shot.n_frames, shot.photograph
+        at += shot.n_frames
+
+
+def test_there_are_twelve_videos_of_three_lengths_and_36_questions(boards):
+    benchmark = make_benchmark("photo_events")
+    minutes = {"short": (1, 2), "medium": (5, 8), "long": (25, 40)}
+    buckets = Counter(benchmark.bucket(board.duration_seconds) for board in boards)
+    assert buckets == {"short": 4, "medium": 4, "long": 4}
+    for board in boards:
+        low, high = minutes[benchmark.bucket(board.duration_seconds)]
+        assert low <= board.duration_seconds / 60 <= high
+    assert sum(len(board.questions) for board in boards) == 36
+
+
+def test_each_letter_and_each_topic_is_right_equally_often_in_every_bucket(boards):
+    for start in range(0, 12, 4):
+        questions = [asked for board in boards[start : start + 4] for asked in board.questions]
+        assert set(Counter(asked.correct for asked in questions).values()) == {3}
+        assert Counter(asked.topic for asked in questions) == dict.fromkeys(TOPIC_OF, 2)
+
+
+def test_no_topic_has_the_same_answer_every_time(boards):
+    answers = {topic: Counter() for topic in TOPIC_OF}
+    for board in boards:
+        for asked in board.questions:
+            answers[asked.topic][asked.choices[asked.correct]] += 1
+    assert all(max(counts.values()) <= sum(counts.values()) / 2 for counts in answers.values())
+
+
+def test_the_answer_is_in_view_for_3_to_8_seconds_exactly_in_its_scenes(boards):
+    for board in boards:
+        shots = list(shown(board))
+        for asked in board.questions:
+            photograph = next(
+                name for name, text in TOPIC_OF[asked.topic].answers.items() if text == asked.choices[asked.correct]
+            )
+            assert tuple((start, stop) for start, stop, name in shots if name == photograph) == asked.scenes
+            assert 1 <= len(asked.scenes) <= 3
+            for start, stop in asked.scenes:
+                assert 2.9 <= float((stop - start) / board.fps) <= 8.1
+
+
+def test_no_wrong_choice_of_a_question_is_ever_in_view(boards):
+    for board in boards:
+        names = {shot.photograph for shot in board.shots}
+        for asked in board.questions:
+            texts = [TOPIC_OF[asked.topic].answers.get(name) for name in names]
+            assert [text for text in texts if text] == [asked.choices[asked.correct]]
+
+
+def test_other_topics_and_fillers_distract_in_every_video(boards):
+    for board in boards:
+        asked = {name for one in board.questions for name in TOPIC_OF[one.topic].answers}
+        distractors = {shot.photograph for shot in board.shots} - asked
+        assert distractors & set(FILLERS)
+        assert any(distractors & set(topic.answers) for topic in TOPICS)
+
+
+def test_choices_are_four_and_never_part_of_the_query(boards):
+    for board in boards:
+        for asked in board.questions:
+            assert len(set(asked.choices)) == 4
+            assert not any(choice in asked.query for choice in asked.choices)
+
+
+def test_no_two_shots_in_a_row_show_the_same_photograph(boards):
+    for board in boards:
+        names = [shot.photograph for shot in board.shots]
+        assert all(first != second for first, second in itertools.pairwise(names))
+
+
+def test_a_storyboard_does_not_depend_on_which_others_are_asked_for(boards):
+    aspects = {name: one.open().width / one.open().height for name, one in PHOTOGRAPHS.items()}
+    assert storyboards(aspects, video_ids=["long_c", "short_b"]) == [boards[1], boards[10]]
+    with pytest.raises(UnknownName, match="did you mean 'short_a'"):
+        storyboards(aspects, video_ids=["short_aa"])
+
+
+def test_position_is_the_middle_of_each_scene_at_24_frames_a_second_whatever_the_rate(boards):
+    benchmark = make_benchmark("photo_events")
+    assert len({board.fps for board in boards}) > 3
+    for board in boards:
+        for asked, row in zip(board.questions, rows_of(board), strict=True):
+            question = benchmark.question(row)
+            assert question.extra["evidence_dropped"] == 0
+            for time, (start, stop) in zip(question.evidence_seconds, asked.scenes, strict=True):
+                assert abs(time - float((start + stop) / 2 / board.fps)) < 0.05
+
+
+def test_video_ids_name_every_video_once(boards):
+    assert tuple(board.video_id for board in boards) == VIDEO_IDS
+    assert len(set(VIDEO_IDS)) == len(VIDEO_IDS)
