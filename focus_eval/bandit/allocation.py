@@ -31,7 +31,7 @@ def within_capacity(shares: IntArray, capacities: IntArray) -> IntArray:
     for rank in range(capacities.size):
         asked = int(shares[rank]) if rank < shares.size else 0
         if rank >= shares.size and left == 0:
-            return given
+            break
         given[rank] = min(asked + left, int(capacities[rank]))
         left += asked - int(given[rank])
     for rank in range(capacities.size):

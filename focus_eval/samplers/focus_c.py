@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from focus_eval.bandit.allocation import within_capacity
 from focus_eval.bandit.arms import best_first
 from focus_eval.samplers.arm_sampler import ArmSampler
 from focus_eval.samplers.base import Choice
@@ -32,15 +33,13 @@ class FocusC(ArmSampler):
         ranked = best_first(arms.mean)
         n_final = self.n_final_arms(len(arms.clips))
         final, others = ranked[:n_final], ranked[n_final:]
-        frames, _ = arms.clips.frames_of(final)
-        keyframes = [rng.choice(frames, min(k, frames.size), replace=False)]
-        left = k - keyframes[0].size
-        for arm in others[: int(np.searchsorted(np.cumsum(arms.clips.sizes[others]), left)) + 1 if left else 0]:
-            frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
-            keyframes.append(rng.choice(frames, min(left, frames.size), replace=False))
-            left -= keyframes[-1].size
-        facts = {"overflow_arms": len(keyframes) - 1} if len(keyframes) > 1 else {}
-        return Choice(keyframes=np.concatenate(keyframes), clips=arms.reports(arms.radius, final=final), facts=facts)
+        inside, _ = arms.clips.frames_of(final)
+        drawn = [rng.choice(inside, min(k, inside.size), replace=False)]
+        more = within_capacity(np.array([k - drawn[0].size]), arms.clips.sizes[others])
+        for arm, n in zip(others[more > 0], more[more > 0], strict=True):
+            drawn.append(rng.choice(np.arange(arms.clips.starts[arm], arms.clips.stops[arm]), n, replace=False))
+        facts = {"overflow_arms": int((more > 0).sum())} if more.any() else {}
+        return Choice(keyframes=np.concatenate(drawn), clips=arms.reports(arms.radius, final=final), facts=facts)
 
     def planned_pulls(self, video: VideoInfo) -> int:
         """Return the coarse pulls."""

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from focus_eval.bandit.arms import Arms, top_set
+from focus_eval.bandit.arms import Arms, best_first, top_set
 from focus_eval.samplers.arm_sampler import pulled
 from focus_eval.samplers.base import Choice
 from focus_eval.samplers.focus import Focus, choice_of_best_arms
 from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.types import FloatArray, VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,15 +42,13 @@ class FocusIterative(Focus):
         arms = self.coarse(video, ledger, coarse_rng)
         n_final = self.n_final_arms(len(arms.clips))
         n_rounds = 0
-        while (disputed := _disputed(arms, n_final)).size and ledger.n_pulls < limit:
-            arm = disputed[np.argmax(_radius(arms)[disputed])]
+        while (disputed := _disputed(arms, n_final)).any() and ledger.n_pulls < limit:
+            arm = int(np.argmax(np.where(disputed, _radius(arms), -1.0)))
             arms = self._pull_arm(arms, arm, min(self.pulls_per_arm, limit - ledger.n_pulls), ledger, rng)
             n_rounds += 1
         choice = choice_of_best_arms(arms, n_final, k, ledger, temperature=self.temperature, rng=rng)
-        facts = {"stopped": "max_pulls" if disputed.size else "stable", "rounds": n_rounds, **choice.facts}
-        return replace(
-            choice, clips=arms.reports(_radius(arms), final=top_set(arms.mean, n_final).nonzero()[0]), facts=facts
-        )
+        facts = {"stopped": "max_pulls" if disputed.any() else "stable", "rounds": n_rounds, **choice.facts}
+        return replace(choice, clips=arms.reports(_radius(arms), final=best_first(arms.mean)[:n_final]), facts=facts)
 
     def planned_pulls(self, video: VideoInfo) -> int:
         """Return the most pulls allowed; a stable top set needs fewer."""
@@ -64,13 +63,14 @@ class FocusIterative(Focus):
         return pulled(arms, rng.choice(free, min(n, free.size), replace=False), ledger)
 
 
-def _disputed(arms: Arms, n_final: int) -> IntArray:
-    """Return the arms that are in the top set by mean or by pessimistic and optimistic mean, but not in both."""
+def _disputed(arms: Arms, n_final: int) -> NDArray[np.bool_]:
+    """Return which arms leave or enter the top set once its means are lowered and all others raised by the radius."""
     top = top_set(arms.mean, n_final)
     radius = _radius(arms)
     challenged = top_set(arms.mean + np.where(top, -radius, radius), n_final)
-    return np.flatnonzero(top != challenged)
+    return np.not_equal(top, challenged)
 
 
 def _radius(arms: Arms) -> FloatArray:
+    """Return the Bernstein radius, 0 where every frame was pulled, `(n_arms,)`."""
     return np.where(arms.n_pulls < arms.clips.sizes, arms.radius, 0.0)

@@ -101,13 +101,15 @@ class Ledger:
         if not isinstance(self._pull, LogitSource):
             raise ScorerError(f"{_name_of(self._pull)} gives no raw logits; choose a scorer that does (clip, siglip)")
         frames = self._checked(frames)
+        if frames.size == 0:
+            return frozen_floats([])
         values = np.asarray(self._pull.logits(frames), dtype=np.float64)
         _check_values(values, frames, low=-np.inf, high=np.inf)
         self._record(frames, np.full(frames.shape, np.nan))
         return values
 
     def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
-        """Pull `frames` in one batch and return their embeddings `(n, d)` and the query's `(d,)`.
+        """Pull `frames`, at least one, in one batch and return their embeddings `(n, d)` and the query's `(d,)`.
 
         Raises:
             ScorerError: the scorer has no embeddings, or gave some of the wrong shape.
@@ -116,7 +118,7 @@ class Ledger:
             raise ScorerError(f"{_name_of(self._pull)} gives no embeddings; choose a scorer that does (clip, siglip)")
         frames = self._checked(frames)
         images, query = self._pull.embeddings(frames)
-        if images.shape != (frames.size, query.size) or not np.isfinite(images).all():
+        if images.shape != (frames.size, query.size) or not (np.isfinite(images).all() and np.isfinite(query).all()):
             raise ScorerError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
         self._record(frames, np.full(frames.shape, np.nan))
         return images, query

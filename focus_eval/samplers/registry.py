@@ -153,6 +153,7 @@ def _checked(kind: Any, label: str) -> type[FrameSampler]:
         raise SamplerError(f"{label} has no `choose` method")
     if "name" not in vars(kind) or not hasattr(kind, "source"):
         raise SamplerError(f"{label} needs class attributes `name` (its own) and `source`")
-    if "__dataclass_fields__" not in vars(kind) or any(one.default is one.default_factory is MISSING for one in fields(kind)):
+    needs_value = [one.name for one in fields(kind) if one.default is one.default_factory is MISSING]
+    if "__dataclass_fields__" not in vars(kind) or needs_value:
         raise SamplerError(f"{label} must be a frozen dataclass whose options all have defaults")
     return kind
