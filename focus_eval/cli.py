@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from focus_eval.commands.acf import acf
 from focus_eval.commands.compare import compare
 from focus_eval.commands.doctor import doctor
 from focus_eval.commands.export import export
@@ -36,6 +37,7 @@ app.command()(recall)
 app.command("import")(import_)
 app.command()(export)
 app.command()(compare)
+app.command()(acf)
 
 
 def main() -> None:

@@ -101,7 +101,7 @@ def _selection(what: Simulation, number: int, sampler: str, seed: int) -> Select
 
 def _pulled(sampler: str, n_frames: int, rng: np.random.Generator, what: Simulation) -> np.ndarray:
     if not sampler.startswith("focus"):
-        return np.arange(0, n_frames, int(what.fps))[: what.n_pulls * 3]
+        return np.arange(0, n_frames, int(what.fps))
     return rng.choice(n_frames, size=min(what.n_pulls, n_frames), replace=False)
 
 

@@ -1,0 +1,36 @@
+"""`focus-eval acf`: how long does relevance stay alike along a video?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focus_eval.errors import InvalidInput
+
+
+def acf(
+    run: Annotated[Path, typer.Argument(help="Folder of a run with a sampler that scores a regular grid (topk, aks).")],
+    to: Annotated[Path, typer.Option(help="Figure to write: PNG and a vector (.pdf, or .svg where named).")],
+    sampler: Annotated[str | None, typer.Option(help="Whose pulls; the first with a regular grid by default.")] = None,
+    max_lag_seconds: Annotated[float, typer.Option("--max-lag", help="Longest lag in seconds.")] = 60.0,
+) -> None:
+    """Draw the autocorrelation of relevance over lag: median and quartiles over videos, and the half-life."""
+    from focus_eval.report.autocorrelation import relevance_autocorrelation
+    from focus_eval.report.figures import draw_acf, save_figure
+    from focus_eval.report.rows import load_run
+
+    rows = load_run(run).selections
+    names = list(dict.fromkeys(row.sampler for row in rows))
+    if sampler is not None and sampler not in names:
+        raise InvalidInput(f"{run}: no rows of sampler {sampler!r}; there are: {', '.join(names)}")
+    # One sampler's rows only: the same grid pulled by another would count every question twice.
+    wanted = sampler or next((one for one in ("aks_dense", "topk", "aks", "bolt") if one in names), None)
+    curve = relevance_autocorrelation(
+        [row for row in rows if wanted in (None, row.sampler)], max_lag_seconds=max_lag_seconds
+    )
+    for path in save_figure(draw_acf(curve), to):
+        typer.echo(str(path))
+    half = "never" if curve.half_life_seconds is None else f"{curve.half_life_seconds:.1f} s"
+    typer.echo(f"half-life {half}; {curve.videos} videos, {curve.questions} questions, {curve.flat} flat ones left out")

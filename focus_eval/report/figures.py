@@ -1,0 +1,186 @@
+"""How do the figures of a paper look: autocorrelation, accuracy against cost, timelines?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from focus_eval.errors import InvalidInput
+from focus_eval.records import SelectionRow
+from focus_eval.report.autocorrelation import Autocorrelation
+from focus_eval.report.palette import EVIDENCE, FAINT, INK, STYLES, styles_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN_INCHES = 3.35
+PAGE_INCHES = 6.9
+# Any: matplotlib's stubs list every parameter by name.
+_STYLE: Any = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": INK,
+    "text.color": INK,
+    # TrueType text in PDF and real text in SVG: editable, searchable, accepted by publishers.
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "focus-eval",
+}
+
+
+def draw_acf(curve: Autocorrelation) -> Figure:
+    """Return the paper's figure 1: median and quartiles over videos, and the half-life."""
+    with _style():
+        return _acf_figure(curve)
+
+
+def _acf_figure(curve: Autocorrelation) -> Figure:
+    figure, axes = _column(2.2)
+    colour = STYLES[0][0]
+    axes.fill_between(curve.lags_seconds, curve.low, curve.high, color=colour, alpha=0.2, lw=0, label="quartiles")
+    axes.plot(curve.lags_seconds, curve.median, color=colour, lw=1.4, label=f"median of {curve.videos} videos")
+    axes.axhline(0.5, color=FAINT, lw=0.7, ls=(0, (4, 3)))
+    if curve.half_life_seconds is not None:
+        axes.plot([curve.half_life_seconds] * 2, [0, 0.5], color=STYLES[1][0], lw=0.9)
+        axes.plot(curve.half_life_seconds, 0.5, "o", color=STYLES[1][0], ms=3.5)
+        axes.annotate(
+            f"half-life {curve.half_life_seconds:.1f} s",
+            (curve.half_life_seconds, 0.5),
+            xytext=(5, 5),
+            textcoords="offset points",
+            fontsize=7,
+        )
+    axes.set(xlabel="Lag (s)", ylabel="Autocorrelation", xlim=(0, curve.lags_seconds[-1]))
+    axes.set_ylim(min(0.0, float(curve.low.min())) - 0.02, 1.02)
+    axes.legend(frameon=False, loc="upper right")
+    return figure
+
+
+def draw_efficiency(
+    points: Mapping[str, Sequence[tuple[float, float, float, float]]],
+    *,
+    published: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    cost_label: str = "Frames seen (%)",
+) -> Figure:
+    """Return accuracy against cost.
+
+    Args:
+        points: label -> (cost, accuracy, low, high) in percent, joined by a line in the order of cost.
+        published: label -> (cost, accuracy) of the paper, hollow.
+    """
+    with _style():
+        return _efficiency_figure(points, published or {}, cost_label)
+
+
+def _efficiency_figure(
+    points: Mapping[str, Sequence[tuple[float, float, float, float]]],
+    published: Mapping[str, Sequence[tuple[float, float]]],
+    cost_label: str,
+) -> Figure:
+    figure, axes = _column(2.4)
+    styles = styles_of(list(points))
+    for label, values in points.items():
+        colour, marker = styles[label]
+        cost, value, low, high = np.array(sorted(values), dtype=float).T
+        errors = np.vstack([value - low, high - value]).clip(0)
+        line = axes.errorbar(cost, value, errors, color=colour, marker=marker, ms=4, lw=1, capsize=2, elinewidth=0.7)
+        line.set_label(label)
+    for label, pairs in published.items():
+        colour, marker = styles_of([label])[label] if label not in styles else styles[label]
+        cost, value = np.array(sorted(pairs), dtype=float).T
+        axes.plot(cost, value, marker=marker, ms=5, mfc="none", mec=colour, color=colour, lw=0.7, ls=":")
+    if published:
+        axes.plot([], [], marker="o", ms=5, mfc="none", mec=FAINT, color=FAINT, lw=0.7, ls=":", label="published")
+    axes.set(xlabel=cost_label, ylabel="Accuracy (%)")
+    every = [*points.values(), *published.values()]
+    _log_if_wide(axes, [point[0] for values in every for point in values])
+    axes.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.22))
+    return figure
+
+
+def draw_timelines(rows: Sequence[SelectionRow]) -> Figure:
+    """Return the selections of one question over one timeline each, as the paper's figure 3.
+
+    Pulled relevance is drawn as bars, final arms as bands, evidence as vertical lines, keyframes as triangles below.
+
+    Raises:
+        InvalidInput: no rows, or rows of several questions.
+    """
+    if not rows or len({(row.benchmark, row.question_id) for row in rows}) != 1:
+        raise InvalidInput("timelines show the selections of one question")
+    from matplotlib.figure import Figure
+
+    with _style():
+        figure = Figure(figsize=(PAGE_INCHES, 0.62 * len(rows) + 0.75), layout="constrained")
+        grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
+        styles = styles_of([row.sampler for row in rows])
+        for axes, row in zip(grid, rows, strict=True):
+            _draw_timeline(axes, row, styles[row.sampler][0])
+        grid[-1].set_xlabel("Time (s)")
+        query = rows[0].query if len(rows[0].query) <= 110 else rows[0].query[:107] + "..."
+        figure.suptitle(query.replace("$", r"\$"), fontsize=8)
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write `figure` as a vector (the suffix's if it is .pdf or .svg, else .pdf) and as PNG; return both paths."""
+    vector = path if path.suffix in (".pdf", ".svg") else path.with_suffix(".pdf")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Without a date the same rows give the same bytes.
+    undated = {"CreationDate": None} if vector.suffix == ".pdf" else {"Date": None}
+    with _style():
+        figure.savefig(vector, metadata=undated)
+        figure.savefig(path.with_suffix(".png"), dpi=300)
+    return [vector, path.with_suffix(".png")]
+
+
+def _draw_timeline(axes: Axes, row: SelectionRow, colour: str) -> None:
+    fps = row.fps or 1.0
+    for start, stop, *_, is_final in row.clips:
+        if is_final:
+            axes.axvspan(start / fps, stop / fps, color=colour, alpha=0.13, lw=0)
+    pulled = [(f / fps, r) for f, r in zip(row.pulled_frames, row.pulled_relevance, strict=True) if r is not None]
+    if pulled:
+        times, relevance = np.array(sorted(pulled)).T
+        axes.vlines(times, 0, relevance, color=FAINT, lw=0.5)
+    for time in row.evidence_seconds:
+        axes.axvline(time, color=EVIDENCE, lw=1.0, ls=(0, (2, 1.5)))
+    axes.plot(row.times_seconds, [-0.16] * len(row.times_seconds), "^", color=colour, ms=3.2, mew=0, clip_on=False)
+    axes.set(ylim=(-0.3, 1.05), xlim=(0, row.duration_seconds), yticks=[0, 1])
+    axes.set_ylabel(row.sampler, rotation=0, ha="right", va="center")
+    axes.tick_params(axis="y", length=0, labelsize=5)
+
+
+def _style() -> AbstractContextManager[None]:
+    from matplotlib import rc_context
+
+    return rc_context(_STYLE)
+
+
+def _column(height_inches: float) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(COLUMN_INCHES, height_inches), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _log_if_wide(axes: Axes, costs: Sequence[float]) -> None:
+    """A cost axis over more than a factor of 20 is logarithmic near its far end; 0 (uniform frames) stays on it."""
+    from matplotlib.ticker import FuncFormatter
+
+    positive = [cost for cost in costs if cost > 0]
+    if positive and max(positive) > 20 * min(positive):
+        axes.set_xscale("symlog", linthresh=min(positive), linscale=0.5)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
