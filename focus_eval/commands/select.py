@@ -69,11 +69,15 @@ def _selector(
     from focus_eval.pipeline import Selector
     from focus_eval.samplers.registry import make_sampler, parse_options
     from focus_eval.scoring.registry import make_scorer
-    from focus_eval.scoring.store import RelevanceStore
 
     made = make_sampler(sampler, **parse_options(sampler, parse_assignments(sampler_options)))
     scorer = make_scorer(encoder, **parse_assignments(encoder_options)) if made.needs_scorer else None
-    return Selector(sampler=made, scorer=scorer, store=RelevanceStore(store) if store else None, **rest)
+    kept = None
+    if store is not None:
+        from focus_eval.scoring.store import RelevanceStore
+
+        kept = RelevanceStore(store)
+    return Selector(sampler=made, scorer=scorer, store=kept, **rest)
 
 
 def _write_json(document: dict[str, Any], path: Path) -> None:
