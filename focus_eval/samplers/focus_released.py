@@ -138,7 +138,7 @@ class FocusReleased(FrameSampler):
             start, stop = max(0, centre - half), min(video.n_frames, centre + half + 1)
             n_wanted = max(1, (stop - start) // stride)
             n_even = round(n_wanted * self.fine_uniform_ratio)
-            is_taken[_spread(start, stop, n_even)] = True
+            is_taken[evenly_inside(start, stop, n_even)] = True
             free = start + np.flatnonzero(~is_taken[start:stop])
             n_random = min(n_wanted - n_even, free.size)
             if n_random > 0:
@@ -207,7 +207,7 @@ def _centres(clips: Clips) -> IntArray:
     return (clips.starts + clips.stops - 1) // 2
 
 
-def _spread(start: int, stop: int, n: int) -> IntArray:
+def evenly_inside(start: int, stop: int, n: int) -> IntArray:
     """Return the middle of each of `n` equal parts of `[start, stop)`; just its own middle where `n` is its length."""
     length = stop - start
     if n == 0:

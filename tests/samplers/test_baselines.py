@@ -92,6 +92,12 @@ def test_aks_that_always_splits_takes_as_many_from_every_part():
     assert np.bincount(np.array(selection.keyframes) // 8000).tolist() == [8] * 8
 
 
+def test_aks_rounds_the_share_of_a_segment_down_and_says_so():
+    selection = run("aks", VideoInfo(64_000, 10.0), k=12, t1=2.0, max_depth=3)
+    assert np.bincount(np.array(selection.keyframes) // 8000).tolist() == [1] * 8
+    assert selection.facts["returned_fewer"] == 8
+
+
 def test_aks_dense_is_aks_where_every_frame_is_a_candidate():
     world = World(bumpy(3000))
     at_one_fps = run("aks", VideoInfo(3000, 1.0), k=16, world=world)
@@ -215,6 +221,13 @@ def test_mdp3_finds_the_most_relevant_list_where_all_frames_differ_alike(small_p
 def test_mdp3_segments_share_out_the_frames_by_value_and_not_evenly():
     gain = np.array([0.0, 0.0, 0.0, 3.0, 2.0, 1.0])
     assert best_list(5.0 * np.eye(6), gain, np.split(np.arange(6), 2), 3).tolist() == [3, 4, 5]
+
+
+def test_mdp3_does_not_repeat_the_last_frame_of_the_segment_before():
+    # Candidates 2 and 3 are the same picture; the second segment starts with its copy and takes the other instead.
+    images = np.eye(4)[[0, 1, 2, 2, 3]]
+    gain = np.array([0.0, 0.0, 5.0, 1.1, 1.0])
+    assert best_list(multi_gaussian(images, images), gain, np.split(np.arange(5), [3]), 2).tolist() == [2, 4]
 
 
 def test_mdp3_prefers_relevant_frames_that_differ():

@@ -12,6 +12,7 @@ from scipy.interpolate import Rbf
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.bandit.arms import Arms
+from focus_eval.samplers.focus_released import evenly_inside
 from focus_eval.samplers.interpolation import interpolated, softmax_probabilities
 from tests.samplers.worlds import World, bumpy
 
@@ -131,6 +132,14 @@ def test_the_lowest_temperature_still_fills_every_share():
     relevance = np.zeros(3600)
     relevance[::97] = 1.0
     assert len(run(VideoInfo(3600, 10.0), k=200, world=World(relevance), temperature=0.002).keyframes) == 200
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "n", "frames"),
+    [(0, 9, 0, []), (10, 19, 3, [11, 14, 17]), (10, 20, 4, [11, 13, 16, 18]), (10, 13, 3, [11]), (10, 14, 9, [11])],
+)
+def test_even_fine_pulls_sit_in_the_middle_of_equal_parts_or_of_a_window_they_would_fill(start, stop, n, frames):
+    assert evenly_inside(start, stop, n).tolist() == frames
 
 
 @pytest.fixture(scope="module")

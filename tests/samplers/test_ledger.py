@@ -1,0 +1,110 @@
+"""Is every pull checked and written down, and is a sampler that breaks its promises refused?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from focus_eval import VideoInfo
+from focus_eval.errors import InvalidInput, SamplerError, ScorerError
+from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.ledger import Ledger
+from tests.samplers.worlds import World, bumpy
+
+VIDEO = VideoInfo(100, 10.0)
+
+
+def test_pulls_are_written_down_in_order():
+    world = World(bumpy(100))
+    ledger = Ledger(world, VIDEO)
+    ledger.relevance(np.array([7, 3]))
+    ledger.relevance(np.array([50]))
+    assert ledger.frames.tolist() == [7, 3, 50]
+    assert ledger.relevances.tolist() == world.values[[7, 3, 50]].tolist()
+    assert ledger.n_pulls == 3
+    assert ledger.unpulled.tolist() == [frame for frame in range(100) if frame not in (3, 7, 50)]
+    assert ledger.is_pulled(np.array([3, 4])).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("frames", "says"),
+    [
+        ([5, 5], "frame 5 pulled twice"),
+        ([2], "frame 2 pulled twice"),
+        ([100], "video has 100"),
+        ([-1], "frame -1 asked"),
+    ],
+)
+def test_a_frame_outside_the_video_or_pulled_before_is_refused(frames, says):
+    for ask in (Ledger.relevance, Ledger.logits, Ledger.embeddings):
+        ledger = Ledger(World(bumpy(100)), VIDEO)
+        ledger.relevance(np.array([2]))
+        with pytest.raises(SamplerError, match=says):
+            ask(ledger, np.array(frames))
+        assert ledger.frames.tolist() == [2]
+
+
+def test_a_batch_above_the_budget_is_not_pulled():
+    world = World(bumpy(100))
+    ledger = Ledger(world, VIDEO, budget=3)
+    ledger.relevance(np.arange(2))
+    with pytest.raises(SamplerError, match="4 pulls asked, the budget is 3"):
+        ledger.relevance(np.arange(10, 12))
+    assert len(world.calls) == 1
+
+
+def test_a_scorer_is_not_asked_for_nothing():
+    world = World(bumpy(100))
+    ledger = Ledger(world, VIDEO)
+    nothing = np.empty(0, dtype=int)
+    assert ledger.relevance(nothing).size == ledger.logits(nothing).size == 0
+    assert world.calls == []
+
+
+@pytest.mark.parametrize("values", [[0.1, np.nan], [0.1, -0.01], [1.01, 0.2], [0.1, np.inf], [0.1], [[0.1, 0.2]]])
+def test_relevance_of_the_wrong_shape_or_range_is_refused(values):
+    with pytest.raises(ScorerError):
+        Ledger(lambda frames: np.array(values), VIDEO).relevance(np.arange(2))
+
+
+def test_a_query_embedding_that_is_no_number_is_refused():
+    world = World(bumpy(100))
+    world.query[0] = np.nan
+    with pytest.raises(ScorerError, match="not finite"):
+        Ledger(world, VIDEO).embeddings(np.arange(3))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Says(FrameSampler):
+    """Chooses what it is told to."""
+
+    name: ClassVar[str] = "says"
+    source: ClassVar[str] = "test"
+    needs_scorer: ClassVar[bool] = False
+
+    frames: str = ""
+
+    def choose(self, video, *, k, ledger, rng, coarse_rng):
+        return Choice(keyframes=np.array([int(frame) for frame in self.frames.split()]))
+
+
+@pytest.mark.parametrize(
+    ("frames", "error", "says"),
+    [
+        ("4 4 9", SamplerError, "3 keyframes, only 2 of them unique"),
+        ("4 9", SamplerError, "chose 2 keyframes, 3 were asked"),
+        ("4 9 11 12", SamplerError, "chose 4 keyframes, 3 were asked"),
+        ("4 9 100", InvalidInput, "outside"),
+        ("-1 4 9", InvalidInput, "outside"),
+    ],
+)
+def test_a_sampler_that_breaks_its_promise_is_refused(frames, error, says):
+    with pytest.raises(error, match=says):
+        Says(frames=frames).select(VIDEO, k=3, pull=None, rng=None)
+
+
+def test_keyframes_come_out_in_order_whatever_order_they_were_chosen_in():
+    assert Says(frames="9 4 50").select(VIDEO, k=3, pull=None, rng=None).keyframes == (4, 9, 50)
