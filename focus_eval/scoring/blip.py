@@ -174,20 +174,20 @@ class BlipScorer(TorchScorer):
             return np.empty((len(queries), 0))
         ids, mask = (part.to(self._torch_device) for part in self.text_inputs(queries))
         found = self._text_runner.run(
-            lambda part: self._match(features[part], ids, mask),
+            lambda tokens: self._match(tokens, ids, mask),
             len(features),
+            load=lambda part: features[part].to(self._torch_device),
             dtype=torch.float32,
             rows_per_frame=len(queries),
         )
         probability: NDArray[np.float64] = found.double().cpu().numpy().T
         return probability
 
-    def _match(self, features: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def _match(self, tokens: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return match probabilities `(n, n_queries)` in fp32."""
-        n = len(features)
-        states = features.to(self._torch_device)
-        if not torch.is_autocast_enabled(self._torch_device.type):
-            states = states.float()  # half states, computed again in fp32
+        n = len(tokens)
+        is_half = torch.is_autocast_enabled(self._torch_device.type)
+        states = tokens if is_half else tokens.float()  # half tokens may be computed on again in fp32
         hidden = self._model.text_encoder(
             input_ids=ids.repeat(n, 1), attention_mask=mask.repeat(n, 1), encoder_hidden_states=states
         ).last_hidden_state

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -14,7 +16,12 @@ from focus_eval.errors import InvalidInput, ScorerError
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_FORWARD = threading.RLock()  # torch's switches hold for the whole process, so forwards take turns
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+def _itself(part: slice) -> slice:
+    return part
 
 
 @dataclass
@@ -32,6 +39,41 @@ class Incidents:
     def as_dict(self) -> dict[str, int]:
         """Return the counts above 0 by name."""
         return {name: count for name, count in asdict(self).items() if count}
+
+
+class DeviceClock:
+    """Adds up the seconds a device spends inside `with` blocks; on a GPU measured there, without waiting for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._is_cuda = device.type == "cuda"
+        self._seconds = 0.0
+        self._pending: list[tuple[Any, Any]] = []
+        self._event: Any = torch.cuda.Event
+        self._started = 0.0
+
+    def __enter__(self) -> None:
+        if self._is_cuda:
+            start, stop = self._event(enable_timing=True), self._event(enable_timing=True)
+            start.record()
+            self._pending.append((start, stop))
+        else:
+            self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_cuda:
+            self._pending[-1][1].record()
+        else:
+            self._seconds += time.perf_counter() - self._started
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far; waits for the blocks still queued on the device."""
+        with _FORWARD:
+            pending, self._pending = self._pending, []
+        for start, stop in pending:
+            stop.synchronize()
+            self._seconds += start.elapsed_time(stop) / 1000
+        return self._seconds
 
 
 class BatchRunner:
@@ -55,6 +97,12 @@ class BatchRunner:
         self.precision: Precision = precision
         self.batch_size = batch_size
         self.incidents = Incidents() if incidents is None else incidents
+        self._clock = DeviceClock(device)
+
+    @property
+    def device_seconds(self) -> float:
+        """Seconds that the device has spent in forwards so far; waits for those still queued."""
+        return self._clock.seconds
 
     @property
     def half_dtype(self) -> torch.dtype:
@@ -62,14 +110,23 @@ class BatchRunner:
         return _HALF.get(self.precision, torch.float32)
 
     def run(
-        self, forward: Callable[[slice], torch.Tensor], n: int, *, dtype: torch.dtype, rows_per_frame: int = 1
+        self,
+        forward: Callable[[Any], torch.Tensor],
+        n: int,
+        *,
+        dtype: torch.dtype,
+        load: Callable[[slice], Any] = _itself,
+        rows_per_frame: int = 1,
     ) -> torch.Tensor:
-        """Return `forward(slice)` over the frames `[0, n)` in batches, joined along the first axis, as `dtype`.
+        """Return `forward(load(slice))` over the frames `[0, n)` in batches, joined along the first axis, as `dtype`.
 
-        All batches are queued before the first is looked at, so that a GPU does not wait for the check.
+        All batches are queued before the first is looked at, so that a GPU does not wait for the check. May be
+        called from several threads: forwards take turns, since torch's switches hold for the whole process; loads
+        do not wait.
 
         Args:
             n: frames, at least 1.
+            load: makes the input of a batch, e.g. its pixel values on the device.
             rows_per_frame: rows of the batch that one frame takes (questions, in a text encoder).
 
         Raises:
@@ -79,7 +136,7 @@ class BatchRunner:
         start = 0
         while start < n:
             part = slice(start, min(n, start + max(1, self.batch_size // rows_per_frame)))
-            result = self._attempt(forward, part, self.precision)
+            result = self._attempt(forward, load, part, self.precision)
             if result is None:
                 self._halve(part, rows_per_frame)
                 continue
@@ -87,18 +144,20 @@ class BatchRunner:
             start = part.stop
         finite = torch.stack([result.isfinite().all() for _, result in parts]).tolist()
         kept = [
-            result if is_finite else self._again_in_fp32(forward, part).to(dtype)
+            result if is_finite else self._again_in_fp32(forward, load, part).to(dtype)
             for (part, result), is_finite in zip(parts, finite, strict=True)
         ]
         return kept[0] if len(kept) == 1 else torch.cat(kept)
 
     def _attempt(
-        self, forward: Callable[[slice], torch.Tensor], part: slice, precision: Precision
+        self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, precision: Precision
     ) -> torch.Tensor | None:
         """Return the result, or None where it does not fit into memory."""
         try:
-            with torch.inference_mode(), arithmetic(precision, self.device):
-                return forward(part)
+            with torch.inference_mode():
+                inputs = load(part)
+                with arithmetic(precision, self.device), self._clock:
+                    return forward(inputs)
         except RuntimeError as error:  # torch's out-of-memory and device errors are RuntimeErrors
             if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
                 return None
@@ -116,11 +175,13 @@ class BatchRunner:
         self.batch_size = size // 2 * rows_per_frame
         self.incidents.halved_batches += 1
 
-    def _again_in_fp32(self, forward: Callable[[slice], torch.Tensor], part: slice) -> torch.Tensor:
+    def _again_in_fp32(
+        self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice
+    ) -> torch.Tensor:
         where = f"frames {part.start} to {part.stop - 1} of a batch"
         if self.precision not in _HALF:
             raise ScorerError(f"{where}: not a finite number in {self.precision}; are the weights damaged?")
-        result = self._attempt(forward, part, "fp32")
+        result = self._attempt(forward, load, part, "fp32")
         if result is None:
             raise ScorerError(f"{where}: not finite in {self.precision}, and fp32 does not fit; lower batch_size")
         if not bool(result.isfinite().all()):
@@ -131,16 +192,22 @@ class BatchRunner:
 
 @contextmanager
 def arithmetic(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Compute in `precision` inside the block, and restore torch's switches after it.
+    """Compute in `precision` inside the block, one thread at a time, and restore torch's switches after it.
 
     TF32 in convolutions is on by default in torch; fp32 here means fp32.
     """
-    before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    half = _HALF.get(precision)
-    try:
+    with _FORWARD, _switched(precision == "tf32"):
+        half = _HALF.get(precision)
         with torch.autocast(device.type, dtype=half) if half is not None else nullcontext():
             yield
+
+
+@contextmanager
+def _switched(is_tf32: bool) -> Iterator[None]:
+    before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
+    try:
+        yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 

@@ -70,6 +70,11 @@ class TorchScorer:
         """Most frames encoded at once now: the option, or less after a batch did not fit."""
         return self._image_runner.batch_size
 
+    @property
+    def encode_seconds(self) -> float:
+        """Seconds the device has spent so far in forwards of the image tower, for the meter."""
+        return self._image_runner.device_seconds
+
     def prepare(self, frames: Pixels) -> Pixels:
         """Return RGB uint8 frames at the encoder's input size, exactly as `embed` would resize them.
 
@@ -94,7 +99,8 @@ class TorchScorer:
         if not len(frames):  # the shape of one frame's features, none of them
             height, width = self.image_rules.height, self.image_rules.width
             return self._encode(np.zeros((1, height, width, 3), dtype=np.uint8), tower, dtype=dtype)[:0]
-        return self._image_runner.run(lambda part: tower(self._pixel_values(frames[part])), len(frames), dtype=dtype)
+        load: Callable[[slice], torch.Tensor] = lambda part: self._pixel_values(frames[part])  # noqa: E731
+        return self._image_runner.run(tower, len(frames), dtype=dtype, load=load)
 
     def _pixel_values(self, frames: Pixels) -> torch.Tensor:
         """Return fp32 pixel values `(n, 3, height, width)` on the device."""

@@ -140,3 +140,37 @@ def test_a_gpu_that_is_not_there_is_named():
 def test_an_option_outside_its_range_is_refused(precision, batch_size):
     with pytest.raises(InvalidInput):
         BatchRunner(CPU, precision, batch_size)
+
+
+def test_threads_of_different_precision_do_not_disturb_each_other():
+    """torch's switches hold for the process: without taking turns one thread would compute in the other's TF32."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def seen(precision):
+        def forward(part):
+            before = torch.backends.cudnn.allow_tf32
+            torch.ones(200, 200) @ torch.ones(200, 200)
+            return torch.tensor([float(before), float(torch.backends.cudnn.allow_tf32)])
+
+        runner = BatchRunner(CPU, precision, 1)
+        return [runner.run(forward, 1, dtype=torch.float32).tolist() for _ in range(40)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(seen, ["fp32", "tf32"] * 4))
+    assert found == [[[0.0, 0.0]] * 40, [[1.0, 1.0]] * 40] * 4
+
+
+def test_the_clock_counts_forwards_and_not_loads():
+    import time
+
+    def load(part):
+        time.sleep(0.2)
+        return torch.ones(part.stop - part.start)
+
+    def forward(inputs):
+        time.sleep(0.02)
+        return inputs
+
+    runner = BatchRunner(CPU, "fp32", 1)
+    runner.run(forward, 2, dtype=torch.float32, load=load)
+    assert 0.04 <= runner.device_seconds < 0.2
