@@ -20,7 +20,7 @@ RANKS = {
     "costs": 4, "records": 4, "rowfiles": 4, "provenance": 4, "pulling": 4, "pipeline": 4,
     "lmms": 5, "matrix": 5, "demo": 5,
     "report": 6,
-    "commands": 7, "cli": 7,
+    "commands": 7, "cli": 7, "__main__": 7,
 }  # fmt: skip
 # What a rank may use of its own rank or below where the general rule is not enough.
 ALLOWED = {

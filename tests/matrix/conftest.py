@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 
+import numpy as np
 import pytest
 import yaml
 
@@ -35,6 +36,8 @@ def write_simulation(folder, *, n_questions=24, n_videos=6, samplers=("uniform",
         writer = csv.DictWriter(file, ["id", "duration_s", "fps"])
         writer.writeheader()
         writer.writerows(rates)
+    times = np.arange(30 * (60 + 97 * n_videos))
+    np.save(folder / "trace.npy", 0.5 + 0.4 * np.sin(times / 900) * np.cos(times / 7001))
     matrix = {
         "name": "simulation",
         "benchmarks": [
@@ -45,7 +48,7 @@ def write_simulation(folder, *, n_questions=24, n_videos=6, samplers=("uniform",
                 "rates": str(folder / "rates.csv"),
             }
         ],
-        "encoders": [{"name": "trace", "scorer": "recorded", "options": {"path": str(folder / "trace.npz")}}],
+        "encoders": [{"name": "trace", "scorer": "recorded", "options": {"path": str(folder / "trace.npy")}}],
         "samplers": list(samplers),
         "k": list(k),
     }

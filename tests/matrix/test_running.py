@@ -1,0 +1,170 @@
+"""Runs that select: counted as planned, resumed after any kill, refused to a second writer."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+from focus_eval.errors import RunError
+from focus_eval.matrix.cells import selection_specs
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.planning import make_plan
+from focus_eval.matrix.running import run_matrix
+from focus_eval.matrix.status import run_status
+from .conftest import write_simulation
+
+
+def result_bytes(folder):
+    """Digest of every file of rows that depends on the configuration alone."""
+    files = sorted(folder.glob("*/*/rows.parquet"))
+    assert files
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_run_writes_one_row_per_selection_and_question(simulation, tmp_path):
+    frame = run_matrix(load_matrix(simulation), to=tmp_path / "run")
+    assert len(frame) == 24 * 4
+    assert frame["error"].isna().all()
+    assert (frame.groupby("sampler")["question_id"].nunique() == 24).all()
+    assert (frame["keyframes"].map(len) == 8).all()
+
+
+def test_planned_pulls_are_the_pulls_made(simulation, tmp_path):
+    matrix = load_matrix(simulation)
+    planned = {one.spec.name: (one.pulls, one.frames) for one in make_plan(matrix).selections}
+    frame = run_matrix(matrix, to=tmp_path / "run")
+    for part, rows in frame.groupby("part"):
+        pulls = int(rows["pulled_frames"].map(len).sum())
+        if rows["sampler"].iloc[0] == "focus_released":  # its fine pulls depend on which windows overlap
+            assert pulls == pytest.approx(planned[part][0], rel=0.05)
+        else:
+            assert pulls == planned[part][0]
+        assert int(rows["n_frames"].sum()) == planned[part][1]
+
+
+def test_a_second_run_does_nothing_and_gives_the_same(simulation, tmp_path):
+    matrix = load_matrix(simulation)
+    first = run_matrix(matrix, to=tmp_path / "run")
+    before = result_bytes(tmp_path / "run")
+    started: list[str] = []
+
+    class Watch:
+        def start(self, phase, n_rows):
+            started.append(phase)
+
+        def advance(self, phase, n_rows, n_errors):
+            raise AssertionError("nothing was left to do")
+
+    again = run_matrix(matrix, to=tmp_path / "run", watch=Watch())
+    assert started == []
+    pd.testing.assert_frame_equal(first, again)
+    assert result_bytes(tmp_path / "run") == before
+
+
+def test_a_longer_limit_adds_only_what_is_missing(simulation, tmp_path):
+    matrix = load_matrix(simulation)
+    run_matrix(matrix.model_copy(update={"limit": 10}), to=tmp_path / "run")
+    counted = {"rows": 0}
+
+    class Watch:
+        def start(self, phase, n_rows):
+            counted["planned"] = n_rows
+
+        def advance(self, phase, n_rows, n_errors):
+            counted["rows"] += n_rows
+
+    run_matrix(matrix, to=tmp_path / "run", watch=Watch())
+    assert counted == {"planned": 14 * 4, "rows": 14 * 4}
+    run_matrix(matrix, to=tmp_path / "whole")
+    assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "whole")
+
+
+def test_a_run_killed_at_random_moments_ends_as_an_undisturbed_one(tmp_path):
+    file = write_simulation(tmp_path / "simulation", n_questions=300, n_videos=30)
+    run_matrix(load_matrix(file), to=tmp_path / "undisturbed")
+    command = [sys.executable, "-m", "focus_eval", "run", str(file), "--to", str(tmp_path / "killed")]
+    rng = random.Random(0)
+    kills = 0
+    for _ in range(4):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_rows(tmp_path / "killed", process)
+        time.sleep(rng.uniform(0.0, 0.3))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills >= 1
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert result_bytes(tmp_path / "killed") == result_bytes(tmp_path / "undisturbed")
+
+
+def wait_for_rows(folder, process):
+    """Wait until the run has written something, so that the kill hits it at work."""
+    for _ in range(600):
+        if any(path.stat().st_size for path in folder.glob("*/*/*.jsonl")) or process.poll() is not None:
+            return
+        time.sleep(0.05)
+
+
+def test_a_torn_last_line_is_done_again(simulation, tmp_path):
+    matrix = load_matrix(simulation).model_copy(update={"limit": 5})
+    run_matrix(matrix, to=tmp_path / "run")
+    whole = result_bytes(tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    spec = selection_specs(matrix)[2]
+    rows = list(run.selections(spec).values())
+    for path in run.part(spec).glob("*.parquet"):
+        path.unlink()
+    writer = run.writer(spec, "local")
+    for row in rows[:3]:
+        writer.write(row)
+    writer.close()
+    with open(writer.path, "ab") as file:
+        file.write(b'{"benchmark":"longvideobench","question_id":"q3","vid')
+    assert len(run.selections(spec)) == 3
+    run_matrix(matrix, to=tmp_path / "run")
+    assert result_bytes(tmp_path / "run") == whole
+
+
+def test_two_runs_on_one_folder_the_second_says_so(simulation, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with run.locked(), pytest.raises(RunError, match="another run writes here"):
+        run_matrix(load_matrix(simulation), to=tmp_path / "run")
+
+
+def test_an_error_is_one_row_and_can_be_tried_again(simulation, tmp_path):
+    matrix = load_matrix(simulation)
+    trace = simulation.parent / "trace.npy"
+    whole = trace.read_bytes()
+    import numpy as np
+
+    np.save(trace, np.load(trace)[: 30 * 200])  # too short for the longer videos
+    with pytest.raises(RunError, match=r"rows record an error, more than max_error_share = 2%.*has no relevance"):
+        run_matrix(matrix, to=tmp_path / "run")
+    failed = [one for one in run_status(tmp_path / "run") if one.errors]
+    assert failed
+    assert all(one.rows == one.questions for one in failed)
+    trace.write_bytes(whole)
+    frame = run_matrix(matrix, to=tmp_path / "run", retry_errors=True)
+    assert frame["error"].isna().all()
+
+
+def test_the_provenance_names_matrix_versions_and_device(simulation, tmp_path):
+    import json
+
+    run_matrix(load_matrix(simulation), to=tmp_path / "run")
+    written = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert written["matrix"]["name"] == "simulation"
+    start = written["starts"][0]
+    assert start["engine"] == "local"
+    assert start["device"]
+    assert "focus-eval" in start["versions"]
