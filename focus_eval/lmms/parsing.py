@@ -20,9 +20,11 @@ _LEADING = re.compile(r"^\(?([A-H])(?:\)|[.:,)](?=\s|$)|$)")
 # "the answer is C", "Answer: (C)", "Best option: C", "I choose option C".
 _ANNOUNCED = re.compile(
     r"(?:\b(?:answer|option|choice)\b(?:\s+(?:is|would be))?\s*[:=]?\s*(?:option\s+)?)"
-    r"[\"'*(\[]{0,3}([A-H])(?=[\"'*)\].,:;]|\s*$|\s+(?:because|since|as)\b)",
+    r"[\"'*(\[]{0,3}([A-H])(?=[\"'*)\].,:;]|\s*$|\s+(?:because|since|as|or|and)\b)",
     re.IGNORECASE,
 )
+# "A or B", "(A) and (C)": two options are no answer.
+_SEVERAL = re.compile(r"(?<!\w)\(?[A-H]\)?,?\s+(?:or|and)\s+(?:the answer is |option )?\(?[A-H]\)?(?!\w)")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ def read_option(text: str, options: tuple[str, ...]) -> str | None:
     found = _LEADING.match(bare)
     if found:
         return found[1] if found[1] in known else None
+    if _SEVERAL.search(bare):
+        return None
     announced = {letter.upper() for letter in _ANNOUNCED.findall(bare)}
     if announced:
         return announced.pop() if len(announced) == 1 and announced <= set(known) else None

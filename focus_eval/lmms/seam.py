@@ -210,6 +210,4 @@ class FrameSeam:
     def _check_batch(self, wrapper_arguments: Mapping[str, Any]) -> None:
         given = wrapper_arguments.get("batch_size", 1)
         if self.largest_batch is not None and int(given) > self.largest_batch:
-            raise InvalidInput(
-                f"{self.model_id} answers {self.largest_batch} question at a time, not batch_size={given}"
-            )
+            raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {given}")

@@ -127,3 +127,213 @@ def tiny_qwen(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_llava(tmp_path_factory) -> Path:
     return save_llava_onevision(tmp_path_factory.mktemp("tiny") / "llava_onevision")
+
+
+QUESTIONS = ["What does the man hold?", "Who enters the room last, and why?", "What happens after the rain?"]
+CLIPS = {
+    "landscape": dict(n_frames=90, width=112, height=84, fps=10),
+    "portrait": dict(n_frames=80, width=84, height=140, fps=10),
+    "odd": dict(n_frames=70, width=97, height=61, fps=10, pixel_format="yuv444p"),
+    "few": dict(n_frames=5, width=112, height=84, fps=10),
+}
+
+
+class Home:
+    """A folder as $HF_HOME and as a working directory in which the hub's names are local folders."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.hf = root / "hf"
+        self.videos = {
+            "longvideobench": self.hf / "datasets/longvideobench/videos",
+            "videomme": self.hf / "videomme/data",
+            "mlvu": self.hf / "mlvu",
+            "vsibench": self.hf / "vsibench/arkitscenes",
+        }
+        self.data = {
+            "longvideobench": root / "longvideobench/LongVideoBench",
+            "videomme": root / "lmms-eval/Video-MME",
+            "mlvu": root / "sy1998/MLVU_dev",
+            "vsibench": root / "nyu-visionx/VSI-Bench",
+        }
+
+    def environment(self) -> dict[str, str]:
+        """For a command run in `root`."""
+        return {
+            **os.environ,
+            "HF_HOME": str(self.hf),
+            "HF_DATASETS_CACHE": str(self.root / "datasets_cache"),
+            "LMMS_EVAL_DATASETS_CACHE": str(self.root / "datasets_cache"),
+        }
+
+
+def write_parquet(folder: Path, split: str, rows: list[dict]) -> Path:
+    import pandas as pd
+
+    folder.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_parquet(folder / f"{split}-00000-of-00001.parquet")
+    return folder
+
+
+def longvideobench_rows(videos: list[str], questions: list[str]) -> list[dict]:
+    return [
+        {
+            "id": f"{video}_{at}", "video_id": video, "video_path": f"{video}.mp4", "question": f"{question} ({video})",
+            "option0": "red", "option1": "blue", "option2": "green", "option3": "N/A", "option4": "N/A",
+            "duration": CLIPS[video]["n_frames"] / 10 if video in CLIPS else 9.0, "duration_group": 15,
+            "correct_choice": at % 3, "question_category": "S2E", "position": [10],
+        }
+        for video in videos
+        for at, question in enumerate(questions)
+    ]  # fmt: skip
+
+
+def _videomme_rows() -> list[dict]:
+    return [
+        {
+            "video_id": video, "duration": "short", "domain": "Knowledge", "sub_category": "Astronomy", "url": "",
+            "videoID": video, "question_id": f"{video}-{at}", "task_type": "Counting Problem", "question": question,
+            "options": ["A. Apples.", "B. Candles.", "C. Berries.", "D. None."], "answer": "C",
+        }
+        for video in ("landscape", "portrait")
+        for at, question in enumerate(QUESTIONS[:2])
+    ]  # fmt: skip
+
+
+def _mlvu_rows() -> list[dict]:
+    return [
+        {
+            "video_name": f"{video}.mp4", "duration": CLIPS[video]["n_frames"] / 10,
+            "question": f"{question}\n(A) A letter\n(B) A book\n(C) A hat\n(D) Nothing\n",
+            "candidates": ["A letter", "A book", "A hat", "Nothing"], "answer": "B", "task_type": kind,
+        }
+        for video, question, kind in (("landscape", QUESTIONS[0], "plotQA"), ("odd", QUESTIONS[1], "count"))
+    ]  # fmt: skip
+
+
+def _vsibench_rows() -> list[dict]:
+    kinds = ["easy", "medium", "hard"]
+    choices = [
+        {
+            "id": f"{at}", "dataset": "arkitscenes", "scene_name": "landscape", "question": f"Where is it? ({kind})",
+            "question_type": f"object_rel_direction_{kind}", "options": ["A. left", "B. right"], "ground_truth": "A",
+        }
+        for at, kind in enumerate(kinds)
+    ]  # fmt: skip
+    count = {
+        "id": "7", "dataset": "arkitscenes", "scene_name": "portrait", "question": "How many chairs are there?",
+        "question_type": "object_counting", "options": None, "ground_truth": "4",
+    }  # fmt: skip
+    return [*choices, count]
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    """Documents and clips of the four benchmarks in the official layout; lmms-eval looks for videos there."""
+    from focus_eval.video.synthetic import write_numbered_clip
+
+    made = Home(tmp_path_factory.mktemp("home"))
+    for folder in made.videos.values():
+        folder.mkdir(parents=True)
+        for name, clip in CLIPS.items():
+            options = dict(clip)
+            write_numbered_clip(folder / f"{name}.mp4", options.pop("n_frames"), **options)
+    rows = longvideobench_rows(list(CLIPS), QUESTIONS[:2])
+    write_parquet(made.data["longvideobench"], "validation", rows)
+    write_parquet(made.data["videomme"], "test", _videomme_rows())
+    write_parquet(made.data["mlvu"], "test", _mlvu_rows())
+    write_parquet(made.data["vsibench"], "test", _vsibench_rows())
+    (made.data["vsibench"] / "README.md").write_text(
+        "---\nconfigs:\n- config_name: full\n  data_files: test-*.parquet\n---\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HOME", str(made.hf))
+        patch.setenv("LMMS_EVAL_DATASETS_CACHE", str(made.root / "datasets_cache"))
+        import lmms_eval.tasks.mlvu.utils as mlvu
+        import lmms_eval.tasks.videomme.utils as videomme
+        import lmms_eval.tasks.vsibench.utils as vsibench
+
+        # These read $HF_HOME once, when they are imported; another test may have imported them before.
+        for module in (videomme, vsibench):
+            patch.setattr(module, "base_cache_dir", str(made.hf))
+        patch.setattr(mlvu, "cache_dir_dev", str(made.hf / "mlvu"))
+        yield made
+
+
+def decode_all(path: Path) -> np.ndarray:
+    """Every frame of a file in presentation order, by a plain sequential decode: `(n, height, width, 3)`."""
+    import av
+
+    with av.open(str(path)) as container:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+class Tap:
+    """Stands before a processor and keeps what goes in."""
+
+    def __init__(self, processor) -> None:
+        self.processor = processor
+        self.calls: list[dict] = []
+
+    def __getattr__(self, name):
+        return getattr(self.processor, name)
+
+    def __call__(self, *args, **inputs):
+        assert not args
+        self.calls.append(inputs)
+        return self.processor(**inputs)
+
+    def by_text(self) -> list[tuple[str, object]]:
+        """(prompt, video) per question, batches taken apart."""
+        pairs = []
+        for call in self.calls:
+            texts = call["text"] if isinstance(call["text"], list) else [call["text"]]
+            pairs += list(zip(texts, call["videos"], strict=True))
+        return pairs
+
+
+@pytest.fixture
+def evaluate(home, tmp_path, monkeypatch):
+    """Run tasks through lmms-eval's `simple_evaluate`, on a loaded model."""
+
+    def run(model, tasks, *, max_new_tokens: int = 2, data: Path | None = None, official=False, **rest):
+        from lmms_eval.evaluator import simple_evaluate
+        from lmms_eval.tasks import TaskManager
+
+        from focus_eval.resources import resource_path
+
+        folder = resource_path("tasks")
+        if data is not None:  # the same task files on other documents
+            folder = tmp_path / "tasks"
+            folder.mkdir(exist_ok=True)
+            for task in tasks:
+                lines = (resource_path("tasks") / f"{task}.yaml").read_text().splitlines()
+                lines = [f"dataset_path: {data}" if line.startswith("dataset_path:") else line for line in lines]
+                (folder / f"{task}.yaml").write_text("\n".join(lines))
+        monkeypatch.chdir(home.root)
+        return simple_evaluate(
+            model=model,
+            tasks=list(tasks),
+            # Indexing every task of lmms-eval takes seconds; the official ones are asked for by the command line tests.
+            task_manager=TaskManager(
+                "ERROR", include_path=str(folder), include_defaults=official, model_name=model.model_id
+            ),
+            gen_kwargs=f"max_new_tokens={max_new_tokens}",
+            datetime_str="now",
+            bootstrap_iters=0,
+            **rest,
+        )
+
+    return run
+
+
+def read_record(folder: Path, kind: str) -> list[dict]:
+    """The rows below a record folder, whatever its runs are called."""
+    files = sorted(folder.glob(f"**/{kind}/*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+@pytest.fixture
+def tools():
+    """Helpers of this file, for the tests beside it."""
+    return sys.modules[__name__]

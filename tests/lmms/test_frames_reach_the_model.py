@@ -1,0 +1,104 @@
+"""What reaches the processor is an independent decode of the chosen frames, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from focus_eval.pipeline import Selector
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.video.synthetic import frame_number
+
+
+@pytest.fixture(scope="module")
+def qwen(tiny_qwen, tmp_path_factory):
+    from focus_eval.lmms.qwen_vl import FocusQwen2VL
+
+    record = tmp_path_factory.mktemp("record")
+    return FocusQwen2VL(
+        pretrained=str(tiny_qwen), device="cpu", sampler="random", frames=64, record=str(record), max_pixels=50000
+    )
+
+
+@pytest.fixture(scope="module")
+def llava(tiny_llava, tmp_path_factory):
+    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
+
+    record = tmp_path_factory.mktemp("record")
+    return FocusLlavaOnevision(
+        pretrained=str(tiny_llava), device="cpu", sampler="random", frames=64, record=str(record)
+    )
+
+
+def random_frames(k: int) -> Selector:
+    return Selector(sampler=make_sampler("random"), scorer=None, k=k)
+
+
+def shown_and_expected(tools, home, record, tap):
+    """(question id, what the processor got, an independent decode of the recorded frames) per question."""
+    rows = {(row["query"]): row for row in tools.read_record(record, "selections")}
+    answers = {row["question_id"]: row for row in tools.read_record(record, "answers")}
+    for text, video in tap.by_text():
+        (row,) = [row for query, row in rows.items() if query in text]
+        answer = answers[row["question_id"]]
+        assert answer["error"] is None
+        assert answer["fed_frames"] == row["keyframes"]
+        frames = tools.decode_all(home.videos["longvideobench"] / row["video"])[row["keyframes"]]
+        yield row, video, frames
+
+
+def qwen_resized(frames: np.ndarray, *, max_pixels: int, min_pixels: int = 3136) -> torch.Tensor:
+    """What qwen-vl-utils makes of frames that fit into its budget."""
+    from qwen_vl_utils.vision_process import smart_resize
+    from torchvision.transforms import InterpolationMode, functional
+
+    video = torch.from_numpy(frames).permute(0, 3, 1, 2)
+    size = smart_resize(*video.shape[-2:], factor=28, min_pixels=min_pixels, max_pixels=max_pixels)
+    return functional.resize(video, list(size), interpolation=InterpolationMode.BICUBIC, antialias=True).float()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "batch"), [(1, 1), (3, 4), (7, 1), (8, 4), (64, 1)])
+def test_qwen2_vl_gets_the_chosen_frames(qwen, evaluate, home, tools, tmp_path, monkeypatch, k, batch):
+    tap = tools.Tap(qwen.processor)
+    monkeypatch.setattr(qwen, "processor", tap)
+    monkeypatch.setattr(qwen, "batch_size_per_gpu", batch)
+    qwen.show(random_frames(k), frames=k, options=with_record(qwen, tmp_path))
+    evaluate(qwen, ["focus_longvideobench"])
+    compared = 0
+    chosen = {}
+    for row, video, frames in shown_and_expected(tools, home, tmp_path, tap):
+        assert len(frames) == min(k, row["n_frames"])
+        assert torch.equal(video, qwen_resized(frames, max_pixels=50000))
+        if row["video"] != "odd.mp4":
+            assert [frame_number(frame) for frame in frames] == row["keyframes"]
+        chosen.setdefault(row["video"], []).append(row["keyframes"])
+        compared += len(frames)
+    assert compared == sum(2 * min(k, clip["n_frames"]) for clip in tools.CLIPS.values())
+    if k < 64:  # two questions about one video see different frames
+        assert all(first != second for video, (first, second) in chosen.items() if video != "few.mp4")
+    assert {len(call["text"]) for call in tap.calls} == {batch}
+    print(f"qwen2_vl k={k} batch={batch}: {compared} frames compared, 0 differ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [1, 3, 7, 8, 64])
+def test_llava_onevision_gets_the_chosen_frames(llava, evaluate, home, tools, tmp_path, monkeypatch, k):
+    tap = tools.Tap(llava._image_processor)
+    monkeypatch.setattr(llava, "_image_processor", tap)
+    llava.show(random_frames(k), frames=k, options=with_record(llava, tmp_path))
+    evaluate(llava, ["focus_longvideobench"])
+    compared = 0
+    for row, video, frames in shown_and_expected(tools, home, tmp_path, tap):
+        assert np.array_equal(video, frames)
+        assert len(frames) == min(k, row["n_frames"])
+        compared += len(frames)
+    assert compared == sum(2 * min(k, clip["n_frames"]) for clip in tools.CLIPS.values())
+    print(f"llava_onevision k={k}: {compared} frames compared, 0 differ")
+
+
+def with_record(model, folder):
+    from dataclasses import replace
+
+    return replace(model.showing.options, record=str(folder))
