@@ -20,6 +20,7 @@ from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.ledger import RelevanceFn
 from focus_eval.samplers.randomness import derived_rng
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.scoring.kept import KeptFeatures
 from focus_eval.scoring.registry import make_scorer
 from focus_eval.scoring.scorer import AnyScorer, ScoresFrames
 from focus_eval.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo, frozen_floats, frozen_ints
@@ -44,6 +45,8 @@ class Selector:
         backend: video reader.
         coarse_seed: "video" lets the questions of one video share their coarse pulls.
         batch_size: frames encoded at once.
+        kept: features of a scorer that stores no embeddings, bounded, for the other questions of a video; may be
+            shared by selectors with the same scorer.
 
     Raises:
         InvalidInput: a sampler that pulls without a scorer, or k below 1.
@@ -60,6 +63,7 @@ class Selector:
         backend: str = "pyav",
         coarse_seed: CoarseSeed = "question",
         batch_size: int = 32,
+        kept: KeptFeatures | None = None,
     ) -> None:
         if sampler.needs_scorer and scorer is None:
             raise InvalidInput(f"sampler {sampler.name!r} pulls relevance and needs a scorer")
@@ -73,11 +77,14 @@ class Selector:
         self._backend = backend
         self._coarse_seed = coarse_seed
         self._batch_size = batch_size
+        self._kept = kept
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that can change a selection, JSON values only."""
+        file = {"sampler_file": self.sampler.file_digest} if self.sampler.file_digest else {}
         return {
+            **file,
             "sampler": self.sampler.name,
             "sampler_version": self.sampler.version,
             "options": self.sampler.options,
@@ -176,6 +183,7 @@ class Selector:
             scorer=self.scorer,
             store=self._store,
             key=self._store.video_fingerprint(reader.path) if self._store else "",
+            kept=None if self.scorer.stores_embeddings else self._kept,
             batch_size=self._batch_size,
             meter=meter,
         )

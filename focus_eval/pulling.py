@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.costs import Meter
+from focus_eval.scoring.kept import KeptFeatures
 from focus_eval.scoring.scorer import GivesEmbeddings, GivesLogits, Scorer
 from focus_eval.types import FloatArray, IntArray
 from focus_eval.video.reader import Pixels, VideoReader
@@ -36,6 +39,7 @@ class VideoSession:
 
     Args:
         key: fingerprint of the video's content; "" where there is no store.
+        kept: features of a scorer that stores none, for the next question of the video.
         batch_size: frames encoded at once; bounds the pixels held in memory.
     """
 
@@ -43,6 +47,7 @@ class VideoSession:
     scorer: Scorer
     store: RelevanceStore | None = None
     key: str = ""
+    kept: KeptFeatures | None = None
     batch_size: int = 32
     meter: Meter = field(default_factory=Meter)
 
@@ -82,8 +87,9 @@ class Pull:
             fresh = self._from_features(
                 frames[missing], lambda features: session.scorer.relevance(features, self._query)
             )
-            session.store.put_relevance(session.scorer_key, session.key, self._query, frames[missing], fresh)
-            values[missing] = fresh
+            values[missing] = session.store.put_relevance(
+                session.scorer_key, session.key, self._query, frames[missing], fresh
+            )
         return values
 
     def _logits(self, frames: IntArray) -> FloatArray:
@@ -117,23 +123,46 @@ class Pull:
                 self._advance(int(found.sum()))
                 yield frames[found], stored
             frames = frames[~found]
+        elif session.kept is not None:
+            found, stored = session.kept.get(str(session.reader.path), frames)
+            if found.any():
+                self._advance(int(found.sum()))
+                yield frames[found], stored
+            frames = frames[~found]
         for part, pixels in self._batches(np.sort(frames)):
             with session.meter.stage("encode"):
                 features = session.scorer.embed(pixels)
             self.forwards += part.size
             if session.store is not None and session.scorer.stores_embeddings:
-                session.store.put_embeddings(session.scorer_key, session.key, part, features)
+                # Another process may have been first: all go on with what the store holds.
+                features = session.store.put_embeddings(session.scorer_key, session.key, part, features)
+            elif session.kept is not None:
+                session.kept.put(str(session.reader.path), part, features)
             self._advance(part.size)
             yield part, features
 
     def _batches(self, frames: IntArray) -> Iterator[tuple[IntArray, Pixels]]:
+        """Yield batches of decoded frames; a thread decodes the next one while the caller encodes."""
         session = self._session
-        stream = session.reader.stream(frames) if frames.size else iter(())
-        for start in range(0, frames.size, session.batch_size):
-            part = frames[start : start + session.batch_size]
-            with session.meter.stage("decode"):
-                pixels = np.stack([next(stream)[1] for _ in range(part.size)])
-            yield part, pixels
+        parts = [frames[at : at + session.batch_size] for at in range(0, frames.size, session.batch_size)]
+        if not parts:
+            return
+        stream = session.reader.stream(frames)
+
+        def decode(part: IntArray) -> tuple[Pixels, float]:
+            started = time.perf_counter()
+            pixels = np.stack([next(stream)[1] for _ in range(part.size)])
+            return pixels, time.perf_counter() - started
+
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            ahead = pool.submit(decode, parts[0])
+            for part, following in zip(parts, [*parts[1:], None], strict=True):
+                with session.meter.stage("idle"):
+                    pixels, seconds = ahead.result()
+                session.meter.add("decode", seconds)
+                if following is not None:
+                    ahead = pool.submit(decode, following)
+                yield part, pixels
 
 
 def _ignore(n_pulls: int) -> None:

@@ -44,6 +44,7 @@ class SelectionSpec:
             "benchmark": self.benchmark.benchmark,
             "sampler": self.sampler.name,
             "sampler_version": self.sampler.version,
+            "sampler_file": self.sampler.file_digest,
             "options": self.sampler.options,
             "scorer": self.encoder.scorer if self.encoder else "",
             "scorer_options": dict(self.encoder.options) if self.encoder else {},
@@ -55,7 +56,7 @@ class SelectionSpec:
     @cached_property
     def label(self) -> str:
         """The sampler with its options that differ from the defaults, e.g. `focus,alpha=0.1`."""
-        defaults = make_sampler(self.sampler.name).options
+        defaults = type(self.sampler)().options
         changed = [f"{key}={value}" for key, value in self.sampler.options.items() if value != defaults[key]]
         return ",".join([self.sampler.name, *changed])
 

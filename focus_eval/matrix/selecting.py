@@ -15,11 +15,15 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.pipeline import Selector
 from focus_eval.records import RowWriter, SelectionRow
+from focus_eval.scoring.kept import KeptFeatures
 from focus_eval.scoring.registry import make_scorer
 from focus_eval.scoring.scorer import AnyScorer
 
 if TYPE_CHECKING:
     from focus_eval.scoring.store import RelevanceStore
+
+# Image states held for a video's other questions, where a scorer stores no embeddings.
+KEPT_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class SelectWorker:
         self._name = name
         self._store = _open_store(store)
         self._scorers: dict[str, AnyScorer] = {}
+        self._kept: dict[str, KeptFeatures] = {}
         self._selectors: dict[str, Selector] = {}
         self._writers: dict[str, RowWriter] = {}
 
@@ -110,6 +115,7 @@ class SelectWorker:
                 k=spec.k,
                 seed=spec.seed,
                 store=self._store,
+                kept=self._kept.setdefault(spec.encoder.name, KeptFeatures(KEPT_BYTES)) if spec.encoder else None,
                 coarse_seed=spec.coarse_seed,
             )
         return self._selectors[spec_name]

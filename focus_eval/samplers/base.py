@@ -43,6 +43,7 @@ class FrameSampler(ABC):
         name: how it is registered.
         source: where the algorithm is described.
         version: raised whenever the code may choose other frames; part of a cell's identity.
+        file_digest: hash of the file of a sampler that nobody installed; likewise part of it.
         needs_scorer: False for samplers that never pull.
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
         may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself.
@@ -51,6 +52,7 @@ class FrameSampler(ABC):
     name: ClassVar[str]
     source: ClassVar[str]
     version: ClassVar[int] = 1
+    file_digest: ClassVar[str] = ""
     needs_scorer: ClassVar[bool] = True
     needs_logits: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = False

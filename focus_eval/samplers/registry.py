@@ -6,6 +6,7 @@ entry-point group `focus_eval.samplers`; `path/to/file.py:Class` names a class i
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -143,6 +144,8 @@ def _from_file(spec: str) -> type[FrameSampler]:
     kind = _checked(getattr(module, class_name), f"sampler {spec!r}")
     if kind.name in _builtin() or kind.name in _entry_points():
         raise SamplerError(f"sampler {spec!r}: its name {kind.name!r} is taken; give the class another `name`")
+    # Nobody raises the version of a file at every edit: its content is part of what it chooses.
+    kind.file_digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return kind
 
 
