@@ -15,7 +15,7 @@ GIGABYTE = 1e9
 
 
 def doctor(
-    store: Annotated[Path | None, typer.Option(help="Folder of a relevance store to look at.")] = None,
+    store: Annotated[Path | None, typer.Option(help="File of a relevance store to look at.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Say what is here: versions, devices, decoders, extras, checkpoints, store and disk. Downloads nothing."""
@@ -117,10 +117,10 @@ def folders(store: Path | None) -> dict[str, str]:
 
         found["hub cache"] = f"{constants.HF_HUB_CACHE}, {_free(Path(constants.HF_HUB_CACHE))}"
     if store is not None:
-        files = [file for file in store.rglob("*") if file.is_file()] if store.is_dir() else []
+        # SQLite keeps what is not yet merged in files beside the store
+        files = [file for file in (store, *(Path(f"{store}{end}") for end in ("-wal", "-shm"))) if file.is_file()]
         size = sum(file.stat().st_size for file in files) / GIGABYTE
-        state = f"{len(files)} files, {size:.3f} GB" if store.is_dir() else "does not exist yet"
-        found["store"] = f"{store}, {state}, {_free(store)}"
+        found["store"] = f"{store}, {f'{size:.3f} GB' if files else 'does not exist yet'}, {_free(store)}"
     return found
 
 

@@ -52,10 +52,7 @@ def random_blip(size: str, *, image_size: int = 384, device: str = "cpu", seed: 
         vision_config={**vision, "image_size": image_size, "patch_size": 16, "layer_norm_eps": 1e-6},
         text_config={**text, "vocab_size": 30524},
     )
-    with torch.device(device):
-        model: Any = BlipForImageTextRetrieval(config)
-    _randomise(model, seed)
-    return model.eval(), _bert_tokenizer()
+    return _built(BlipForImageTextRetrieval, config, seed, device=device), _bert_tokenizer()
 
 
 def write_tiny_blip(folder: Path, *, seed: int = 0) -> Path:
@@ -78,8 +75,7 @@ def write_tiny_clip(folder: Path, *, positions: int = 77, seed: int = 0) -> Path
         vision_config={**_TINY_TOWER, "image_size": 32, "patch_size": 8},
         text_config={**_TINY_TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": positions, **ids},
     )
-    model = CLIPModel(config)
-    _randomise(model, seed)
+    model = _built(CLIPModel, config, seed)
     images = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
     return _write(folder, model, tokenizer, images)
 
@@ -100,15 +96,20 @@ def write_tiny_siglip(folder: Path, *, seed: int = 0) -> Path:
             "pad_token_id": 2,
         },
     )
-    model = SiglipModel(config)
-    _randomise(model, seed)
+    model = _built(SiglipModel, config, seed)
     folder.mkdir(parents=True, exist_ok=True)
     images = SiglipImageProcessor(size={"height": 48, "width": 48})
     return _write(folder, model, _siglip_tokenizer(folder, vocabulary=64, positions=16), images)
 
 
-def _randomise(model: Any, seed: int) -> None:
-    """Draw weights wide enough that relevance differs between frames and between texts."""
+def _built(model_class: Any, config: Any, seed: int, *, device: str = "cpu") -> Any:
+    """Return a model whose weights are wide enough that relevance differs between frames and between texts.
+
+    The same seed gives the same weights on the same kind of device; torch's own generator is left as it was.
+    """
+    with torch.random.fork_rng(), torch.device(device):
+        torch.manual_seed(seed)
+        model = model_class(config)
     for at, (name, weight) in enumerate(model.named_parameters()):
         if weight.ndim < 2:
             continue
@@ -117,6 +118,7 @@ def _randomise(model: Any, seed: int) -> None:
         spread = 0.5 if is_table else (2.0 if "itm_head" in name else 1.4) / weight[0].numel() ** 0.5
         with torch.no_grad():
             weight.normal_(0.0, spread, generator=generator)
+    return model.eval()
 
 
 def _write(folder: Path, model: Any, tokenizer: Any, images: Any = None) -> Path:

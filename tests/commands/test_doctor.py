@@ -66,11 +66,11 @@ def test_versions_devices_and_decoders_are_named(hub):
 
 
 def test_the_store_is_measured(hub, tmp_path):
-    store = tmp_path / "store"
+    store = tmp_path / "store.sqlite"
     assert "does not exist yet" in facts("--store", str(store))["folders"]["store"]
-    store.mkdir()
-    (store / "part").write_bytes(b"x" * 5_000_000)
-    assert "1 files, 0.005 GB" in facts("--store", str(store))["folders"]["store"]
+    store.write_bytes(b"x" * 5_000_000)
+    (tmp_path / "store.sqlite-wal").write_bytes(b"x" * 2_000_000)
+    assert "0.007 GB" in facts("--store", str(store))["folders"]["store"]
 
 
 def test_the_table_shows_brackets_and_whole_commands(hub, monkeypatch):
