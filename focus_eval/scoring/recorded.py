@@ -30,7 +30,8 @@ class RecordedScorer:
             `.npy` a trace; `.npz` with `relevance` `(n,)` and, unless it is a trace, `frames` `(n,)`;
             `.parquet` with the columns video, query, frame, relevance;
             `.jsonl` with objects that hold video, query, pulled_frames and pulled_relevance, such as the
-            selection rows of a run. A video goes by its file name, with or without the ending.
+            selection rows of a run (a torn last line, left by a kill, is no row).
+            A video goes by its file name, with or without the ending.
 
     Raises:
         InvalidInput: not exactly one of the two, a file of another kind, or values outside [0, 1].
@@ -46,7 +47,7 @@ class RecordedScorer:
         self._table: dict[_Key, dict[int, float]] = {}
         for row in rows:
             self._add(*row)
-        if not self._table:
+        if not any(self._table.values()):
             raise InvalidInput(f"{self._source}: holds no relevance")
         self.revision = f"{Path(path).name if path is not None else 'trace'} {_digest(self._table)}"
 
@@ -105,7 +106,7 @@ def _read(path: Path) -> list[_Row]:
         return list(readers[path.suffix](path))
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidInput(f"{path}: no recorded relevance can be read ({text})") from error
 
@@ -117,7 +118,7 @@ def _read_npy(path: Path) -> Iterable[_Row]:
 def _read_npz(path: Path) -> Iterable[_Row]:
     with np.load(path, allow_pickle=False) as arrays:
         if "frames" in arrays:
-            yield _ANY, _ANY, arrays["frames"], arrays["relevance"]
+            yield _ANY, _ANY, arrays["frames"], arrays["relevance"].astype(np.float64)
         else:
             yield _trace_row(arrays["relevance"])
 
@@ -126,19 +127,33 @@ def _read_parquet(path: Path) -> Iterable[_Row]:
     import pandas
 
     table = pandas.read_parquet(path, columns=["video", "query", "frame", "relevance"])
+    if table[["video", "query"]].isna().any(axis=None):
+        raise InvalidInput("a row has no video or no query")
     for (video, query), rows in table.groupby(["video", "query"], sort=False):
-        yield str(video), str(query), rows["frame"].to_numpy(), rows["relevance"].to_numpy()
+        yield str(video), str(query), rows["frame"].to_numpy(), rows["relevance"].to_numpy(dtype=np.float64)
 
 
 def _read_json_lines(path: Path) -> Iterable[_Row]:
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            row = json.loads(line)
-            missing = {"video", "query", "pulled_frames", "pulled_relevance"} - set(row)
-            if missing:
-                raise InvalidInput(f"line {number} has no {min(missing)}")
-            values = [np.nan if value is None else value for value in row["pulled_relevance"]]
-            yield row["video"], row["query"], np.array(row["pulled_frames"], dtype=np.int64), values
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line) if line.strip() else None
+        except ValueError as error:
+            if number == len(lines):  # no newline after it: the writer was killed
+                return
+            raise InvalidInput(f"line {number} is no JSON ({error})") from error
+        if row is not None:
+            yield _json_row(row, number)
+
+
+def _json_row(row: Any, number: int) -> _Row:
+    wanted = ("video", "query", "pulled_frames", "pulled_relevance")
+    missing = [key for key in wanted if not isinstance(row, dict) or key not in row]
+    if missing:
+        raise InvalidInput(f"line {number} has no {missing[0]}")
+    video, query, frames, values = (row[key] for key in wanted)
+    numbers = np.array(frames, dtype=np.int64)
+    return str(video), str(query), numbers, [np.nan if value is None else float(value) for value in values]
 
 
 def _digest(table: dict[_Key, dict[int, float]]) -> str:
