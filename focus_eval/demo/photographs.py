@@ -88,7 +88,7 @@ def _skimage(name: str, file: str, licence: str, credit: str, subject: Box = (0.
 
 _CC0, _PUBLIC = "CC0 1.0", "public domain"
 _ALL = (
-    _skimage("astronaut", "astronaut.png", _PUBLIC, "NASA; Eileen Collins", (0.2, 0.0, 0.95, 1.0)),
+    _skimage("astronaut", "astronaut.png", _PUBLIC, "NASA; Eileen Collins", (0.2, 0.0, 0.95, 0.7)),
     _skimage("photographer", "camera.png", _CC0, "Lav Varshney", (0.05, 0.1, 0.75, 0.9)),
     _skimage("cat", "chelsea.png", _CC0, "Stéfan van der Walt", (0.1, 0.0, 0.8, 1.0)),
     _skimage("coffee", "coffee.png", _CC0, "Rachel Michetti, courtesy of Pikolo Espresso Bar", (0.1, 0.0, 0.85, 0.95)),
@@ -101,7 +101,7 @@ _ALL = (
         "Middlebury 2014 stereo data set: D. Scharstein and others",
         (0.1, 0.1, 0.85, 0.95),
     ),
-    _skimage("horse", "horse.png", _CC0, "Andreas Preuss", (0.0, 0.0, 1.0, 1.0)),
+    _skimage("horse", "horse.png", _CC0, "Andreas Preuss", (0.0, 0.0, 1.0, 0.7)),
     _skimage("galaxies", "hubble_deep_field.jpg", _PUBLIC, "NASA, ESA; Hubble eXtreme Deep Field"),
     _skimage("retina", "retina.jpg", _CC0, "M. Häggström", (0.0, 0.0, 1.0, 1.0)),
     _skimage("tissue", "ihc.png", "no known copyright restrictions", "Center for Microscopy and Molecular Imaging"),
@@ -135,7 +135,7 @@ _ALL = (
         "matplotlib",
         _PUBLIC,
         "US Navy; Grace Hopper",
-        (0.1, 0.0, 0.9, 0.8),
+        (0.1, 0.0, 0.9, 0.6),
     ),
 )
 

@@ -15,12 +15,14 @@ class Topic:
         query: the question, without its choices.
         answers: photograph -> the choice it makes right.
         others: further wrong choices, of the same kind, that no photograph shows.
+        never_with: photographs that would make the answer doubtful, kept out of a video that is asked this.
     """
 
     name: str
     query: str
     answers: Mapping[str, str]
     others: tuple[str, ...]
+    never_with: tuple[str, ...] = ()
 
 
 TOPICS: tuple[Topic, ...] = (
@@ -35,6 +37,7 @@ TOPICS: tuple[Topic, ...] = (
         "What vehicle appears in the video?",
         {"motorcycle": "a motorcycle", "rocket": "a rocket"},
         ("a sailing boat", "a tractor", "a steam train", "a bus"),
+        never_with=("astronaut",),  # a space shuttle stands behind her
     ),
     Topic(
         "clothing",
@@ -59,6 +62,7 @@ TOPICS: tuple[Topic, ...] = (
         "What covers the ground?",
         {"gravel": "gravel", "grass": "grass"},
         ("snow", "sand", "wooden boards", "fallen leaves"),
+        never_with=("photographer",),  # he stands on a lawn
     ),
 )
 

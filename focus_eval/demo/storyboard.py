@@ -108,8 +108,9 @@ def _storyboard(
     rng = Random(f"photo_events {video_id}")
     n_frames = int(seconds * fps)
     scenes = _scenes(rng, [photograph for _, photograph in asked], n_frames, fps, repeats=1 if seconds < 180 else 2)
-    taken = {photograph for topic, _ in asked for photograph in topic.answers}
-    background = [name for topic in TOPICS for name in topic.answers if name not in taken] + list(FILLERS)
+    taken = {photograph for topic, _ in asked for photograph in (*topic.answers, *topic.never_with)}
+    background = [name for topic in TOPICS for name in topic.answers] + list(FILLERS)
+    background = [name for name in background if name not in taken]
     shots: list[Shot] = []
     at = 0
     for start, stop, photograph in [*scenes, (n_frames, n_frames, "")]:
@@ -136,13 +137,20 @@ def _asked() -> list[list[tuple[Topic, str]]]:
     Two videos in a row ask about every topic once; the photographs of a topic take turns.
     """
     rng = Random("photo_events topics")
-    rounds = len(_VIDEOS) * N_QUESTIONS_PER_VIDEO // len(TOPICS)
-    pairs = []
-    for turn in range(rounds):
+    videos: list[list[tuple[Topic, str]]] = []
+    while len(videos) < len(_VIDEOS):
+        turn = len(videos) * N_QUESTIONS_PER_VIDEO // len(TOPICS)
         topics = rng.sample(TOPICS, len(TOPICS))
-        pairs += [(topic, list(topic.answers)[turn % len(topic.answers)]) for topic in topics]
-    starts = range(0, len(pairs), N_QUESTIONS_PER_VIDEO)
-    return [pairs[start : start + N_QUESTIONS_PER_VIDEO] for start in starts]
+        asked = [(topic, list(topic.answers)[turn % len(topic.answers)]) for topic in topics]
+        halves = [asked[:N_QUESTIONS_PER_VIDEO], asked[N_QUESTIONS_PER_VIDEO:]]
+        if not any(_is_doubtful(half) for half in halves):
+            videos += halves
+    return videos
+
+
+def _is_doubtful(asked: Sequence[tuple[Topic, str]]) -> bool:
+    """True where one question's photograph makes the answer to another doubtful."""
+    return any(name in topic.never_with for topic, _ in asked for _, name in asked)
 
 
 def _balanced_letters() -> list[int]:

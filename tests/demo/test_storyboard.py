@@ -80,6 +80,13 @@ def test_no_wrong_choice_of_a_question_is_ever_in_view(boards):
             assert [text for text in texts if text] == [asked.choices[asked.correct]]
 
 
+def test_nothing_that_makes_an_answer_doubtful_is_in_view(boards):
+    for board in boards:
+        names = {shot.photograph for shot in board.shots}
+        for asked in board.questions:
+            assert not names & set(TOPIC_OF[asked.topic].never_with)
+
+
 def test_other_topics_and_fillers_distract_in_every_video(boards):
     for board in boards:
         asked = {name for one in board.questions for name in TOPIC_OF[one.topic].answers}
