@@ -11,6 +11,7 @@ import json
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -244,7 +245,7 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
                 raise RunError(f"{path}: a database of another program, no relevance store; choose another file")
             if n_tables:
                 raise RunError(f"{path}: a relevance store of layout {layout}, this version reads {LAYOUT}; delete it")
-            _lay_out(connection)
+            _lay_out(connection, lock_seconds)
         connection.execute(
             "PRAGMA synchronous = NORMAL"
         )  # with WAL: a power cut may lose the last puts, never the file
@@ -255,14 +256,27 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
     return connection
 
 
-def _lay_out(connection: sqlite3.Connection) -> None:
+def _lay_out(connection: sqlite3.Connection, lock_seconds: float) -> None:
     connection.execute("PRAGMA page_size = 16384")  # ten embeddings a page
-    connection.execute("PRAGMA journal_mode = WAL")
+    _wait_for_wal(connection, lock_seconds)
     with _transaction(connection):
         for statement in _TABLES.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {LAYOUT}")
+
+
+def _wait_for_wal(connection: sqlite3.Connection, lock_seconds: float) -> None:
+    """Turn WAL on; SQLite itself does not wait when several processes turn it on at once."""
+    deadline = time.monotonic() + lock_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if time.monotonic() > deadline or not any(busy in str(error) for busy in _BUSY):
+                raise
+            time.sleep(0.01)
 
 
 @contextmanager
