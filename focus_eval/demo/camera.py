@@ -54,21 +54,17 @@ class Shot:
         return left, top, right, bottom
 
 
-def film(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iterator[Pixels]:
-    """Yield the `shot.n_frames` RGB frames `(height, width, 3)` of a shot over `picture`."""
+def film(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iterator[tuple[Pixels, int]]:
+    """Yield RGB pixels `(height, width, 3)` and for how many frames they stay, `shot.n_frames` together."""
     from PIL import Image, ImageEnhance, ImageOps
 
     if shot.mirrored:
         picture = ImageOps.mirror(picture)
     if shot.gain != 1.0:
         picture = ImageEnhance.Brightness(picture).enhance(shot.gain)
-    seen: Box | None = None
-    pixels: Pixels = np.empty((0, 0, 3), np.uint8)
-    for frame in range(shot.n_frames):
-        view = shot.view(frame)
-        if view != seen:
-            left, top, right, bottom = view
-            box = (left * picture.width, top * picture.height, right * picture.width, bottom * picture.height)
-            pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
-            seen = view
-        yield pixels
+    step = shot.n_frames if shot.first == shot.last else FRAMES_PER_MOVE
+    for frame in range(0, shot.n_frames, step):
+        left, top, right, bottom = shot.view(frame)
+        box = (left * picture.width, top * picture.height, right * picture.width, bottom * picture.height)
+        pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
+        yield pixels, min(step, shot.n_frames - frame)

@@ -27,6 +27,7 @@ WIDTH, HEIGHT = 320, 180
 WORKING_WIDTH = 480
 # x264's own 250 frames between sync frames; one thread, so that the bytes do not depend on the machine's cores.
 ENCODING: dict[str, Any] = {"gop": 250, "crf": 28, "preset": "superfast", "n_threads": 1}
+RECIPE = 1  # raised whenever the code may give other bytes
 BYTES_PER_FRAME = 1000  # generous: what the free space is checked against
 FOLDER = Path("datasets/longvideobench")
 _DONE = "photo_events.json"
@@ -125,8 +126,8 @@ def _write_video(root: Path, board: Storyboard, stop: threading.Event, progress:
     try:
         with ClipWriter(partial, width=WIDTH, height=HEIGHT, fps=board.fps, **ENCODING) as writer:
             for shot in board.shots:
-                for pixels in film(shot, pictures[shot.photograph], width=WIDTH, height=HEIGHT):
-                    writer.write(pixels)
+                for pixels, n_times in film(shot, pictures[shot.photograph], width=WIDTH, height=HEIGHT):
+                    writer.write(pixels, n_times=n_times)
                 if stop.is_set():
                     return
                 written += shot.n_frames
@@ -192,7 +193,7 @@ def _recipe(board: Storyboard) -> str:
     import PIL
 
     pictures = {name: PHOTOGRAPHS[name].digest for name in sorted({shot.photograph for shot in board.shots})}
-    parts = [asdict(board), pictures, ENCODING, WIDTH, HEIGHT, WORKING_WIDTH, av.__version__, PIL.__version__]
+    parts = [RECIPE, asdict(board), pictures, ENCODING, WIDTH, HEIGHT, WORKING_WIDTH, av.__version__, PIL.__version__]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
 

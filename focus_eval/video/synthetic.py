@@ -76,15 +76,23 @@ class ClipWriter:
         stream.codec_context.thread_count = n_threads
         self._stream = stream
 
-    def write(self, pixels: Pixels, *, ticks: int | None = None) -> None:
-        """Append `pixels`, RGB uint8 `(height, width, 3)`, at `ticks` of the time base (default: its number)."""
+    def write(self, pixels: Pixels, *, ticks: int | None = None, n_times: int = 1) -> None:
+        """Append `pixels`, RGB uint8 `(height, width, 3)`.
+
+        Args:
+            ticks: presentation time in the time base (default: one after the last).
+            n_times: how many frames show it, one tick apart; it is converted once.
+        """
         if pixels.shape != (self.height, self.width, 3):
             raise InvalidInput(f"{self.path}: a frame of {self.height} x {self.width} x 3 expected, got {pixels.shape}")
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
-        frame.pts = self.n_frames if ticks is None else ticks
+        frame = frame.reformat(format=self._stream.pix_fmt)
         frame.time_base = self._stream.codec_context.time_base
-        self.n_frames += 1
-        self._mux(frame)
+        first = self.n_frames if ticks is None else ticks
+        for time in range(first, first + n_times):
+            frame.pts = time
+            self.n_frames += 1
+            self._mux(frame)
 
     def _mux(self, frame: av.VideoFrame | None) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -129,3 +130,19 @@ def test_position_is_the_middle_of_each_scene_at_24_frames_a_second_whatever_the
 def test_video_ids_name_every_video_once(boards):
     assert tuple(board.video_id for board in boards) == VIDEO_IDS
     assert len(set(VIDEO_IDS)) == len(VIDEO_IDS)
+
+
+def test_the_docs_list_every_photograph_with_its_licence_and_credit():
+    text = (Path(__file__).resolve().parents[2] / "docs" / "demo.md").read_text(encoding="utf-8")
+    for one in PHOTOGRAPHS.values():
+        assert (
+            f"| {one.name} | `{one.package}/{one.file}` ({one.distribution}) | {one.licence} | {one.credit} |" in text
+        )
+
+
+def test_the_docs_state_the_questions_and_their_number(boards):
+    text = (Path(__file__).resolve().parents[2] / "docs" / "demo.md").read_text(encoding="utf-8")
+    for topic in TOPICS:
+        n_asked = sum(asked.topic == topic.name for board in boards for asked in board.questions)
+        assert f"| {topic.query} | {', '.join(topic.answers.values())} | {n_asked} |" in text
+    assert f"{sum(board.n_frames for board in boards):,} frames" in text
