@@ -1,0 +1,72 @@
+"""`focus-eval demo`: the whole thing on this machine, offline."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from focus_eval.matrix.config import MatrixConfig
+
+# A short, a medium and a long video would take minutes: the quick demo shows the way on the short ones.
+QUICK_SAMPLERS = ("uniform", "topk", "focus")
+
+
+def demo(
+    quick: Annotated[bool, typer.Option(help="Two short videos and three samplers, in under a minute.")] = False,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder of the run; results/runs/demo by default.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the benchmark; results/demo by default.")] = None,
+    k: Annotated[list[int], typer.Option("-k", help="Keyframes; repeatable; 8 and 16 by default.")] = [],  # noqa: B006
+    seeds: Annotated[int, typer.Option(help="Seeds 0, 1, .. so many.")] = 1,
+) -> None:
+    """Build a small long-video benchmark from photographs, run ten samplers on it, and show what came out."""
+    name = "demo-quick" if quick else "demo"
+    data = data or Path("results") / name
+    _build(data, quick=quick)
+    os.environ["FOCUS_EVAL_DEMO"] = str(data.resolve())
+    matrix = _matrix(name, quick=quick, k=k, seeds=seeds)
+    folder = to or Path("results/runs") / name
+    _run(matrix, folder)
+    _show(folder)
+
+
+def _build(data: Path, *, quick: bool) -> None:
+    from focus_eval.commands.progress import progress_bar
+    from focus_eval.demo.photo_events import build_photo_events, quick_video_ids
+
+    with progress_bar("frames") as bar:
+        tasks: dict[str, int] = {}
+
+        def show(video_id: str, done: int, total: int) -> None:
+            if video_id not in tasks:
+                tasks[video_id] = int(bar.add_task(f"filming {video_id}", total=total))
+            bar.update(tasks[video_id], completed=done)  # type: ignore[arg-type]
+
+        build_photo_events(data, video_ids=quick_video_ids() if quick else None, progress=show)
+
+
+def _matrix(name: str, *, quick: bool, k: list[int], seeds: int) -> MatrixConfig:
+    from focus_eval.matrix.config import load_matrix
+    from focus_eval.matrix.narrowing import narrow
+    from focus_eval.resources import resource_path
+
+    overrides = {"name": name, "seeds": list(range(seeds)), **({"k": k} if k else {"k": [8]} if quick else {})}
+    matrix = load_matrix(resource_path("configs") / "demo.yaml", overrides=overrides)
+    return narrow(matrix, {"sampler": list(QUICK_SAMPLERS)}) if quick else matrix
+
+
+def _run(matrix: MatrixConfig, folder: Path) -> None:
+    from focus_eval.commands.matrix import run_progress
+    from focus_eval.matrix.running import run_matrix
+
+    with run_progress() as watch:
+        run_matrix(matrix, to=folder, watch=watch)
+
+
+def _show(folder: Path) -> None:
+    from focus_eval.commands.report import report
+
+    report(folder)
