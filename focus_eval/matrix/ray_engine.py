@@ -19,6 +19,7 @@ from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs
 
 JobT = TypeVar("JobT", SelectJob, AnswerJob)
 MAX_LOSSES = 5
+START_SECONDS = 600
 
 
 class RayEngine:
@@ -120,39 +121,53 @@ class _Pool(Generic[JobT]):
     def run(self, jobs: list[JobT], done: Done) -> None:
         """Do all jobs; replace workers that are lost.
 
+        A worker gets its first job once it runs: after a node is lost, the cluster may not hold as many as before.
+
         Raises:
-            RunError: workers lost more often than `MAX_LOSSES`, or a model that cannot be loaded.
+            RunError: workers lost more often than `MAX_LOSSES`, none that could be started, or a model that cannot
+                be loaded.
         """
         import ray
 
-        waiting, busy = deque(jobs), dict[Any, tuple[Any, JobT]]()
-        idle = [self._hire() for _ in range(min(self._size, len(jobs)))]
+        waiting = deque(jobs)
+        idle: list[Any] = []
+        busy: dict[Any, tuple[Any, JobT]] = {}
+        starting: dict[Any, Any] = dict(self._hire() for _ in range(min(self._size, len(jobs))))
         losses = 0
         while waiting or busy:
             while waiting and idle:
                 worker, job = idle.pop(), waiting.popleft()
                 busy[worker.run.remote(job)] = (worker, job)
-            finished, _ = ray.wait(list(busy), num_returns=1)
-            worker, job = busy.pop(finished[0])
+            ready, _ = ray.wait([*busy, *starting], num_returns=1, timeout=None if busy else START_SECONDS)
+            if not ready:
+                raise RunError(f"no worker could be started within {START_SECONDS} seconds: is the cluster full?")
+            unfinished: JobT | None = None
             try:
-                done(*ray.get(finished[0]))
+                if ready[0] in starting:
+                    worker = starting.pop(ready[0])
+                    ray.get(ready[0])
+                else:
+                    worker, unfinished = busy.pop(ready[0])
+                    done(*ray.get(ready[0]))
                 idle.append(worker)
+            except ray.exceptions.RayTaskError as error:
+                raise RunError(f"a worker failed: {error.cause}") from error
             except ray.exceptions.RayActorError as error:
                 losses += 1
                 if losses > MAX_LOSSES:
                     raise RunError(f"{losses} workers were lost, the last: {error}") from error
-                left = self._still_missing(job)
+                left = self._still_missing(unfinished) if unfinished is not None else None
                 if left is not None:
                     waiting.append(left)
-                idle.append(self._hire())
-            except ray.exceptions.RayTaskError as error:
-                raise RunError(f"a worker failed: {error.cause}") from error
+                starting.update([self._hire()])
         ray.get([worker.close.remote() for worker in idle])
-        for worker in idle:
+        for worker in [*idle, *starting.values()]:
             ray.kill(worker)
 
-    def _hire(self) -> Any:
-        return self._actor.remote(self._kind, self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store)
+    def _hire(self) -> tuple[Any, Any]:
+        """Return what is there once the new worker runs, and the worker."""
+        worker = self._actor.remote(self._kind, self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store)
+        return worker.started.remote(), worker
 
 
 class _Worker:
@@ -160,6 +175,10 @@ class _Worker:
 
     def __init__(self, kind: type[Any], arguments: tuple[Any, ...], name: str, store: Path | None) -> None:
         self._worker = kind(*arguments, name=name, store=store)
+
+    def started(self) -> bool:
+        """Return True: the worker runs."""
+        return True
 
     def run(self, job: Any) -> tuple[int, int]:
         """Do `job`; return rows written and errors among them."""
