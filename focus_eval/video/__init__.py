@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from focus_eval.errors import unknown_name
+from focus_eval.errors import InvalidInput, unknown_name
 
 if TYPE_CHECKING:
     from focus_eval.video.reader import VideoReader
@@ -19,21 +19,26 @@ _BACKENDS = {
 }
 
 
-def open_video(path: str | Path, *, backend: str = "pyav") -> VideoReader:
+def open_video(path: str | Path, *, backend: str = "pyav", n_threads: int | None = None) -> VideoReader:
     """Open a video file for exact reading by frame index.
 
     Args:
         backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras).
+        n_threads: threads to decode with; None: what the backend takes for the cores there are. Set 1 where several
+            videos are decoded at a time.
 
     Raises:
         VideoError: the file is not there, is no video, or is damaged; the message starts with its path.
         UnknownName: no such backend.
+        InvalidInput: fewer than 1 thread.
         MissingDependency: the backend's package is not installed.
     """
     if backend not in _BACKENDS:
         raise unknown_name("video backend", backend, _BACKENDS)
+    if n_threads is not None and n_threads < 1:
+        raise InvalidInput(f"a video is decoded by at least 1 thread, got {n_threads}")
     module, name = _BACKENDS[backend]
-    reader: VideoReader = getattr(import_module(f"focus_eval.video.{module}"), name)(Path(path))
+    reader: VideoReader = getattr(import_module(f"focus_eval.video.{module}"), name)(Path(path), n_threads=n_threads)
     return reader
 
 

@@ -22,6 +22,11 @@ _CAN_DROP = {"h264", "mpeg4", "mpeg2video"}
 _MOST_THREADS = 8
 
 
+def n_cores() -> int:
+    """Return the processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Decoder:
     """One open container and the decoder of its best video stream.
 
@@ -30,13 +35,17 @@ class Decoder:
     Args:
         path: file to open.
         container_options: options of the demuxer, as FFmpeg names them.
+        n_threads: threads of the decoder; None: one per core, at most 8.
 
     Raises:
         VideoError: no FFmpeg demuxer opens the file, it has no video stream, or its codec is not built in.
     """
 
-    def __init__(self, path: Path, *, container_options: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path, *, container_options: dict[str, str] | None = None, n_threads: int | None = None
+    ) -> None:
         self.path = path
+        self._n_threads = n_threads or min(n_cores(), _MOST_THREADS)
         self._options = container_options or {}
         self.container: Any = None
         self.stream: Any = None
@@ -52,8 +61,8 @@ class Decoder:
             raise unreadable(self.path, error) from error
         self.stream = _best_stream(self.path, self.container)
         context = self.stream.codec_context
-        context.thread_type = "AUTO"
-        context.thread_count = min(os.cpu_count() or 1, _MOST_THREADS)
+        context.thread_type = "AUTO" if self._n_threads > 1 else "NONE"
+        context.thread_count = self._n_threads
 
     def close(self) -> None:
         """Release the file."""

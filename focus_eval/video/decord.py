@@ -34,13 +34,13 @@ class DecordReader:
         VideoError: as `open_video`; also where decord cannot open the file or counts other frames.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
         self.path = Path(path)
         self._scan = scan_video(self.path)
         self.info = self._scan.info
         self.width, self.height = self._scan.size
         try:
-            self._video: Any = decord.VideoReader(str(self.path), ctx=decord.cpu(0))
+            self._video: Any = decord.VideoReader(str(self.path), ctx=decord.cpu(0), num_threads=n_threads or 0)
             n_counted = len(self._video)
         except (decord.DECORDError, RuntimeError) as error:
             raise VideoError(f"{self.path}: decord cannot open it ({_last_line(error)}); use backend pyav") from error

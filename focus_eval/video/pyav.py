@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
@@ -11,13 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.errors import VideoError
-from focus_eval.types import FloatArray
+from focus_eval.types import FloatArray, IntArray
+from focus_eval.video.ahead import in_order_ahead
 from focus_eval.video.checks import checked_frames
-from focus_eval.video.decoder import Decoder
+from focus_eval.video.decoder import Decoder, n_cores
 from focus_eval.video.index import FrameIndex, Run
 from focus_eval.video.reader import Pixels
 from focus_eval.video.scan import scan_video
 
+# Runs of one video that are decoded side by side; each holds a decoder's pictures.
+_MOST_WORKERS = 4
 # Sync points to go back when a frame does not come out: a gradual intra refresh needs one.
 _MOST_STEPS_BACK = 2
 _FULL_RANGE = 2
@@ -33,20 +38,33 @@ class PyAVReader:
     The rate is the container's average rate where it agrees with the timestamps to 1 %, else frames over seconds. A
     frame of another size than the first is scaled to it. Pixels are converted by the file's own colour matrix and
     range. A reader serves one request at a time and one thread: a new `stream` ends the one before.
+
+    Frames that lie behind several sync frames are decoded side by side, one thread for each group of pictures: that
+    costs less work than the threads inside a decoder, which must be filled and drained at every group. Few groups
+    are decoded with the decoder's own threads.
+
+    Args:
+        n_threads: threads to decode with; None: one per core, at most 4 side by side. Set 1 where several videos are
+            decoded at a time.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
         self.path = Path(path)
+        self._n_threads = n_threads
+        self._n_workers = min(n_threads or n_cores(), _MOST_WORKERS)
         self._scan = scan_video(self.path)
         self.info = self._scan.info
         self.width, self.height = self._scan.size
-        self._decoder: Decoder | None = Decoder(self.path)
+        self._decoder: Decoder | None = Decoder(self.path, n_threads=n_threads)
+        self._single: list[Decoder] = []
+        self._idle: SimpleQueue[Decoder] = SimpleQueue()
+        self._underway: Iterator[tuple[int, Pixels]] = iter(())
         self._turn = 0
 
     @property
     def n_decoded(self) -> int:
         """Frames the decoder gave since opening, asked for or not: the work that reading cost."""
-        return self._open_decoder().n_decoded
+        return sum(decoder.n_decoded for decoder in (self._open_decoder(), *self._single))
 
     def frame_times(self, frames: ArrayLike) -> FloatArray:
         """Return presentation times in seconds since the first frame, shape `(n,)`; `frame / fps` for counted files."""
@@ -59,16 +77,50 @@ class PyAVReader:
             VideoError: a frame outside the video, or one that does not come out of the decoder.
         """
         wanted = np.unique(checked_frames(self.path, frames, n_frames=self.info.n_frames))
-        self._turn += 1
+        self._end_request()
         return self._stream(wanted, self._turn)
 
-    def _stream(self, wanted: Any, turn: int) -> Iterator[tuple[int, Pixels]]:
-        index = self._scan.index
-        frames = self._counted(wanted) if index is None else self._indexed(index, wanted)
-        for number, frame in frames:
-            yield number, self._pixels(frame)
-            if turn != self._turn:
-                raise VideoError(f"{self.path}: the reader was closed or asked anew before this stream ended")
+    def _stream(self, wanted: IntArray, turn: int) -> Iterator[tuple[int, Pixels]]:
+        if turn == self._turn:
+            self._underway = self._decode(wanted)
+        while turn == self._turn:
+            result = next(self._underway, None)
+            if result is None:
+                return
+            yield result
+        raise VideoError(f"{self.path}: the reader was closed or asked anew before this stream ended")
+
+    def _end_request(self) -> None:
+        """Stop the threads of the request before."""
+        self._turn += 1
+        if isinstance(self._underway, Generator):
+            self._underway.close()
+
+    def _decode(self, wanted: IntArray) -> Iterator[tuple[int, Pixels]]:
+        decoder, index = self._open_decoder(), self._scan.index
+        if index is None:
+            yield from self._counted(decoder, wanted)
+            return
+        runs = list(index.runs(wanted))
+        if self._n_workers == 1 or len(runs) < 2 * self._n_workers:
+            for run in runs:
+                yield from self._run(decoder, index, run)
+            return
+        self._open_single_decoders()
+        yield from in_order_ahead([partial(self._run_ahead, index, run) for run in runs], n_workers=self._n_workers)
+
+    def _open_single_decoders(self) -> None:
+        while len(self._single) < self._n_workers:
+            self._single.append(Decoder(self.path, n_threads=1))
+            self._idle.put(self._single[-1])
+
+    def _run_ahead(self, index: FrameIndex, run: Run) -> Iterator[tuple[int, Pixels]]:
+        """Decode a run in a worker thread; there are as many workers as decoders."""
+        decoder = self._idle.get()
+        try:
+            yield from self._run(decoder, index, run)
+        finally:
+            self._idle.put(decoder)
 
     def read(self, frames: ArrayLike) -> Pixels:
         """Return RGB uint8 `(n, height, width, 3)` of `frames`: any order, repeats allowed, as asked."""
@@ -79,11 +131,12 @@ class PyAVReader:
         return pixels
 
     def close(self) -> None:
-        """Release the file."""
-        self._turn += 1
-        if self._decoder is not None:
-            self._decoder.close()
-            self._decoder = None
+        """Release the file and its threads."""
+        self._end_request()
+        for decoder in (self._decoder, *self._single):
+            if decoder is not None:
+                decoder.close()
+        self._decoder = None
 
     def __enter__(self) -> PyAVReader:
         return self
@@ -98,15 +151,11 @@ class PyAVReader:
             raise VideoError(f"{self.path}: this reader is closed; open the file again")
         return self._decoder
 
-    def _indexed(self, index: FrameIndex, wanted: Any) -> Iterator[tuple[int, Any]]:
-        for run in index.runs(wanted):
-            yield from self._run(index, run)
-
-    def _run(self, index: FrameIndex, run: Run) -> Iterator[tuple[int, Any]]:
+    def _run(self, decoder: Decoder, index: FrameIndex, run: Run) -> Iterator[tuple[int, Pixels]]:
         """Yield the frames of a run; where one does not come out, go on from the sync point before."""
         done, ticks = 0, index.frame_ticks
         for sync in range(run.sync, max(run.sync - _MOST_STEPS_BACK, 0) - 1, -1):
-            decoded = self._open_decoder().frames(
+            decoded = decoder.frames(
                 index,
                 first_packet=int(index.sync_packet[sync]),
                 last_packet=run.last_packet,
@@ -117,7 +166,7 @@ class PyAVReader:
                     continue
                 if frame.pts > ticks[run.frames[done]] or frame.is_corrupt:
                     break
-                yield int(run.frames[done]), frame
+                yield int(run.frames[done]), self._pixels(frame)
                 done += 1
                 if done == run.frames.size:
                     return
@@ -126,15 +175,15 @@ class PyAVReader:
             f"{(ticks[run.frames[done]] - ticks[0]) * self._scan.time_base:.1f} s; fetch it again"
         )
 
-    def _counted(self, wanted: Any) -> Iterator[tuple[int, Any]]:
+    def _counted(self, decoder: Decoder, wanted: IntArray) -> Iterator[tuple[int, Pixels]]:
         """Yield wanted frames of a sequential decode, for files whose packets do not say the order."""
         left = iter(wanted.tolist())
         expected = next(left, None)
         if expected is None:
             return
-        for number, frame in enumerate(self._open_decoder().frames_from_start()):
+        for number, frame in enumerate(decoder.frames_from_start()):
             if number == expected:
-                yield number, frame
+                yield number, self._pixels(frame)
                 expected = next(left, None)
                 if expected is None:
                     return

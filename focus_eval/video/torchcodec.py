@@ -34,14 +34,14 @@ class TorchCodecReader:
         VideoError: as `open_video`; also where torchcodec cannot open the file or counts other frames.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
         self.path = Path(path)
         self._scan = scan_video(self.path)
         self.info = self._scan.info
         self.width, self.height = self._scan.size
         try:
             self._decoder: Any = VideoDecoder(
-                str(self.path), dimension_order="NHWC", num_ffmpeg_threads=0, seek_mode="exact"
+                str(self.path), dimension_order="NHWC", num_ffmpeg_threads=n_threads or 0, seek_mode="exact"
             )
         except (RuntimeError, ValueError) as error:
             raise VideoError(
