@@ -66,7 +66,9 @@ def save_qwen2_vl(folder: Path, seed: int = 0) -> Path:
             "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0},
             "bos_token_id": 0, "eos_token_id": ids["<|im_end|>"],
         },
-        vision_config={"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2, "patch_size": 14},
+        vision_config={
+            "depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2, "patch_size": 14,
+        },
         vision_start_token_id=ids["<|vision_start|>"], vision_end_token_id=ids["<|vision_end|>"],
         image_token_id=ids["<|image_pad|>"], video_token_id=ids["<|video_pad|>"],
     )  # fmt: skip
@@ -131,10 +133,10 @@ def tiny_llava(tmp_path_factory) -> Path:
 
 QUESTIONS = ["What does the man hold?", "Who enters the room last, and why?", "What happens after the rain?"]
 CLIPS = {
-    "landscape": dict(n_frames=90, width=112, height=84, fps=10),
-    "portrait": dict(n_frames=80, width=84, height=140, fps=10),
-    "odd": dict(n_frames=70, width=97, height=61, fps=10, pixel_format="yuv444p"),
-    "few": dict(n_frames=5, width=112, height=84, fps=10),
+    "landscape": {"n_frames": 90, "width": 112, "height": 84, "fps": 10},
+    "portrait": {"n_frames": 80, "width": 84, "height": 140, "fps": 10},
+    "odd": {"n_frames": 70, "width": 97, "height": 61, "fps": 10, "pixel_format": "yuv444p"},
+    "few": {"n_frames": 5, "width": 112, "height": 84, "fps": 10},
 }
 
 
@@ -244,7 +246,7 @@ def home(tmp_path_factory):
     write_parquet(made.data["mlvu"], "test", _mlvu_rows())
     write_parquet(made.data["vsibench"], "test", _vsibench_rows())
     (made.data["vsibench"] / "README.md").write_text(
-        "---\nconfigs:\n- config_name: full\n  data_files: test-*.parquet\n---\n"
+        "---\nconfigs:\n- config_name: full\n  data_files:\n  - split: test\n    path: test-*.parquet\n---\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HOME", str(made.hf))
@@ -333,7 +335,7 @@ def read_record(folder: Path, kind: str) -> list[dict]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tools():
     """Helpers of this file, for the tests beside it."""
     return sys.modules[__name__]

@@ -19,7 +19,9 @@ KEY = "sk-verysecret-0123456789abcdef"
 def completion(text="B", **message):
     return {
         "id": "x", "object": "chat.completion", "created": 0, "model": "gpt-4o",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text, **message}}],
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text, **message}}
+        ],
         "usage": {"prompt_tokens": 111, "completion_tokens": 2, "total_tokens": 113},
     }  # fmt: skip
 

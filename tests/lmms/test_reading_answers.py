@@ -23,7 +23,8 @@ def question(benchmark="longvideobench", options=OPTIONS, answer="C", number=1):
         ("The best answer is C.", "C"), ("The correct option is (D)", "D"), ("the answer is: b", "B"),
         ("a green hat", "C"), ("A green hat.", "C"), ("Red", "A"), ("Best option: (B", "B"),
         ("A man runs", None), ("I think he wears A hat", None), ("", None), ("E", None), ("E. none", None),
-        ("A or B", None), ("The answer is A or B", None), ("Options (A) and (C)", None), ("answer: A, or option B", None), ("The answer is A or the answer is B.", None), ("Because", None), ("CD", None),
+        ("A or B", None), ("The answer is A or B", None), ("Options (A) and (C)", None), ("A, or option B", None),
+        ("The answer is A or the answer is B.", None), ("Because", None), ("CD", None),
         ("I do not know", None), (NO_ANSWER, None),
     ],
 )  # fmt: skip
