@@ -167,11 +167,11 @@ def minimal_difference(
         A difference in (0, `disagreement`]; NaN where even the largest one would not show.
     """
     from scipy.optimize import brentq
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     if n_questions < 1 or not 0 < disagreement <= 1:
         raise InvalidInput(f"needs questions and a disagreement in (0, 1], got {n_questions} and {disagreement}")
-    z_level, z_power = norm.ppf(1 - level / 2), norm.ppf(power)
+    z_level, z_power = ndtri(1 - level / 2), ndtri(power)
     n = n_questions / max(1.0, design_effect)
 
     def excess(d: float) -> float:
@@ -216,7 +216,7 @@ def _bootstrapped(
     draws: int,
     seed: int,
 ) -> Estimate:
-    from scipy.stats import norm, t
+    from scipy.special import ndtr, stdtrit
 
     sums, counts = _by_cluster(values, videos)
     n, value = sums.size, float(values.mean())
@@ -224,11 +224,11 @@ def _bootstrapped(
         return Estimate(value, *bounds, values.size, 1)
     # Expanded percentile: the tail at which a normal interval of the bootstrap's (too small) spread is as wide as
     # the t interval of the unbiased one.
-    tail = norm.cdf(np.sqrt(n / (n - 1)) * t.ppf((1 - level) / 2, n - 1))
+    tail = ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 - level) / 2))
     low, high = np.quantile(_bootstrap_means(sums, counts, draws=draws, seed=seed), [tail, 1 - tail])
     if n < FEW_VIDEOS:
         # So few videos have not enough distinct draws for the tails: the cluster-robust t interval where it is wider.
-        reach = t.ppf((1 + level) / 2, n - 1) * np.sqrt(_clustered_variance(sums, counts))
+        reach = stdtrit(n - 1, (1 + level) / 2) * np.sqrt(_clustered_variance(sums, counts))
         low, high = max(bounds[0], min(low, value - reach)), min(bounds[1], max(high, value + reach))
     return Estimate(value, float(low), float(high), values.size, n)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,14 +34,10 @@ class Simulation:
 def simulate_run(folder: Path, what: Simulation | None = None, *, anchors: str = "", name: str = "") -> Path:
     """Write a run's folder with `what` in it, and return it."""
     what = what or Simulation()
-    for seed in what.seeds:
-        for sampler in what.samplers:
-            rows = [_selection(what, number, sampler, seed) for number in range(what.n_questions)]
-            part = f"{what.benchmark}-{sampler}-k{what.k}-seed{seed}"
-            _write(folder / "selections" / part / "rows-0.jsonl", rows)
-            for model in what.models:
-                answers = [_answer(what, row, number, model) for number, row in enumerate(rows)]
-                _write(folder / "answers" / f"{model}-{part}" / "rows-0.jsonl", answers)
+    for part, rows, answers in simulated_parts(what):
+        _write(folder / "selections" / part / "rows-0.jsonl", rows)
+        for model, one in answers.items():
+            _write(folder / "answers" / f"{model}-{part}" / "rows-0.jsonl", one)
     provenance = {
         "name": name or folder.name,
         "matrix": {
@@ -51,6 +48,17 @@ def simulate_run(folder: Path, what: Simulation | None = None, *, anchors: str =
     }
     (folder / "run.json").write_text(json.dumps(provenance))
     return folder
+
+
+def simulated_parts(what: Simulation) -> Iterator[tuple[str, list[SelectionRow], dict[str, list[AnswerRow]]]]:
+    """Yield name, selections, and answers by model of every part of a run."""
+    for seed in what.seeds:
+        for sampler in what.samplers:
+            rows = [_selection(what, number, sampler, seed) for number in range(what.n_questions)]
+            answers = {
+                model: [_answer(what, row, number, model) for number, row in enumerate(rows)] for model in what.models
+            }
+            yield f"{what.benchmark}-{sampler}-k{what.k}-seed{seed}", rows, answers
 
 
 def _selection(what: Simulation, number: int, sampler: str, seed: int) -> SelectionRow:

@@ -1,0 +1,183 @@
+"""How do the report's plots look as inline SVG, which follows the page's light or dark colours?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from focus_eval.report.palette import STYLES, styles_of
+
+WIDTH, HEIGHT = 440, 280
+LEFT, RIGHT, TOP, BOTTOM = 48, 14, 14, 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One mark of a scatter plot; `low` and `high` None where no interval is known."""
+
+    label: str
+    cost: float
+    accuracy: float
+    low: float | None = None
+    high: float | None = None
+    is_published: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One bar of a group, in percent."""
+
+    label: str
+    group: str
+    value: float
+    low: float
+    high: float
+
+
+def colour_classes(labels: Sequence[str]) -> dict[str, str]:
+    """Return the CSS class of each label: `s0`.. in the order of the palette, `sb` for uniform frames."""
+    places = {style: f"s{i}" for i, style in enumerate(STYLES)}
+    return {label: places.get(style, "sb") for label, style in styles_of(labels).items()}
+
+
+def scatter_svg(points: Sequence[Point], *, cost_title: str, name: str) -> str:
+    """Return accuracy against cost: ours filled with intervals, published hollow; every mark names itself."""
+    classes = colour_classes(list(dict.fromkeys(one.label for one in points)))
+    lows = [one.accuracy if one.low is None else one.low for one in points]
+    highs = [one.accuracy if one.high is None else one.high for one in points]
+    y_ticks = nice_ticks(min(lows), max(highs))
+    y = _linear(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    x, x_ticks = _cost_scale([one.cost for one in points])
+    parts = [_frame(y_ticks, y, "Accuracy (%)")]
+    for value, text in x_ticks:
+        parts.append(_text(x(value), HEIGHT - BOTTOM + 16, text, "tick", "middle"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, cost_title, "axis", "middle"))
+    placed: list[tuple[float, float]] = []
+    for one in points:
+        parts.append(_mark(one, classes[one.label], x(one.cost), y))
+        if not one.is_published:
+            parts.append(_label(one, x(one.cost), y(one.accuracy), placed))
+    title = f"Accuracy against {cost_title}: " + "; ".join(_spoken(one) for one in points)
+    return _svg("".join(parts), title, name)
+
+
+def bars_svg(bars: Sequence[Bar], *, name: str) -> str:
+    """Return grouped bars with intervals, groups and bars in the order given."""
+    groups = list(dict.fromkeys(one.group for one in bars))
+    labels = list(dict.fromkeys(one.label for one in bars))
+    classes = colour_classes(labels)
+    y_ticks = [0.0, 25.0, 50.0, 75.0, 100.0]
+    y = _linear(0, 100, HEIGHT - BOTTOM, TOP)
+    span = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
+    width = min(34.0, span * 0.82 / max(1, len(labels)))
+    parts = [_frame(y_ticks, y, "Accuracy (%)")]
+    for number, group in enumerate(groups):
+        middle = LEFT + span * (number + 0.5)
+        parts.append(_text(middle, HEIGHT - BOTTOM + 18, group, "axis", "middle"))
+        inside = [one for one in bars if one.group == group]
+        for one in inside:
+            left = middle + (labels.index(one.label) - len(labels) / 2) * width
+            parts.append(_bar(one, classes[one.label], left, width, y))
+    title = "Accuracy by length: " + "; ".join(f"{one.group} {one.label} {one.value:.1f} %" for one in bars)
+    return _svg("".join(parts), title, name)
+
+
+def nice_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
+    """Return at most about `most` round values that enclose `[low, high]`."""
+    span = max(high - low, 1e-9)
+    raw = span / (most - 1)
+    step = next(one for one in _steps(raw) if one >= raw)
+    first, last = math.floor(low / step) * step, math.ceil(high / step) * step
+    count = round((last - first) / step)
+    return [round(first + i * step, 10) for i in range(max(1, count) + 1)]
+
+
+def _steps(raw: float) -> list[float]:
+    power = 10.0 ** math.floor(math.log10(raw))
+    return [power, 2 * power, 5 * power, 10 * power]
+
+
+def _linear(low: float, high: float, start: float, stop: float) -> Callable[[float], float]:
+    return lambda value: start + (value - low) / (high - low) * (stop - start)
+
+
+def _cost_scale(costs: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+    """A logarithmic axis where costs span more than a factor of 20, with a place at its left for (almost) 0."""
+    least = max(costs, default=0.0) / 2000
+    positive = [cost for cost in costs if cost > least]
+    start, stop = LEFT + 14.0, WIDTH - RIGHT - 14.0
+    if not positive or max(positive) <= 20 * min(positive):
+        ticks = nice_ticks(0.0, max(positive, default=1.0))
+        return _linear(ticks[0], ticks[-1], start, stop), [(one, f"{one:g}") for one in ticks]
+    low, high = math.floor(np.log10(min(positive))), math.ceil(np.log10(max(positive)))
+    zero = any(cost <= least for cost in costs)
+    logs = _linear(low, high, start + (40.0 if zero else 0.0), stop)
+    ticks_log = [(10.0**power, f"{10.0**power:g}") for power in range(low, high + 1)]
+    return (
+        lambda cost: start if cost <= least else logs(math.log10(cost)),
+        ([(0.0, "≈ 0")] if zero else []) + ticks_log,
+    )
+
+
+def _frame(ticks: Sequence[float], y: Callable[[float], float], title: str) -> str:
+    lines = [
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(one):.1f}" y2="{y(one):.1f}"/>'
+        + _text(LEFT - 8, y(one) + 4, f"{one:g}", "tick", "end")
+        for one in ticks
+    ]
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    rotated = (
+        f'<text class="axis" text-anchor="middle" transform="translate(12 {middle:.0f}) rotate(-90)">{title}</text>'
+    )
+    return "".join(lines) + rotated
+
+
+def _mark(one: Point, css: str, x: float, y: Callable[[float], float]) -> str:
+    interval = ""
+    if one.low is not None and one.high is not None:
+        interval = f'<line class="interval" x1="{x:.1f}" x2="{x:.1f}" y1="{y(one.low):.1f}" y2="{y(one.high):.1f}"/>'
+    kind = "published" if one.is_published else "ours"
+    circle = f'<circle class="{kind}" cx="{x:.1f}" cy="{y(one.accuracy):.1f}" r="5"/>'
+    return f'<g class="mark {css}"><title>{escape(_spoken(one))}</title>{interval}{circle}</g>'
+
+
+def _label(one: Point, x: float, y: float, placed: list[tuple[float, float]]) -> str:
+    """The label beside its mark, moved down while another label is near."""
+    to_left = x > WIDTH - 150
+    place = y - 7
+    while any(abs(place - other) < 13 and abs(x - other_x) < 110 for other_x, other in placed):
+        place += 13
+    placed.append((x, place))
+    return _text(x - 9 if to_left else x + 9, place, one.label, "label", "end" if to_left else "start")
+
+
+def _bar(one: Bar, css: str, left: float, width: float, y: Callable[[float], float]) -> str:
+    top, middle = y(one.value), left + width / 2
+    size = f'width="{width - 2:.1f}" height="{max(0.0, y(0) - top):.1f}"'
+    spoken = f"{one.group}, {one.label}: {one.value:.1f} % [{one.low:.1f}, {one.high:.1f}]"
+    return (
+        f'<g class="mark {css}"><title>{escape(spoken)}</title>'
+        f'<rect class="bar" x="{left + 1:.1f}" y="{top:.1f}" {size}/>'
+        f'<line class="whisker" x1="{middle:.1f}" x2="{middle:.1f}" y1="{y(one.low):.1f}" y2="{y(one.high):.1f}"/></g>'
+    )
+
+
+def _spoken(one: Point) -> str:
+    interval = "" if one.low is None or one.high is None else f" [{one.low:.1f}, {one.high:.1f}]"
+    whose = " (published)" if one.is_published else ""
+    return f"{one.label}{whose}: {one.accuracy:.1f} %{interval} at {one.cost:.3g}"
+
+
+def _text(x: float, y: float, text: str, css: str, anchor: str) -> str:
+    return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _svg(body: str, title: str, name: str) -> str:
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{name}-title">'
+        f'<title id="{name}-title">{escape(title)}</title>{body}</svg>'
+    )
