@@ -13,6 +13,7 @@ from focus_eval.commands.export import export
 from focus_eval.commands.import_ import import_
 from focus_eval.commands.matrix import plan, run, status
 from focus_eval.commands.recall import recall
+from focus_eval.commands.report import report
 from focus_eval.commands.samplers import samplers
 from focus_eval.commands.select import select
 from focus_eval.commands.tasks import tasks
@@ -33,6 +34,7 @@ app.command()(doctor)
 app.command()(plan)
 app.command()(run)
 app.command()(status)
+app.command()(report)
 app.command()(recall)
 app.command("import")(import_)
 app.command()(export)

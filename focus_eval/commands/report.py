@@ -1,0 +1,157 @@
+"""`focus-eval report`: a run's tables, figures and page, beside its rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from focus_eval.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from focus_eval.records import SelectionRow
+    from focus_eval.report.cells import Table
+    from focus_eval.report.rows import Run
+
+_THUMBNAIL_HEIGHT = 90
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run: results/runs/NAME.")],
+    table: Annotated[
+        str | None, typer.Option(help="Layout of the first table; the matrix's own, else the overview.")
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Sampler to compare with; uniform by default.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to write to; the run's own by default.")] = None,
+    videos: Annotated[
+        Path | None, typer.Option(help="Folder of the videos: keyframes stand in the page as thumbnails.")
+    ] = None,
+    thumbnail_megabytes: Annotated[float, typer.Option(help="Most megabytes of thumbnails in the page.")] = 12.0,
+    link_thumbnails: Annotated[
+        bool, typer.Option(help="Write thumbnails to a folder beside the page and link them, all of them.")
+    ] = False,
+    html: Annotated[bool, typer.Option(help="Write the page too.")] = True,
+) -> None:
+    """Print a run's table, and write report.md, .tex, .csv, .html and figures/ beside its rows."""
+    from focus_eval.commands.tables import print_table, write_table
+    from focus_eval.report.comparisons import baseline_table
+    from focus_eval.report.html import write_html
+    from focus_eval.report.rows import load_run
+    from focus_eval.report.tables import results_table
+
+    run = load_run(folder)
+    target = to or folder
+    tables: list[Table] = [results_table(run, table)]
+    if tables[0].name != "overview":
+        tables.append(results_table(run, "overview"))
+    against = baseline_table(run, baseline=baseline)
+    tables += [against] if against else []
+    for one in tables:
+        print_table(one)
+    written = []
+    for name in ("report.md", "report.tex"):
+        write_table(tables, target / name)
+        written.append(target / name)
+    # A spreadsheet holds one table: the first is report.csv.
+    for number, one in enumerate(tables):
+        written.append(target / ("report.csv" if number == 0 else f"report-{one.name}.csv"))
+        write_table([one], written[-1])
+    written += write_figures(run, target / "figures")
+    if html:
+        page = target / "report.html"
+        make = thumbnail_maker(videos, page if link_thumbnails else None) if videos is not None else None
+        limit = 10**12 if link_thumbnails else int(thumbnail_megabytes * 1e6)
+        written.append(write_html(run, page, layout=table, thumbnails=make, thumbnail_bytes=limit))
+    for path in written:
+        typer.echo(str(path))
+
+
+def write_figures(run: Run, folder: Path) -> list[Path]:
+    """Write accuracy against frames seen per benchmark and model, and the timelines of one telling question each."""
+    from focus_eval.report.figures import draw_efficiency, draw_timelines, save_figure
+    from focus_eval.report.plots import cost_points
+
+    written = []
+    if run.answers:
+        for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
+            points = {
+                one.label: [(one.cost, one.accuracy, one.low or one.accuracy, one.high or one.accuracy)]
+                for one in cost_points(run, part, cost="frames seen (%)")
+            }
+            if points:
+                name = f"efficiency-{benchmark}-{model}.pdf".replace("/", "_")
+                written += save_figure(draw_efficiency(points), folder / name)
+    rows = telling_question(run)
+    if rows:
+        written += save_figure(draw_timelines(rows), folder / "timelines.pdf")
+    return written
+
+
+def telling_question(run: Run) -> list[SelectionRow]:
+    """Return the selections of the longest question that has evidence and that the samplers chose differently for."""
+    by_question: dict[tuple[str, str], dict[str, SelectionRow]] = {}
+    for row in run.selections:
+        if row.error is None:
+            by_question.setdefault((row.benchmark, row.question_id), {}).setdefault(row.sampler, row)
+    several = [rows for rows in by_question.values() if len(rows) > 1]
+    if not several:
+        return []
+    best = max(
+        several,
+        key=lambda rows: (
+            bool(next(iter(rows.values())).evidence_seconds),
+            len(rows),
+            next(iter(rows.values())).duration_seconds,
+        ),
+    )
+    return sorted(best.values(), key=lambda row: (not row.sampler.startswith("uniform"), row.sampler))
+
+
+def thumbnail_maker(videos: Path, page: Path | None) -> Callable[[SelectionRow], Mapping[int, bytes | str]]:
+    """Return a function from a selection to its keyframes as small JPEGs, or as links to files beside `page`.
+
+    Raises:
+        InvalidInput: no such folder.
+    """
+    if not videos.is_dir():
+        raise InvalidInput(f"{videos}: no such folder; --videos is the folder that the rows' video paths start from")
+    known: dict[tuple[str, int], bytes | str] = {}
+
+    def make(row: SelectionRow) -> Mapping[int, bytes | str]:
+        missing = [frame for frame in dict.fromkeys(row.keyframes) if (row.video, frame) not in known]
+        for frame, image in _read_thumbnails(videos / row.video, missing):
+            known[row.video, frame] = image if page is None else _linked(image, page, row.video, frame)
+        return {frame: known[row.video, frame] for frame in row.keyframes}
+
+    return make
+
+
+def _read_thumbnails(path: Path, frames: list[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield frames and their JPEGs in one pass over the file, which is not opened for nothing."""
+    import numpy as np
+    from PIL import Image
+
+    from focus_eval.video import open_video
+
+    if not frames:
+        return
+    with open_video(path) as reader:
+        for frame, pixels in reader.stream(np.array(frames, dtype=np.int64)):
+            image = Image.fromarray(pixels)
+            image.thumbnail((_THUMBNAIL_HEIGHT * 3, _THUMBNAIL_HEIGHT))
+            buffer = io.BytesIO()
+            image.save(buffer, "JPEG", quality=72)
+            yield frame, buffer.getvalue()
+
+
+def _linked(image: bytes, page: Path, video: str, frame: int) -> str:
+    from urllib.parse import quote
+
+    name = f"{video.replace('/', '_')}-{frame}.jpg"
+    folder = page.with_name(f"{page.stem}_thumbnails")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(image)
+    return quote(f"{folder.name}/{name}")

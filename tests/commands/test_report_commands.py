@@ -1,0 +1,170 @@
+"""report, recall, import, export, compare and acf as they are called."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.errors import FocusEvalError, InvalidInput
+from focus_eval.records import RowWriter
+from focus_eval.report.rows import load_run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+
+from simulated import Simulation, simulate_run
+
+
+def called(*arguments):
+    """Run a command; return what it printed, or raise the error that the command line would print as one line."""
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    what = Simulation(n_questions=48, models=("llava_video_7b",))
+    return simulate_run(tmp_path_factory.mktemp("runs") / "by_length", what, anchors="by_length")
+
+
+def test_report_writes_all_its_files_beside_the_rows(run_folder):
+    output = called("report", run_folder)
+    for name in ("report.md", "report.tex", "report.csv", "report-overview.csv", "report.html"):
+        assert (run_folder / name).stat().st_size > 300
+        assert name in output
+    assert {one.suffix for one in (run_folder / "figures").iterdir()} == {".pdf", ".png"}
+    assert "paper 63.5" in output
+    assert "| longvideobench | focus |" in (run_folder / "report.md").read_text()
+
+
+def test_thumbnails_are_the_chosen_frames(tmp_path):
+    from PIL import Image
+
+    from focus_eval.video.synthetic import frame_number, write_numbered_clip
+
+    folder = simulate_run(tmp_path / "run", Simulation(n_questions=1, samplers=("uniform", "topk")))
+    (tmp_path / "videos").mkdir()
+    rows = load_run(folder).selections
+    write_numbered_clip(tmp_path / "videos" / "v0000.mp4", rows[0].n_frames)
+    page = tmp_path / "out" / "report.html"
+    called("report", folder, "--to", page.parent, "--videos", tmp_path)
+    chunk = re.search(r'id="chunk0">([^<]+)<', page.read_text()).group(1)
+    pictures = json.loads(gzip.decompress(base64.b64decode(chunk)))[0]["pictures"]
+    assert {int(frame) for frame in pictures} == {frame for row in rows for frame in row.keyframes}
+    for frame, source in pictures.items():
+        image = Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))).convert("RGB")
+        assert frame_number(np.asarray(image)) == int(frame)
+    called("report", folder, "--to", page.parent, "--videos", tmp_path, "--link-thumbnails")
+    linked = sorted((page.parent / "report_thumbnails").iterdir())
+    assert len(linked) == len(pictures)
+    assert (
+        "report_thumbnails/"
+        in gzip.decompress(base64.b64decode(re.search(r'id="chunk0">([^<]+)<', page.read_text()).group(1))).decode()
+    )
+
+
+def test_a_folder_that_is_no_run_is_one_line(tmp_path):
+    with pytest.raises(InvalidInput, match="no rows under selections/"):
+        called("report", tmp_path)
+    with pytest.raises(InvalidInput, match="no such folder"):
+        called("report", tmp_path / "nowhere")
+
+
+def test_an_unknown_table_names_the_nearest(run_folder, tmp_path):
+    with pytest.raises(InvalidInput, match="did you mean 'by_length'"):
+        called("report", run_folder, "--to", tmp_path, "--table", "by_lenght")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compare_prints_how_two_runs_differ(run_folder, tmp_path):
+    answers = load_run(run_folder).answers
+    changed = tmp_path / "changed"
+    for row in load_run(run_folder).selections:
+        append(changed / "selections" / "all" / "rows-0.jsonl", row)
+    flipped = 0
+    for row in answers:
+        is_flip = row.cell_id.endswith("topk-8-0") and row.error is None and row.score == 1 and flipped < 5
+        flipped += is_flip
+        append(changed / "answers" / "all" / "rows-0.jsonl", replace(row, score=0.0, parsed="C") if is_flip else row)
+    output = called("compare", run_folder, changed, "--out", tmp_path / "table.csv")
+    topk = next(line for line in output.splitlines() if " topk" in line)
+    assert "5 / 0" in topk
+    assert "0.062" in topk
+    assert "5 / 0" in (tmp_path / "table.csv").read_text()
+
+
+def append(path, row):
+    writer = RowWriter(path)
+    writer.write(row)
+    writer.close()
+
+
+def test_acf_writes_a_figure_and_says_the_half_life(run_folder, tmp_path):
+    output = called("acf", run_folder, "--to", tmp_path / "acf.png")
+    assert re.search(r"half-life \d+\.\d s; 16 videos, 48 questions", output)
+    assert (tmp_path / "acf.pdf").exists()
+    assert (tmp_path / "acf.png").exists()
+    with pytest.raises(InvalidInput, match="regular grid"):
+        called("acf", run_folder, "--to", tmp_path / "x.png", "--sampler", "focus")
+
+
+def test_recall_prints_the_protocols_figures(shared, tmp_path):
+    output = called(
+        "recall",
+        *("--benchmark", "longvideobench", "--annotations", shared("data/lvb_val.json")),
+        *("--rates", shared("data/lvb_val_fps.csv"), "--format", "aks", "--out", tmp_path / "recall.md"),
+        *("--selections", shared("data/aks_longvideobench_blip_64.json")),
+    )
+    for figure in ("0.2621", "0.0938", "0.1681", "0.4135", "0.9866", "0.6419", "0.5223", "0.5998", "0.6637"):
+        assert figure in output
+    assert "short 361, medium 700, long 276" in (tmp_path / "recall.md").read_text()
+
+
+def test_recall_takes_scenes(shared, tmp_path):
+    (tmp_path / "scenes.json").write_text('{"86CxyhFV9MI_0": [[0, 5], [20, 22]], "9PD3ciudpIE_0": [[0, 460]]}')
+    output = called(
+        "recall",
+        *("--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")),
+        *("--selections", shared("data/qca_longvideobench_64.json"), "--scenes", tmp_path / "scenes.json"),
+    )
+    assert "scenes hit" in output
+    (tmp_path / "scenes.json").write_text('{"nobody": [[0, 5]]}')
+    with pytest.raises(InvalidInput, match="'nobody', which is no question"):
+        called(
+            "recall",
+            *("--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")),
+            *("--selections", shared("data/qca_longvideobench_64.json"), "--scenes", tmp_path / "scenes.json"),
+        )
+
+
+def test_import_and_export_change_nothing(shared, tmp_path):
+    annotations = ("--annotations", shared("data/lvb_val.json"))
+    source = shared("data/aks_longvideobench_blip_64.json")
+    output = called("import", "aks", source, "--to", tmp_path / "s.parquet", *annotations)
+    assert "1337 selections of at most 64 frames" in output
+    called("export", "aks", tmp_path / "s.parquet", "--to", tmp_path / "again.json", *annotations)
+    assert json.loads((tmp_path / "again.json").read_text()) == json.loads(source.read_text())
+
+
+def test_a_bad_import_writes_nothing(shared, tmp_path):
+    with pytest.raises(FocusEvalError, match="2700 rows for 1337 questions"):
+        called(
+            *("import", "aks", shared("data/aks_videomme_blip_64.json"), "--to", tmp_path / "s.parquet"),
+            *("--annotations", shared("data/lvb_val.json")),
+        )
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InvalidInput, match="give --annotations"):
+        called("export", "aks", tmp_path, "--to", tmp_path / "x.json")
