@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,7 @@ from focus_eval.costs import Meter, device_name
 from focus_eval.errors import InvalidInput, SelectionMismatch
 from focus_eval.pulling import Progress, Pull, VideoSession
 from focus_eval.records import SelectionRow, error_line
+from focus_eval.rounds import Rounds
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.ledger import RelevanceFn
 from focus_eval.samplers.randomness import derived_rng
@@ -106,6 +108,7 @@ class Selector:
         video_path: Path,
         *,
         info: VideoInfo | None = None,
+        rounds: Rounds | None = None,
         bucket_of: Callable[[float], str] | None = None,
         progress: Progress | None = None,
     ) -> SelectionRow:
@@ -114,6 +117,7 @@ class Selector:
         Args:
             info: length and rate where no frame need be read (a sampler that never pulls, recorded relevance);
                 the file is then never opened.
+            rounds: serves this question together with others of the same video; its reader is used, and stays open.
             bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
             progress: is told of the pulls as they are made.
 
@@ -126,11 +130,11 @@ class Selector:
             times = np.asarray(selection.keyframes) / info.fps
         else:
             with meter.stage("open"):
-                reader = open_video(video_path, backend=self._backend)
-            with reader:
+                opened = nullcontext(rounds.reader) if rounds else open_video(video_path, backend=self._backend)
+            with opened as reader:
                 if progress is not None:
                     progress.expect(self.sampler.count_pulls(reader.info, k=self.k))
-                pull = self._pull(question, reader, meter, progress)
+                pull = self._pull(question, reader, meter, progress, rounds)
                 selection, forwards = self._run(question, video_path, reader.info, pull, meter)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
         return self._row(question, selection, times, forwards, meter, bucket_of)
@@ -175,7 +179,14 @@ class Selector:
             selection = self.sampler.select(info, k=self.k, pull=pull, rng=rng, coarse_rng=coarse_rng)
         return selection, pull.forwards if isinstance(pull, Pull) else 0
 
-    def _pull(self, question: Question, reader: VideoReader, meter: Meter, progress: Progress | None) -> RelevanceFn:
+    def _pull(
+        self,
+        question: Question,
+        reader: VideoReader,
+        meter: Meter,
+        progress: Progress | None,
+        rounds: Rounds | None,
+    ) -> RelevanceFn:
         if self.scorer is None or isinstance(self.scorer, ScoresFrames):
             return self._pull_unread(question, reader.path)
         session = VideoSession(
@@ -186,6 +197,7 @@ class Selector:
             kept=None if self.scorer.stores_embeddings else self._kept,
             batch_size=self._batch_size,
             meter=meter,
+            server=rounds,
         )
         return Pull(session, question.query, progress=progress)
 

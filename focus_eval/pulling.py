@@ -33,6 +33,17 @@ class Progress(Protocol):
         ...
 
 
+Visit = Callable[[IntArray, Any], None]
+
+
+class FrameServer(Protocol):
+    """Embeds frames of a video for several questions at once."""
+
+    def serve(self, session: VideoSession, frames: IntArray, visit: Visit) -> int:
+        """Call `visit(part, features)` until all `frames` were visited; return the forwards made for this caller."""
+        ...
+
+
 @dataclass(kw_only=True)
 class VideoSession:
     """One open video, its scorer, and what is already known of its frames.
@@ -41,6 +52,7 @@ class VideoSession:
         key: fingerprint of the video's content; "" where there is no store.
         kept: features of a scorer that stores none, for the next question of the video.
         batch_size: frames encoded at once; bounds the pixels held in memory.
+        server: embeds frames together with other questions; None: each question alone.
     """
 
     reader: VideoReader
@@ -50,18 +62,37 @@ class VideoSession:
     kept: KeptFeatures | None = None
     batch_size: int = 32
     meter: Meter = field(default_factory=Meter)
+    server: FrameServer | None = None
 
     @property
     def scorer_key(self) -> str:
         """Identity of the numbers this scorer gives."""
         return f"{self.scorer.name} {self.scorer.revision}"
 
+    def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
+        """Return which of `frames` have features already, shape `(n,)`, and these features."""
+        if self.store is not None and self.scorer.stores_embeddings:
+            return self.store.embeddings(self.scorer_key, self.key, frames)
+        if self.kept is not None:
+            return self.kept.get(str(self.reader.path), frames)
+        return np.zeros(frames.shape, dtype=bool), None
+
+    def embed(self, frames: IntArray, pixels: Pixels) -> Any:
+        """Return the features of decoded frames, and keep them for whoever asks next."""
+        features = self.scorer.embed(pixels)
+        if self.store is not None and self.scorer.stores_embeddings:
+            # Another process may have been first: all go on with what the store holds.
+            return self.store.put_embeddings(self.scorer_key, self.key, frames, features)
+        if self.kept is not None:
+            self.kept.put(str(self.reader.path), frames, features)
+        return features
+
 
 class Pull:
     """Relevance of one video's frames to one query, as a sampler's ledger wants it.
 
     Has `logits` and `embeddings` exactly where the scorer has them. `forwards` counts the encoder forwards
-    really made; frames that came from the store are not among them.
+    really made; frames that came from the store, or that another question asked for first, are not among them.
     """
 
     def __init__(self, session: VideoSession, query: str, *, progress: Progress | None = None) -> None:
@@ -99,70 +130,74 @@ class Pull:
     def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
         scorer: Any = self._session.scorer
         images: dict[int, FloatArray] = {}
-        query = np.empty(0)
-        for part, features in self._features(frames):
-            with self._session.meter.stage("encode"):
-                embedded, query = scorer.embeddings(features, self._query)
+        queries: list[FloatArray] = []
+
+        def visit(part: IntArray, features: Any) -> None:
+            embedded, query = scorer.embeddings(features, self._query)
             images.update(zip(part.tolist(), embedded, strict=True))
-        return np.stack([images[frame] for frame in frames.tolist()]), query
+            queries.append(query)
+
+        self._visit(frames, visit)
+        return np.stack([images[frame] for frame in frames.tolist()]), queries[-1]
 
     def _from_features(self, frames: IntArray, score: Callable[[Any], FloatArray]) -> FloatArray:
         values = np.full(frames.shape, np.nan)
         place = {frame: at for at, frame in enumerate(frames.tolist())}
-        for part, features in self._features(frames):
-            with self._session.meter.stage("encode"):
-                values[[place[frame] for frame in part.tolist()]] = score(features)
+
+        def visit(part: IntArray, features: Any) -> None:
+            values[[place[frame] for frame in part.tolist()]] = score(features)
+
+        self._visit(frames, visit)
         return values
 
-    def _features(self, frames: IntArray) -> Iterator[tuple[IntArray, Any]]:
-        """Yield frames with their features: stored ones first, then fresh ones in batches, ascending."""
+    def _visit(self, frames: IntArray, visit: Visit) -> None:
+        """Call `visit` with known features first, then with fresh ones, batch by batch, ascending."""
         session = self._session
-        if session.store is not None and session.scorer.stores_embeddings:
-            found, stored = session.store.embeddings(session.scorer_key, session.key, frames)
-            if found.any():
-                self._advance(int(found.sum()))
-                yield frames[found], stored
-            frames = frames[~found]
-        elif session.kept is not None:
-            found, stored = session.kept.get(str(session.reader.path), frames)
-            if found.any():
-                self._advance(int(found.sum()))
-                yield frames[found], stored
-            frames = frames[~found]
-        for part, pixels in self._batches(np.sort(frames)):
+        found, features = session.known(frames)
+        if found.any():
             with session.meter.stage("encode"):
-                features = session.scorer.embed(pixels)
-            self.forwards += part.size
-            if session.store is not None and session.scorer.stores_embeddings:
-                # Another process may have been first: all go on with what the store holds.
-                features = session.store.put_embeddings(session.scorer_key, session.key, part, features)
-            elif session.kept is not None:
-                session.kept.put(str(session.reader.path), part, features)
-            self._advance(part.size)
-            yield part, features
-
-    def _batches(self, frames: IntArray) -> Iterator[tuple[IntArray, Pixels]]:
-        """Yield batches of decoded frames; a thread decodes the next one while the caller encodes."""
-        session = self._session
-        parts = [frames[at : at + session.batch_size] for at in range(0, frames.size, session.batch_size)]
-        if not parts:
+                visit(frames[found], features)
+            self._advance(int(found.sum()))
+        missing = np.sort(frames[~found])
+        if missing.size == 0:
             return
-        stream = session.reader.stream(frames)
+        if session.server is not None:
+            self.forwards += session.server.serve(session, missing, visit)
+            self._advance(missing.size)
+            return
+        for part, pixels in decoded_batches(session.reader, missing, session.batch_size, session.meter):
+            with session.meter.stage("encode"):
+                visit(part, session.embed(part, pixels))
+            self.forwards += part.size
+            self._advance(part.size)
 
-        def decode(part: IntArray) -> tuple[Pixels, float]:
-            started = time.perf_counter()
-            pixels = np.stack([next(stream)[1] for _ in range(part.size)])
-            return pixels, time.perf_counter() - started
 
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            ahead = pool.submit(decode, parts[0])
-            for part, following in zip(parts, [*parts[1:], None], strict=True):
-                with session.meter.stage("idle"):
-                    pixels, seconds = ahead.result()
-                session.meter.add("decode", seconds)
-                if following is not None:
-                    ahead = pool.submit(decode, following)
-                yield part, pixels
+def decoded_batches(
+    reader: VideoReader, frames: IntArray, batch_size: int, meter: Meter
+) -> Iterator[tuple[IntArray, Pixels]]:
+    """Yield batches of decoded frames, ascending; a thread decodes the next one while the caller encodes.
+
+    Args:
+        frames: ascending, each once.
+        meter: gets the thread's seconds as "decode", the wait for them as "idle".
+    """
+    parts = [frames[at : at + batch_size] for at in range(0, frames.size, batch_size)]
+    stream = reader.stream(frames)
+
+    def decode(part: IntArray) -> tuple[Pixels, float]:
+        started = time.perf_counter()
+        pixels = np.stack([next(stream)[1] for _ in range(part.size)])
+        return pixels, time.perf_counter() - started
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        ahead = pool.submit(decode, parts[0])
+        for part, following in zip(parts, [*parts[1:], None], strict=True):
+            with meter.stage("idle"):
+                pixels, seconds = ahead.result()
+            meter.add("decode", seconds)
+            if following is not None:
+                ahead = pool.submit(decode, following)
+            yield part, pixels
 
 
 def _ignore(n_pulls: int) -> None:

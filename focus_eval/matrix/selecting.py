@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from focus_eval.benchmarks.question import Question
@@ -15,9 +17,12 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.pipeline import Selector
 from focus_eval.records import RowWriter, SelectionRow
+from focus_eval.rounds import Rounds
 from focus_eval.scoring.kept import KeptFeatures
 from focus_eval.scoring.registry import make_scorer
 from focus_eval.scoring.scorer import AnyScorer
+from focus_eval.types import VideoInfo
+from focus_eval.video import open_video
 
 if TYPE_CHECKING:
     from focus_eval.scoring.store import RelevanceStore
@@ -76,17 +81,41 @@ class SelectWorker:
         self._selectors: dict[str, Selector] = {}
         self._writers: dict[str, RowWriter] = {}
 
-    def run(self, job: SelectJob, *, on_row: Callable[[SelectionRow], None] | None = None) -> int:
-        """Write the missing rows of one video; a question that fails gets a row that says why. Return their count."""
+    def run(self, job: SelectJob, *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
+        """Write the missing rows of one video; a question that fails gets a row that says why.
+
+        All questions and samplers are served together: a frame is decoded and embedded once for all that ask.
+        """
         questions = self._sets[job.benchmark]
         by_id = {question.id: question for question in questions.by_video[job.video]}
-        for spec_name, ids in job.missing.items():
-            for question_id in ids:
-                row = self._row(self._selector(spec_name), questions, by_id[question_id])
-                self._writer(spec_name).write(row)
+        asked = [
+            (self._selector(spec), by_id[one], self._writer(spec)) for spec, ids in job.missing.items() for one in ids
+        ]
+        writing = Lock()
+
+        def choose(
+            selector: Selector, question: Question, writer: RowWriter, info: VideoInfo | None, rounds: Rounds | None
+        ) -> None:
+            row = self._row(selector, questions, question, info, rounds)
+            with writing:
+                writer.write(row)
                 if on_row is not None:
                     on_row(row)
-        return job.n_rows
+
+        if not questions.config.videos:
+            # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
+            for one in asked:
+                choose(*one, questions.info(one[1]), None)
+            return
+        try:
+            reader = open_video(questions.video_path(job.video))
+        except FocusEvalError:
+            for one in asked:  # each fails on its own, with its own row
+                choose(*one, None, None)
+            return
+        with reader:
+            rounds = Rounds(reader)
+            rounds.run([partial(choose, *one, None, rounds) for one in asked])
 
     def close(self) -> None:
         """Close the files and release the encoders."""
@@ -95,12 +124,17 @@ class SelectWorker:
         for scorer in self._scorers.values():
             scorer.close()
 
-    def _row(self, selector: Selector, questions: QuestionSet, question: Question) -> SelectionRow:
-        bucket_of = questions.benchmark.bucket
+    def _row(
+        self,
+        selector: Selector,
+        questions: QuestionSet,
+        question: Question,
+        info: VideoInfo | None,
+        rounds: Rounds | None,
+    ) -> SelectionRow:
+        bucket_of, path = questions.benchmark.bucket, questions.video_path(question.video)
         try:
-            # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
-            info = None if questions.config.videos else questions.info(question)
-            return selector.select(question, questions.video_path(question.video), info=info, bucket_of=bucket_of)
+            return selector.select(question, path, info=info, rounds=rounds, bucket_of=bucket_of)
         except RunError:
             raise
         except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)

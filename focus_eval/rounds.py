@@ -1,0 +1,166 @@
+"""How are the questions of one video served together, each frame decoded and embedded once?
+
+Samplers pull in few large batches (coarse, then fine). Every question runs in a thread of its own until it waits for
+frames; when all of them wait, one forward pass over the video serves them all. What a question gets does not depend
+on who else asks, so results are those of questions run alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from focus_eval.costs import Meter
+from focus_eval.pulling import VideoSession, Visit, decoded_batches
+from focus_eval.types import IntArray
+from focus_eval.video.reader import Pixels, VideoReader
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class _Request:
+    """Frames one question waits for. `forwards` are those of them that nobody before it asked for."""
+
+    number: int
+    session: VideoSession
+    frames: IntArray
+    visit: Visit
+    forwards: int = 0
+    error: BaseException | None = None
+    served: threading.Event = field(default_factory=threading.Event)
+
+
+class Rounds:
+    """Serves the questions of one video in rounds.
+
+    Args:
+        reader: the open video, read by one thread at a time.
+        batch_size: frames decoded and embedded at once.
+    """
+
+    def __init__(self, reader: VideoReader, *, batch_size: int = 32) -> None:
+        self.reader = reader
+        self._batch_size = batch_size
+        self._changed = threading.Condition()
+        self._running = 0
+        self._waiting: list[_Request] = []
+        self._stopped_by: BaseException | None = None
+        self._number = threading.local()
+
+    def run(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        """Run all `questions`, each in a thread, and return what they return, in their order.
+
+        Raises:
+            BaseException: what a question raised, once all have ended.
+        """
+        if not questions:
+            return []
+        self._running = len(questions)
+        with ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="question") as pool:
+            futures = [pool.submit(self._question, number, one) for number, one in enumerate(questions)]
+            try:
+                while requests := self._next_round():
+                    self._serve_round(requests)
+            except BaseException as error:  # an interrupt must not leave threads waiting for ever
+                self._stop(error)
+                raise
+        return [future.result() for future in futures]
+
+    def serve(self, session: VideoSession, frames: IntArray, visit: Visit) -> int:
+        """Wait until a round has visited all `frames`; return the forwards made for this question.
+
+        Raises:
+            VideoError, ScorerError: what went wrong with these frames; the other questions go on.
+        """
+        request = _Request(self._number.value, session, frames, visit)
+        with session.meter.stage("waiting"):
+            with self._changed:
+                if self._stopped_by is not None:
+                    raise self._stopped_by
+                self._waiting.append(request)
+                self._changed.notify()
+            request.served.wait()
+        session.meter.seconds.pop("waiting")  # the round's own work is booked instead, shared out
+        if request.error is not None:
+            raise request.error
+        return request.forwards
+
+    def _question(self, number: int, question: Callable[[], T]) -> T:
+        self._number.value = number
+        try:
+            return question()
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify()
+
+    def _next_round(self) -> list[_Request]:
+        """Wait until every question still running waits for frames; return their requests, [] when none is left."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._waiting) == self._running)
+            requests, self._waiting = sorted(self._waiting, key=lambda one: one.number), []
+            return requests
+
+    def _serve_round(self, requests: list[_Request]) -> None:
+        try:
+            self._pass(requests)
+        except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
+            if len(requests) == 1:
+                requests[0].error = error
+            else:  # a damaged stretch that one question needs is no other's concern
+                for request in requests:
+                    self._serve_round([request])
+                return
+        except BaseException:
+            self._waiting += requests
+            raise
+        for request in requests:
+            request.served.set()
+
+    def _stop(self, error: BaseException) -> None:
+        """Send every question home that waits now or will."""
+        with self._changed:
+            self._stopped_by = error
+            waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            request.error = error
+            request.served.set()
+
+    def _pass(self, requests: list[_Request]) -> None:
+        """Decode what is asked for once, forward; embed it once per scorer; show everyone their frames."""
+        meter = Meter()
+        before = {id(request): request.forwards for request in requests}
+        union = np.unique(np.concatenate([request.frames for request in requests]))
+        scorers = list({id(request.session.scorer): request.session for request in requests}.values())
+        for part, pixels in decoded_batches(self.reader, union, self._batch_size, meter):
+            for session in scorers:
+                asking = [one for one in requests if one.session.scorer is session.scorer]
+                with meter.stage("encode"):
+                    _embed_for(session, asking, part, pixels)
+        made = [request.forwards - before[id(request)] for request in requests]
+        for request, forwards in zip(requests, made, strict=True):
+            for stage, seconds in meter.seconds.items():
+                request.session.meter.add(stage, seconds * forwards / max(1, sum(made)))
+
+
+def _embed_for(session: VideoSession, asking: list[_Request], part: IntArray, pixels: Pixels) -> None:
+    wanted = np.array([np.isin(part, request.frames) for request in asking])
+    anyone = wanted.any(axis=0)
+    if not anyone.any():
+        return
+    features = session.embed(part[anyone], pixels if anyone.all() else pixels[anyone])
+    first = wanted.argmax(axis=0)
+    for at, (request, mine) in enumerate(zip(asking, wanted[:, anyone], strict=True)):
+        request.forwards += int((first[anyone] == at).sum())
+        if mine.any():
+            request.visit(part[anyone][mine], _rows(features, mine))
+
+
+def _rows(features: Any, mask: Any) -> Any:
+    return features if mask.all() else features[np.flatnonzero(mask)]
