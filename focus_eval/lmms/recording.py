@@ -182,10 +182,11 @@ class Recorder:
             folder = self.where / kind
             folder.mkdir(parents=True, exist_ok=True)
             file = folder / self._file_name
+            if not self._begun:
+                self._describe()
             if kind not in self._begun:
                 file.unlink(missing_ok=True)
                 self._begun.add(kind)
-                self._describe()
             self._writers[kind] = RowWriter(file)
         return self._writers[kind]
 

@@ -82,6 +82,43 @@ def save_qwen2_vl(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+def save_qwen_successor(folder: Path, kind: str, seed: int = 0) -> Path:
+    """A tiny Qwen2.5-VL ("qwen2_5") or Qwen3-VL ("qwen3")."""
+    import torch
+    import transformers as t
+
+    tokenizer = byte_tokenizer(QWEN_TOKENS, QWEN_TEMPLATE)
+    ids = {name: tokenizer.convert_tokens_to_ids(name) for name in QWEN_TOKENS}
+    text = {
+        "vocab_size": 280, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32768, "head_dim": 8,
+        "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0},
+        "bos_token_id": 0, "eos_token_id": ids["<|im_end|>"],
+    }  # fmt: skip
+    vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 64, "out_hidden_size": 32}
+    tokens = {
+        "vision_start_token_id": ids["<|vision_start|>"], "vision_end_token_id": ids["<|vision_end|>"],
+        "image_token_id": ids["<|image_pad|>"], "video_token_id": ids["<|video_pad|>"],
+    }  # fmt: skip
+    torch.manual_seed(seed)
+    images, videos = t.Qwen2VLImageProcessor(), t.Qwen2VLVideoProcessor()
+    if kind == "qwen2_5":
+        vision |= {"patch_size": 14, "window_size": 56, "fullatt_block_indexes": [1]}
+        config = t.Qwen2_5_VLConfig(text_config=text, vision_config=vision, **tokens)
+        model, processor = t.Qwen2_5_VLForConditionalGeneration(config), t.Qwen2_5_VLProcessor
+    else:
+        vision |= {"patch_size": 16, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
+        config = t.Qwen3VLConfig(text_config=text, vision_config=vision, **tokens)
+        model, processor = t.Qwen3VLForConditionalGeneration(config), t.Qwen3VLProcessor
+        images, videos = t.Qwen2VLImageProcessor(patch_size=16), t.Qwen3VLVideoProcessor()
+    model.save_pretrained(folder)
+    processor(
+        image_processor=images, video_processor=videos, tokenizer=tokenizer, chat_template=QWEN_TEMPLATE
+    ).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def save_llava_onevision(folder: Path, seed: int = 0) -> Path:
     import torch
     from transformers import (
@@ -119,6 +156,17 @@ def save_llava_onevision(folder: Path, seed: int = 0) -> Path:
     ).save_pretrained(folder)  # fmt: skip
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Tiny models are slower on several threads, most of all where several tests run at once."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

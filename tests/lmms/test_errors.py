@@ -88,7 +88,6 @@ def test_a_missing_video_does_not_end_a_task_that_would_exit(recorded, evaluate,
     assert results["results"]["focus_mlvu"]["no_answer,none"] == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_model_that_fails_on_one_question_answers_the_others(recorded, evaluate, tools, tmp_path, monkeypatch, batch):
     monkeypatch.setattr(recorded, "batch_size_per_gpu", batch)

@@ -36,7 +36,6 @@ def assert_same_inputs(first, second):
         assert torch.equal(torch.as_tensor(ours[1]), torch.as_tensor(theirs[1]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
 def test_native_sampling_of_qwen2_vl_is_the_stock_wrappers_own(
     tiny_qwen, evaluate, tools, tmp_path, monkeypatch, batch
@@ -58,7 +57,6 @@ def test_native_sampling_of_qwen2_vl_is_the_stock_wrappers_own(
     assert batch == 1 or reached[2] > 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["native", "uniform"])
 def test_llava_onevision_native_and_uniform_are_the_stock_wrappers_frames(
     tiny_llava, evaluate, tools, tmp_path, monkeypatch, sampler
@@ -77,7 +75,6 @@ def test_llava_onevision_native_and_uniform_are_the_stock_wrappers_frames(
     assert {row["frames_fed"] for row in rows.values()} == {5}
 
 
-@pytest.mark.slow
 def test_qwen2_vls_native_indices_through_the_seam_give_the_same_tensors_and_answers(
     tiny_qwen, home, evaluate, tools, tmp_path, monkeypatch
 ):

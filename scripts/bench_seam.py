@@ -1,0 +1,94 @@
+"""How many seconds does the seam add to a question, beyond decoding the frames and what the wrapper itself does?
+
+A tiny LLaVA-OneVision answers the same questions about the same frames through the stock wrapper and through ours,
+turn about, in one run; printed are medians per question and the ratio.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+N_QUESTIONS, N_TURNS, N_FRAMES = 40, 5, 8
+
+
+def main() -> None:
+    """Build the model and the clip, run the turns, print."""
+    import torch
+    from lmms_eval.api.instance import Instance
+    from lmms_eval.models.simple.llava_hf import LlavaHf
+
+    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
+    from focus_eval.video.synthetic import write_numbered_clip
+
+    torch.set_num_threads(1)
+    tools = _test_tools()
+    with tempfile.TemporaryDirectory() as folder:
+        weights = tools.save_llava_onevision(Path(folder) / "tiny")
+        clip = write_numbered_clip(Path(folder) / "clip.mp4", 300, width=320, height=240, fps=30)
+        options = {"pretrained": str(weights), "device": "cpu", "device_map": "cpu"}
+        stock = LlavaHf(**options, max_frames_num=N_FRAMES)
+        ours = FocusLlavaOnevision(**options, sampler="uniform", frames=N_FRAMES, record=f"{folder}/record")
+        documents = {
+            "focus_longvideobench": {
+                "test": [
+                    {**row, "video_path": clip.name, "id": f"q{at}", "duration": 10.0}
+                    for at, row in enumerate(tools.longvideobench_rows(["landscape"], ["?"]) * N_QUESTIONS)
+                ]
+            }
+        }
+
+        task = "focus_longvideobench"
+
+        def requests() -> list[Instance]:
+            metadata = {"task": task, "repeats": 1, "split": "test"}
+            return [
+                Instance(
+                    request_type="generate_until",
+                    arguments=(
+                        f"{at}?", {"max_new_tokens": 1}, lambda document: [str(clip)], at, task, "test"
+                    ),
+                    idx=0,
+                    metadata={**metadata, "doc_id": at},
+                )
+                for at in range(N_QUESTIONS)
+            ]  # fmt: skip
+
+        stock.task_dict = ours.task_dict = documents
+        seconds: dict[str, list[float]] = {"stock": [], "ours": [], "added": []}
+        for _ in range(N_TURNS):
+            started = time.perf_counter()
+            stock.generate_until(requests())
+            seconds["stock"].append((time.perf_counter() - started) / N_QUESTIONS)
+            started = time.perf_counter()
+            ours.generate_until(requests())
+            seconds["ours"].append((time.perf_counter() - started) / N_QUESTIONS)
+            rows = tools.read_record(Path(folder) / "record", "answers")[-N_QUESTIONS:]
+            chosen = tools.read_record(Path(folder) / "record", "selections")[-N_QUESTIONS:]
+            used = sum(sum(row["seconds"][stage] for stage in ("idle", "preprocess", "generate")) for row in rows)
+            used += sum(sum(row["seconds"].values()) for row in chosen)
+            seconds["added"].append(seconds["ours"][-1] - used / N_QUESTIONS)
+    median = {name: statistics.median(values) for name, values in seconds.items()}
+    print(f"{N_QUESTIONS} questions x {N_TURNS} turns, {N_FRAMES} frames of 320 x 240, one CPU thread", file=sys.stderr)
+    print(f"stock wrapper            {1e3 * median['stock']:8.2f} ms per question")
+    print(f"through the seam         {1e3 * median['ours']:8.2f} ms per question, selection and rows included")
+    print(f"ratio                    {median['ours'] / median['stock']:8.2f}")
+    print(
+        f"of it the seam's own     {1e3 * median['added']:8.2f} ms per question (no selection, decode, wrapper, model)"
+    )
+
+
+def _test_tools():
+    path = Path(__file__).resolve().parent.parent / "tests" / "lmms" / "conftest.py"
+    found = importlib.util.spec_from_file_location("lmms_test_tools", path)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main()
