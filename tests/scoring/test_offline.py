@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -78,14 +82,51 @@ def test_plain_conse_ranks_the_named_things_first_too(features):
 
 def test_every_option_that_changes_a_number_is_in_the_revision():
     assert len({OfflineScorer(**options).revision for options in ({}, {"n_classes": 5}, {"centred": False})}) == 3
-    assert OfflineScorer(batch_size=3).revision == OfflineScorer().revision
 
 
-def test_the_size_of_its_own_batches_changes_no_bit(features):
-    frames = np.stack([centre_squares(photograph(name)[None])[0] for name in PHOTOGRAPHS])
-    embedded = [OfflineScorer(batch_size=size).embed(frames) for size in (1, 4, 16)]
-    for other in [*embedded, features]:
-        np.testing.assert_array_equal(other, embedded[0])
+OTHER_THREADS = """
+    import sys
+    import numpy as np
+    import torch
+    from focus_eval.scoring.offline import OfflineScorer
+    torch.set_num_threads(int(sys.argv[1]))
+    scorer = OfflineScorer()
+    features = scorer.embed(np.load(sys.argv[2]))
+    np.savez(sys.argv[3], features=features, relevance=scorer.relevance(features, "a cat"))
+    assert torch.get_num_threads() == int(sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_the_number_of_threads_changes_no_bit(scorer, tmp_path):
+    frames = np.concatenate([centre_squares(photograph(name)[None]) for name in PHOTOGRAPHS])
+    np.save(tmp_path / "frames.npy", frames)
+    other = torch.get_num_threads() + 1
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(OTHER_THREADS),
+        other,
+        tmp_path / "frames.npy",
+        tmp_path / "out.npz",
+    ]
+    subprocess.run([str(part) for part in command], check=True)
+    found = np.load(tmp_path / "out.npz")
+    np.testing.assert_array_equal(found["features"], scorer.embed(frames))
+    np.testing.assert_array_equal(found["relevance"], scorer.relevance(scorer.embed(frames), "a cat"))
+
+
+def test_embedding_leaves_the_number_of_threads_of_the_process_alone(scorer):
+    before = torch.get_num_threads()
+    scorer.embed(np.zeros((5, 32, 32, 3), np.uint8))
+    assert torch.get_num_threads() == before
+
+
+def test_many_threads_may_use_one_scorer(scorer, features):
+    with ThreadPoolExecutor(6) as pool:
+        frames = [photograph(name)[None] for name in PHOTOGRAPHS] * 3
+        found = np.concatenate(list(pool.map(scorer.embed, frames)))
+    np.testing.assert_array_equal(found, np.tile(features, (3, 1)))
 
 
 def test_prepared_frames_are_embedded_to_the_same_bits(scorer):
@@ -175,7 +216,7 @@ def test_the_map_to_relevance_is_strictly_increasing_and_inside_the_unit_interva
     assert relevance_of_cosine(np.array([offline.MIDPOINT]))[0] == 0.5
 
 
-@pytest.mark.parametrize("options", [{"n_classes": 0}, {"n_classes": 1001}, {"batch_size": 0}])
+@pytest.mark.parametrize("options", [{"n_classes": 0}, {"n_classes": 1001}])
 def test_options_outside_their_range_are_refused(options):
     with pytest.raises(InvalidInput, match=next(iter(options))):
         OfflineScorer(**options)

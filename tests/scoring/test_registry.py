@@ -75,7 +75,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
 
 
 def test_options_are_the_keywords_of_the_constructor():
-    assert list(scorer_options("offline")) == ["n_classes", "centred", "batch_size"]
+    assert list(scorer_options("offline")) == ["n_classes", "centred"]
     assert make_scorer("offline", n_classes=3).n_classes == 3
 
 
