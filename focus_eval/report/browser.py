@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from focus_eval.records import AnswerRow, SelectionRow
-from focus_eval.report.charts import colour_classes
-from focus_eval.report.rows import Run, labels_of
+from focus_eval.report.plots import colours_of
+from focus_eval.report.rows import Run, labels_of, sampler_order
 
 CHUNK_QUESTIONS = 40
 # More pulls than this are drawn as that many bins, each with its highest relevance.
 MOST_PULLS_DRAWN = 300
+MOST_ARMS_SHOWN = 5
+_WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
 RIGHT, WRONG, UNPARSED, ERROR, MISSING, CHOSEN = "r", "w", "u", "e", "-", "c"
 
 # From a selection to one image per keyframe: JPEG bytes to embed, or a path relative to the page to link.
@@ -101,7 +103,9 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
         lines.append(_line(rows_of[key], answered))
         details.append(_detail(rows_of[key], answered, pictures.taken.get(number, {})))
     index = {
-        "arms": [{"name": arm.name, "css": arm.css} for arm in arms],
+        "arms": [
+            {"name": arm.name, "css": arm.css, "shown": shown} for arm, shown in zip(arms, _shown(arms), strict=True)
+        ],
         "chunk": CHUNK_QUESTIONS,
         "buckets": _buckets(run),
         "questions": lines,
@@ -113,7 +117,7 @@ def arms_of(run: Run) -> list[Arm]:
     """Return the arms of `run`, uniform first; model and seed are named where there are several."""
     labels = labels_of(run.selections)
     chosen = {row.selection_id: row for row in run.selections}
-    classes = colour_classes(sorted(set(labels.values())))
+    classes = colours_of(run)
     several_models = len({row.model for row in run.answers}) > 1
     several_seeds = len({row.seed for row in run.selections}) > 1
     several_k = len({row.k for row in run.selections}) > 1
@@ -132,7 +136,7 @@ def arms_of(run: Run) -> list[Arm]:
         parts += [model] if several_models else []
         parts += [f"seed {row.seed}"] if several_seeds else []
         arms.append(Arm(", ".join(parts), label, classes[label], model, selection_id, cell_id))
-    return sorted(arms, key=lambda arm: (arm.model, not arm.label.startswith("uniform"), arm.name))
+    return sorted(arms, key=lambda arm: (arm.model, chosen[arm.selection_id].k, *sampler_order(arm.label), arm.name))
 
 
 def json_for_script(value: Any) -> str:
@@ -140,6 +144,15 @@ def json_for_script(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # "</script" and "<!--" end or change the element; the two separators are line ends to old JavaScript.
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _shown(arms: Sequence[Arm]) -> list[bool]:
+    """Which arms the page draws until its reader chooses: all of a few, else the best known ones."""
+    if len(arms) <= MOST_ARMS_SHOWN + 1:
+        return [True] * len(arms)
+    known = [i for i, arm in enumerate(arms) if arm.label in _WELL_KNOWN]
+    first = (known + [i for i in range(len(arms)) if i not in known])[:MOST_ARMS_SHOWN]
+    return [i in first for i in range(len(arms))]
 
 
 def _line(rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -13,11 +13,16 @@ from focus_eval.report.palette import STYLES, styles_of
 
 WIDTH, HEIGHT = 440, 280
 LEFT, RIGHT, TOP, BOTTOM = 48, 14, 14, 44
+# With more points than this their names would cover each other: the legend has the colours, each mark its title.
+MOST_LABELS = 7
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One mark of a scatter plot; `low` and `high` None where no interval is known."""
+    """One mark of a scatter plot; `low` and `high` None where no interval is known.
+
+    Points of one `label` share a colour and are joined; `name` is what the mark is called, the label by default.
+    """
 
     label: str
     cost: float
@@ -25,6 +30,7 @@ class Point:
     low: float | None = None
     high: float | None = None
     is_published: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +50,8 @@ def colour_classes(labels: Sequence[str]) -> dict[str, str]:
     return {label: places.get(style, "sb") for label, style in styles_of(labels).items()}
 
 
-def scatter_svg(points: Sequence[Point], *, cost_title: str, name: str) -> str:
+def scatter_svg(points: Sequence[Point], *, classes: Mapping[str, str], cost_title: str, name: str) -> str:
     """Return accuracy against cost: ours filled with intervals, published hollow; every mark names itself."""
-    classes = colour_classes(list(dict.fromkeys(one.label for one in points)))
     lows = [one.accuracy if one.low is None else one.low for one in points]
     highs = [one.accuracy if one.high is None else one.high for one in points]
     y_ticks = nice_ticks(min(lows), max(highs))
@@ -56,20 +61,21 @@ def scatter_svg(points: Sequence[Point], *, cost_title: str, name: str) -> str:
     for value, text in x_ticks:
         parts.append(_text(x(value), HEIGHT - BOTTOM + 16, text, "tick", "middle"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, cost_title, "axis", "middle"))
+    parts += _joined([one for one in points if not one.is_published], classes, x, y)
     placed: list[tuple[float, float]] = []
+    is_crowded = sum(not one.is_published for one in points) > MOST_LABELS
     for one in points:
         parts.append(_mark(one, classes[one.label], x(one.cost), y))
-        if not one.is_published:
+        if not one.is_published and not is_crowded:
             parts.append(_label(one, x(one.cost), y(one.accuracy), placed))
     title = f"Accuracy against {cost_title}: " + "; ".join(_spoken(one) for one in points)
     return _svg("".join(parts), title, name)
 
 
-def bars_svg(bars: Sequence[Bar], *, name: str) -> str:
+def bars_svg(bars: Sequence[Bar], *, classes: Mapping[str, str], name: str) -> str:
     """Return grouped bars with intervals, groups and bars in the order given."""
     groups = list(dict.fromkeys(one.group for one in bars))
     labels = list(dict.fromkeys(one.label for one in bars))
-    classes = colour_classes(labels)
     y_ticks = [0.0, 25.0, 50.0, 75.0, 100.0]
     y = _linear(0, 100, HEIGHT - BOTTOM, TOP)
     span = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
@@ -136,6 +142,18 @@ def _frame(ticks: Sequence[float], y: Callable[[float], float], title: str) -> s
     return "".join(lines) + rotated
 
 
+def _joined(
+    points: Sequence[Point], classes: Mapping[str, str], x: Callable[[float], float], y: Callable[[float], float]
+) -> list[str]:
+    lines = []
+    for label, css in classes.items():
+        same = sorted((one.cost, one.accuracy) for one in points if one.label == label)
+        if len(same) > 1:
+            path = " ".join(f"{x(cost):.1f},{y(accuracy):.1f}" for cost, accuracy in same)
+            lines.append(f'<g class="{css}"><polyline class="joined" points="{path}"/></g>')
+    return lines
+
+
 def _mark(one: Point, css: str, x: float, y: Callable[[float], float]) -> str:
     interval = ""
     if one.low is not None and one.high is not None:
@@ -152,7 +170,7 @@ def _label(one: Point, x: float, y: float, placed: list[tuple[float, float]]) ->
     while any(abs(place - other) < 13 and abs(x - other_x) < 110 for other_x, other in placed):
         place += 13
     placed.append((x, place))
-    return _text(x - 9 if to_left else x + 9, place, one.label, "label", "end" if to_left else "start")
+    return _text(x - 9 if to_left else x + 9, place, one.name or one.label, "label", "end" if to_left else "start")
 
 
 def _bar(one: Bar, css: str, left: float, width: float, y: Callable[[float], float]) -> str:
@@ -169,7 +187,7 @@ def _bar(one: Bar, css: str, left: float, width: float, y: Callable[[float], flo
 def _spoken(one: Point) -> str:
     interval = "" if one.low is None or one.high is None else f" [{one.low:.1f}, {one.high:.1f}]"
     whose = " (published)" if one.is_published else ""
-    return f"{one.label}{whose}: {one.accuracy:.1f} %{interval} at {one.cost:.3g}"
+    return f"{one.name or one.label}{whose}: {one.accuracy:.1f} %{interval} at {one.cost:.3g}"
 
 
 def _text(x: float, y: float, text: str, css: str, anchor: str) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.cells import Figure, Table, TableRow, number
-from focus_eval.report.rows import Run
+from focus_eval.report.rows import Run, sampler_order
 from focus_eval.report.statistics import (
     PairedComparison,
     compare_paired,
@@ -43,8 +43,8 @@ def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
     if not run.answers:
         return None
     pairs = []
-    for where, part in run.answer_frame.groupby(["benchmark", "model", "k"], sort=False):
-        labels = list(dict.fromkeys(part["label"]))
+    for where, part in run.answer_frame.groupby(["benchmark", "model", "k"]):
+        labels = sorted(set(part["label"]), key=sampler_order)
         named = baseline or next((one for one in BASELINES if one in labels), None)
         if named is None or named not in labels:
             continue

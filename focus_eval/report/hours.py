@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from focus_eval.report.cells import Figure, Table, TableRow
-from focus_eval.report.rows import SELECT_STAGES, Run
+from focus_eval.report.rows import SELECT_STAGES, Run, sampler_order
 
 
 def cost_tables(run: Run) -> list[Table]:
@@ -12,7 +14,7 @@ def cost_tables(run: Run) -> list[Table]:
     if frame.empty:
         return []
     rows = []
-    for keys, part in frame.groupby(["benchmark", "label", "k"], sort=False):
+    for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order):
         seeds = part["seed"].nunique()
         parts = [float(part[f"seconds_{stage}"].sum()) / 3600 / seeds for stage in SELECT_STAGES]
         figures: list[Figure | str] = [Figure(ours=hours, digits=3) for hours in [sum(parts), *parts]]
@@ -33,3 +35,8 @@ def cost_tables(run: Run) -> list[Table]:
             ),
         )
     ]
+
+
+def _order(group: tuple[Any, Any]) -> tuple[Any, ...]:
+    benchmark, label, k = group[0]
+    return (benchmark, *sampler_order(label), k)

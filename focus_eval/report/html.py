@@ -13,11 +13,10 @@ from typing import Any
 from focus_eval.records import replace_file
 from focus_eval.report.browser import Browser, Thumbnails, json_for_script, pack_browser
 from focus_eval.report.cells import COUNT_TITLES, Figure, Table, count_texts
-from focus_eval.report.charts import colour_classes
 from focus_eval.report.comparisons import baseline_table
 from focus_eval.report.hours import cost_tables
-from focus_eval.report.plots import charts_of
-from focus_eval.report.rows import Run
+from focus_eval.report.plots import charts_of, colours_of
+from focus_eval.report.rows import Run, labels_of, sampler_order
 from focus_eval.report.tables import results_table
 
 
@@ -102,9 +101,8 @@ def _notes_once(tables: Sequence[Table]) -> list[Table]:
 
 
 def _legend(run: Run) -> list[tuple[str, str]]:
-    frame = run.selection_frame
-    labels = sorted(set(frame["label"])) if not frame.empty else []
-    return [(label, css) for label, css in colour_classes(labels).items()]
+    labels = sorted(set(labels_of(run.selections).values()), key=sampler_order)
+    return [(label, colours_of(run)[label]) for label in labels]
 
 
 def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:

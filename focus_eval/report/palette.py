@@ -18,11 +18,12 @@ STYLES = (
     ("#56B4E9", "P"),
     ("#8A6D3B", "X"),
     ("#5B4B8A", "*"),
+    ("#3F4A54", "p"),
 )
 BASELINE = ("#8A8A8A", "o")
 EVIDENCE = "#B8860B"
 INK, FAINT = "#222222", "#8A8A8A"
-_OWN = {"focus": 0, "topk": 1, "aks": 2, "focus_released": 3, "random": 4, "qframe": 5}
+_OWN = {"focus": 0, "topk": 1, "aks": 2, "focus_released": 3, "random": 4, "uniform_1fps": 8}
 
 
 def styles_of(labels: Sequence[str]) -> dict[str, tuple[str, str]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
 
 from focus_eval.report.anchors import published_value, read_anchors
-from focus_eval.report.charts import Bar, Point, bars_svg, scatter_svg
-from focus_eval.report.rows import Run
+from focus_eval.report.charts import Bar, Point, bars_svg, colour_classes, scatter_svg
+from focus_eval.report.rows import Run, labels_of, sampler_order
 from focus_eval.report.tables import accuracy_figure, runs_on_gpu
 
 _BUCKETS = ("short", "medium", "long")
@@ -28,25 +27,36 @@ def charts_of(run: Run) -> list[Chart]:
     if not run.answers:
         return []
     charts: list[Chart] = []
+    classes = colours_of(run)
     for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
         where, name = f"{benchmark}, {model}", f"chart{len(charts)}"
         for cost in ("frames seen (%)", "GPU hours" if runs_on_gpu(run.selection_frame) else "device-hours (cpu)"):
             points = cost_points(run, part, cost=cost)
             if (benchmark, model) == ("longvideobench", "llava_video_7b"):
                 points += published_points(cost)
-            svg = scatter_svg(points, cost_title=cost, name=f"{name}-{cost.split()[0]}")
+            svg = scatter_svg(points, classes=classes, cost_title=cost, name=f"{name}-{cost.split()[0]}")
             charts.append(Chart(f"{where}: accuracy against {cost}", svg))
         bars = length_bars(part)
         if bars:
-            charts.append(Chart(f"{where}: accuracy by length of the video", bars_svg(bars, name=f"{name}-length")))
+            charts.append(
+                Chart(
+                    f"{where}: accuracy by length of the video", bars_svg(bars, classes=classes, name=f"{name}-length")
+                )
+            )
     return charts
+
+
+def colours_of(run: Run) -> dict[str, str]:
+    """Return the colour class of every sampler of `run`, the same wherever it is drawn, and of the published ones."""
+    labels = sorted(set(labels_of(run.selections).values()), key=sampler_order)
+    return colour_classes([*labels, *(one for one in ("uniform", "aks", "focus") if one not in labels)])
 
 
 def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
     """Return one point per sampler and K of `part`: lines of answers of one benchmark and model."""
     points = []
     several_k = part["k"].nunique() > 1
-    for (label, k), here in part.groupby(["label", "k"], sort=False):
+    for (label, k), here in part.groupby(["label", "k"]):
         figure = accuracy_figure(here)
         if figure.ours is None:
             continue
@@ -55,8 +65,11 @@ def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
             spent = 100 * chosen["n_pulls"].sum() / max(1, chosen["n_frames"].sum())
         else:
             spent = chosen["select_seconds"].sum() / 3600 / chosen["seed"].nunique()
-        name = f"{label}, K={k}" if several_k else str(label)
-        points.append(Point(label=name, cost=float(spent), accuracy=figure.ours, low=figure.low, high=figure.high))
+        name = f"{label}, K={k}" if several_k else ""
+        point = Point(
+            label=str(label), name=name, cost=float(spent), accuracy=figure.ours, low=figure.low, high=figure.high
+        )
+        points.append(point)
     return points
 
 
@@ -65,7 +78,7 @@ def length_bars(part: pd.DataFrame) -> list[Bar]:
     part = part[part["k"] == part["k"].max()]
     bars = []
     for bucket in [one for one in _BUCKETS if one in set(part["bucket"])]:
-        for label in _ordered(part["label"]):
+        for label in sorted(set(part["label"]), key=sampler_order):
             figure = accuracy_figure(part[(part["bucket"] == bucket) & (part["label"] == label)])
             if figure.ours is not None and figure.low is not None and figure.high is not None:
                 bars.append(Bar(label=label, group=bucket, value=figure.ours, low=figure.low, high=figure.high))
@@ -92,7 +105,3 @@ def published_points(cost: str) -> list[Point]:
         for label, at, accuracy in found
         if at is not None
     ]
-
-
-def _ordered(labels: Iterable[str]) -> list[str]:
-    return sorted(set(labels), key=lambda one: (not one.startswith("uniform"), one))

@@ -21,6 +21,7 @@ from focus_eval.types import frozen_floats
 KNOWN_SIZES = {"longvideobench": 1337, "videomme": 2700, "mlvu": 2174}
 # Stages that count as selecting; the paper's hours include opening and decoding.
 SELECT_STAGES = ("open", "decode", "preprocess", "encode", "select", "idle")
+_ORDER = ("uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 # Options that say the same thing in FOCUS's public code and in ours.
 _ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_sec")
 
@@ -117,6 +118,12 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
             parts = [sampler, *(f"{name}={row.options.get(name)}" for name in differing)]
             labels[row.selection_id] = " ".join(parts) + (f" ({row.scorer})" if several_scorers else "")
     return labels
+
+
+def sampler_order(label: str) -> tuple[int, str]:
+    """Return a sorting key of sampler labels: baselines first, then as the paper lists them, then by name."""
+    sampler = label.split(" ")[0]
+    return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER), label)
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from focus_eval.report.anchors import published_value, read_anchors
 from focus_eval.report.cells import Counts, Figure, Table, TableRow, merge_notes
 from focus_eval.report.layouts import KEY_TITLES, Column, Layout, layout_named
-from focus_eval.report.rows import Run
+from focus_eval.report.rows import Run, sampler_order
 from focus_eval.report.statistics import mean_estimate, spread_over_seeds
 
 # What may differ between lines although the layout does not name it; it is then named.
 _HIDDEN_KEYS = ("model", "k", "label", "encoder")
 _NO_ENCODER = "none"
-_SAMPLER_ORDER = ("uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 
 
 def results_table(run: Run, layout: str | None = None) -> Table:
@@ -40,7 +39,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
     placed: list[tuple[int, TableRow]] = []
     if not lines.empty:
         parts = lines.groupby(list(keys), sort=False, dropna=False)
-        for values, part in sorted(parts, key=lambda one: _sampler_order(one[1])):
+        for values, part in sorted(parts, key=lambda one: _line_order(one[1])):
             placed.append(_row(run, shape, dict(zip(keys, values, strict=True)), part))
     placed += _published_only(shape, keys, {place for place, _ in placed})
     ordered = [row for _, row in sorted(placed, key=lambda one: one[0])]
@@ -114,9 +113,9 @@ def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
     return inside
 
 
-def _sampler_order(part: pd.DataFrame) -> int:
-    sampler = str(part["sampler"].iloc[0])
-    return _SAMPLER_ORDER.index(sampler) if sampler in _SAMPLER_ORDER else len(_SAMPLER_ORDER)
+def _line_order(part: pd.DataFrame) -> tuple[Any, ...]:
+    first = part.iloc[0]
+    return (*sampler_order(str(first["label"])), int(first["k"]))
 
 
 def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:

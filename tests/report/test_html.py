@@ -11,11 +11,11 @@ import shutil
 import time
 
 import pytest
-from simulated import Simulation, simulated_parts
+from simulated import Simulation, simulate_run, simulated_parts
 
 from focus_eval.report.browser import CHUNK_QUESTIONS, json_for_script, pack_browser
 from focus_eval.report.html import render_html, write_html
-from focus_eval.report.rows import Run
+from focus_eval.report.rows import Run, load_run
 
 FLAGS = [
     "--no-sandbox",
@@ -147,6 +147,24 @@ def test_a_question_shows_timelines_frames_evidence_and_answers(opened, page_fil
     assert arm.locator("img").evaluate_all(loaded)
     answer = by_question(by_length_run, "focus")["q00007"]
     assert answer.answer in arm.inner_text()
+
+
+def test_a_reader_chooses_which_samplers_are_drawn(opened, page_file):
+    one = opened(page_file)
+    assert one.page.locator("#detail .arm").count() == 4
+    one.page.locator(".shown button").nth(1).click()
+    assert one.page.locator("#detail .arm").count() == 3
+    assert one.page.locator("#list button").first.locator(".marks span").count() == 3
+    one.page.locator(".shown button").nth(1).click()
+    assert one.page.locator("#detail .arm").count() == 4
+
+
+def test_of_many_samplers_the_well_known_ones_are_drawn_first(tmp_path):
+    samplers = ("focus_c", "focus_f", "focus_m", "uniform", "random", "topk", "aks", "focus")
+    browser = pack_browser(load_run(simulate_run(tmp_path, Simulation(n_questions=3, samplers=samplers))))
+    shown = [arm["name"] for arm in browser.index["arms"] if arm["shown"]]
+    assert shown == ["uniform", "random", "topk", "aks", "focus"]
+    assert len(browser.index["arms"]) == 8
 
 
 def test_keys_move_from_question_to_question(opened, page_file):

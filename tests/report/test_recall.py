@@ -97,11 +97,11 @@ def test_the_random_row_is_the_expectation_of_random_draws():
     expected = random_recall(cases, k=9)
     rng = np.random.default_rng(0)
     totals = []
-    for _ in range(1000):
+    for _ in range(400):
         times = {one.question_id: np.sort(rng.choice(one.n_frames, size=9, replace=False)) / one.fps for one in cases}
         totals.append(recall_table(cases, {"random": times})[["recall@1", "recall@2", "recall@5"]].to_numpy())
     simulated = np.mean(totals, axis=0)
-    assert np.abs(simulated - expected[["recall@1", "recall@2", "recall@5"]].to_numpy()).max() < 0.04
+    assert np.abs(simulated - expected[["recall@1", "recall@2", "recall@5"]].to_numpy()).max() < 0.06
 
 
 def test_random_frames_of_a_video_no_longer_than_k_are_all_frames():

@@ -15,6 +15,8 @@
   let page = 0;
   let current = -1;
   let drawn = null;
+  // Which arms are drawn; the reader chooses.
+  const visible = index.arms.map((arm) => arm.shown);
 
   function make(name, properties, ...children) {
     const element = document.createElement(name);
@@ -94,6 +96,7 @@
     const marks = make("span", { class: "marks", "aria-hidden": "true" });
     const spoken = [];
     [...one[VERDICTS]].forEach((verdict, i) => {
+      if (!visible[i]) return;
       marks.append(make("span", { class: verdict, title: `${index.arms[i].name}: ${WORDS[verdict]}` }, MARKS[verdict]));
       spoken.push(`${index.arms[i].name} ${WORDS[verdict]}`);
     });
@@ -140,7 +143,7 @@
     const one = questions[place];
     const back = make("button", { type: "button", class: "back" }, "← all questions");
     back.addEventListener("click", close);
-    byId("detail").replaceChildren(
+    const parts = [
       back,
       make("h3", {}, one[TEXT]),
       facts([
@@ -150,10 +153,26 @@
         ["Right answer", detail.correct],
         ["Evidence at", detail.evidence.map(clock).join(", ")],
       ]),
+      index.arms.length > 1 ? toggles() : null,
       legend(detail),
-      ...index.arms.map((arm, i) => armSection(arm, detail.arms[i], one[VERDICTS][i], detail)),
-    );
+      ...index.arms.map((arm, i) => (visible[i] ? armSection(arm, detail.arms[i], one[VERDICTS][i], detail) : null)),
+    ];
+    byId("detail").replaceChildren(...parts.filter((part) => part !== null));
     for (const figure of byId("detail").querySelectorAll("svg.time")) timeline(figure);
+  }
+
+  function toggles() {
+    const buttons = index.arms.map((arm, i) => {
+      const button = make("button", { type: "button", "aria-pressed": String(visible[i]) }, make("span", { class: `dot ${arm.css}` }), arm.name);
+      button.addEventListener("click", () => {
+        visible[i] = !visible[i];
+        list();
+        draw();
+        byId("detail").querySelectorAll(".shown button")[i].focus();
+      });
+      return button;
+    });
+    return make("div", { class: "shown", role: "group", "aria-label": "Samplers shown" }, ...buttons);
   }
 
   function facts(pairs) {
