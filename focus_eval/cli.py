@@ -8,6 +8,7 @@ import typer
 
 from focus_eval.commands.acf import acf
 from focus_eval.commands.compare import compare
+from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
 from focus_eval.commands.export import export
 from focus_eval.commands.import_ import import_
@@ -31,6 +32,7 @@ app.command()(select)
 app.command()(tasks)
 app.command()(samplers)
 app.command()(doctor)
+app.command()(demo)
 app.command()(plan)
 app.command()(run)
 app.command()(status)

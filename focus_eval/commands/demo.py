@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
 
 # A short, a medium and a long video would take minutes: the quick demo shows the way on the short ones.
+QUICK_VIDEOS = ("short_a", "short_b")
 QUICK_SAMPLERS = ("uniform", "topk", "focus")
 
 
@@ -30,12 +31,12 @@ def demo(
     matrix = _matrix(name, quick=quick, k=k, seeds=seeds)
     folder = to or Path("results/runs") / name
     _run(matrix, folder)
-    _show(folder)
+    _show(folder, data / "datasets" / "longvideobench" / "videos")
 
 
 def _build(data: Path, *, quick: bool) -> None:
     from focus_eval.commands.progress import progress_bar
-    from focus_eval.demo.photo_events import build_photo_events, quick_video_ids
+    from focus_eval.demo.photo_events import build_photo_events
 
     with progress_bar("frames") as bar:
         tasks: dict[str, int] = {}
@@ -45,7 +46,7 @@ def _build(data: Path, *, quick: bool) -> None:
                 tasks[video_id] = int(bar.add_task(f"filming {video_id}", total=total))
             bar.update(tasks[video_id], completed=done)  # type: ignore[arg-type]
 
-        build_photo_events(data, video_ids=quick_video_ids() if quick else None, progress=show)
+        build_photo_events(data, video_ids=QUICK_VIDEOS if quick else None, progress=show)
 
 
 def _matrix(name: str, *, quick: bool, k: list[int], seeds: int) -> MatrixConfig:
@@ -66,7 +67,7 @@ def _run(matrix: MatrixConfig, folder: Path) -> None:
         run_matrix(matrix, to=folder, watch=watch)
 
 
-def _show(folder: Path) -> None:
+def _show(folder: Path, videos: Path) -> None:
     from focus_eval.commands.report import report
 
-    report(folder)
+    report(folder, videos=videos)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,6 +90,7 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
 @contextmanager
 def run_progress() -> Iterator[Watch]:
     """Show a bar per phase, with the time that is left and the errors so far."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
     from focus_eval.commands.progress import progress_bar
 
     with progress_bar("rows") as bar:
