@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from lmms_eval.api.model import lmms
 
-from focus_eval.errors import MissingDependency
+from focus_eval.errors import InvalidInput, MissingDependency
 from focus_eval.lmms.feeds import FedVideo, Feed
 from focus_eval.lmms.seam import FrameSeam
 from focus_eval.video.reader import Pixels
@@ -67,6 +67,12 @@ class LlavaOriginalSeam(FrameSeam):
                 "pip install git+https://github.com/LLaVA-VL/LLaVA-NeXT.git (in an environment of its own, with "
                 f"transformers 4.44); {cls.native_model} runs the same checkpoints without it"
             )
+
+    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> None:
+        """Refuse the decoders that read a video past `load_video`."""
+        backend = wrapper_arguments.get("video_decode_backend", "decord")
+        if backend != "decord":
+            raise InvalidInput(f"video_decode_backend={backend} would read other frames; leave it out")
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
         """Return the frames of the one video."""
