@@ -8,7 +8,7 @@ numbers come out on every device, whatever the order of the additions: bit-equal
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -35,7 +35,6 @@ def resize_exactly(images: torch.Tensor, height: int, width: int, *, resample: i
     return images
 
 
-@cache
 def pillow_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray, NDArray[np.int32]]:
     """Return first input index `(size_out,)` and fixed-point weights `(size_out, taps)` of Pillow's filter.
 
@@ -66,19 +65,24 @@ def pillow_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray
 
 
 def _resize_axis(images: torch.Tensor, axis: int, size: int, resample: int) -> torch.Tensor:
-    first, fixed = pillow_weights(images.shape[axis], size, resample)
+    starts, weights = _weights_on(images.device, images.shape[axis], size, resample)
     shape = [1, 1, 1, 1]
     shape[axis] = size
-    weights = torch.from_numpy(fixed).to(images.device)
-    starts = torch.from_numpy(first).to(images.device)
     total: torch.Tensor | None = None
-    for tap in range(fixed.shape[1]):
+    for tap in range(weights.shape[1]):
         at = (starts + tap).clamp(max=images.shape[axis] - 1)  # past the border the weight is 0
         part = images.index_select(axis, at).to(torch.int32) * weights[:, tap].reshape(shape)
         total = part if total is None else total.add_(part)
     assert total is not None
     rounded = total.add_(1 << (_FRACTION_BITS - 1)) >> _FRACTION_BITS
     return rounded.clamp_(0, 255).to(torch.uint8)
+
+
+@lru_cache(maxsize=256)
+def _weights_on(device: torch.device, size_in: int, size_out: int, resample: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `pillow_weights` on the device, uploaded once: an upload waits for all that is queued there."""
+    first, fixed = pillow_weights(size_in, size_out, resample)
+    return torch.from_numpy(first).to(device), torch.from_numpy(fixed).to(device)
 
 
 def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -159,7 +159,7 @@ class BatchRunner:
                 with arithmetic(precision, self.device), self._clock:
                     return forward(inputs)
         except RuntimeError as error:  # torch's out-of-memory and device errors are RuntimeErrors
-            if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
+            if isinstance(error, torch.cuda.OutOfMemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
                 return None
             if type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error):
                 line = str(error).strip().splitlines()[0]

@@ -126,10 +126,15 @@ def normalise(images: torch.Tensor, rules: ImageRules) -> torch.Tensor:
 
     The divisors are tensors: by a plain number a GPU multiplies with the reciprocal, which differs in the last bit.
     """
-    mean = torch.tensor(rules.mean, device=images.device).view(3, 1, 1)
-    std = torch.tensor(rules.std, device=images.device).view(3, 1, 1)
-    scale = torch.tensor(255.0, device=images.device)
+    mean, std, scale = _constants(rules, images.device)
     return images.to(torch.float32).div_(scale).sub_(mean).div_(std).contiguous()
+
+
+@cache
+def _constants(rules: ImageRules, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return mean and std `(3, 1, 1)` and 255 on the device, once: an upload waits for all that is queued there."""
+    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (rules.mean, rules.std))
+    return mean, std, torch.tensor(255.0, device=device)
 
 
 def _pillow_resize(frame: Pixels, height: int, width: int, resample: int) -> Pixels:

@@ -57,6 +57,7 @@ class TorchScorer:
         self.image_rules = image_rules
         self.preprocess_seconds = 0.0
         self._incidents = Incidents()
+        self._runners: list[BatchRunner] = []
         self._model = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
         self._image_runner = self._runner(options.batch_size)
 
@@ -72,8 +73,8 @@ class TorchScorer:
 
     @property
     def encode_seconds(self) -> float:
-        """Seconds the device has spent so far in forwards of the image tower, for the meter."""
-        return self._image_runner.device_seconds
+        """Seconds the device has spent so far in forwards of both towers, for the meter."""
+        return sum(runner.device_seconds for runner in self._runners)
 
     def prepare(self, frames: Pixels) -> Pixels:
         """Return RGB uint8 frames at the encoder's input size, exactly as `embed` would resize them.
@@ -89,7 +90,9 @@ class TorchScorer:
             torch.cuda.empty_cache()
 
     def _runner(self, batch_size: int) -> BatchRunner:
-        return BatchRunner(self._torch_device, self.options.precision, batch_size, incidents=self._incidents)
+        made = BatchRunner(self._torch_device, self.options.precision, batch_size, incidents=self._incidents)
+        self._runners.append(made)
+        return made
 
     def _encode(
         self, frames: Pixels, tower: Callable[[torch.Tensor], torch.Tensor], *, dtype: torch.dtype
