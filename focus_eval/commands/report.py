@@ -77,10 +77,11 @@ def write_figures(run: Run, folder: Path) -> list[Path]:
     written = []
     if run.answers:
         for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
-            points = {
-                one.label: [(one.cost, one.accuracy, one.low or one.accuracy, one.high or one.accuracy)]
-                for one in cost_points(run, part, cost="frames seen (%)")
-            }
+            points: dict[str, list[tuple[float, float, float, float]]] = {}
+            for one in cost_points(run, part, cost="frames seen (%)"):
+                low = one.accuracy if one.low is None else one.low
+                high = one.accuracy if one.high is None else one.high
+                points.setdefault(one.label, []).append((one.cost, one.accuracy, low, high))
             if points:
                 name = f"efficiency-{benchmark}-{model}.pdf".replace("/", "_")
                 written += save_figure(draw_efficiency(points), folder / name)
