@@ -89,7 +89,8 @@ def _efficiency_figure(
     published: Mapping[str, Sequence[tuple[float, float]]],
     cost_label: str,
 ) -> Figure:
-    figure, axes = _column(2.4)
+    # The legend stands below in two columns and makes the figure taller, not the plot smaller.
+    figure, axes = _column(2.0 + 0.15 * ((len(points) + 2) // 2))
     styles = styles_of(list(points))
     for label, values in points.items():
         colour, marker = styles[label]
@@ -106,7 +107,7 @@ def _efficiency_figure(
     axes.set(xlabel=cost_label, ylabel="Accuracy (%)")
     every = [*points.values(), *published.values()]
     _log_if_wide(axes, [point[0] for values in every for point in values])
-    axes.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.22))
+    figure.legend(frameon=False, ncols=2, loc="outside lower center")
     return figure
 
 
