@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -204,3 +206,11 @@ def test_the_memory_of_the_large_model_is_what_the_documentation_says():
     config = BlipVisionConfig(hidden_size=1024, image_size=384, patch_size=16)
     tokens = (config.image_size // config.patch_size) ** 2 + 1
     assert tokens * config.hidden_size * 2 == 1_181_696
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
+def test_the_compiled_tower_gives_the_same_tokens_and_says_so(folder, scorer, frames):
+    compiled = make(folder, compile=True, batch_size=len(frames))
+    assert (compiled.embed(frames) - scorer.embed(frames)).abs().max() < TOLERANCE
+    assert compiled.revision == f"{scorer.revision} compiled"
