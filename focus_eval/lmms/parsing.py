@@ -62,7 +62,7 @@ def read_option(text: str, options: tuple[str, ...]) -> str | None:
     known = LETTERS[: len(options)]
     bare = text.strip().strip("*`\"'").strip()
     found = _LEADING.match(bare)
-    if found:
+    if found and not _SEVERAL.match(bare):
         return found[1] if found[1] in known else None
     if _SEVERAL.search(bare):
         return None
