@@ -20,7 +20,8 @@ def question(benchmark="longvideobench", options=OPTIONS, answer="C", number=1):
     [
         ("C", "C"), ("(C)", "C"), ("C.", "C"), ("C. a green hat", "C"), ("C) a green hat", "C"), ("(C) a hat", "C"),
         (" C\n", "C"), ("**C**", "C"), ("C: because of the hat", "C"), ("Answer: C", "C"), ("Answer: (B)", "B"),
-        ("The best answer is C.", "C"), ("The correct option is (D)", "D"), ("the answer is: b", "B"), ("A. Both A and B", "A"),
+        ("The best answer is C.", "C"), ("The correct option is (D)", "D"), ("the answer is: b", "B"),
+        ("A. Both A and B", "A"),
         ("a green hat", "C"), ("A green hat.", "C"), ("Red", "A"), ("Best option: (B", "B"),
         ("A man runs", None), ("I think he wears A hat", None), ("", None), ("E", None), ("E. none", None),
         ("A or B", None), ("The answer is A or B", None), ("Options (A) and (C)", None), ("A, or option B", None),
