@@ -32,6 +32,7 @@ def select(
     from focus_eval.commands.progress import pull_progress
     from focus_eval.pipeline import query_question
 
+    _check_writable(out, sheet)
     selector = _selector(sampler, set_, encoder, encoder_set, k=k, seed=seed, store=store, backend=backend)
     with pull_progress(f"{sampler} on {video.name}") as progress:
         row = selector.select(query_question(video, query), video, progress=progress)
@@ -41,6 +42,15 @@ def select(
     if out is not None:
         _write_json(document, out)
     _print(row)
+
+
+def _check_writable(*paths: Path | None) -> None:
+    """Refuse a place that cannot be written before minutes of work go into it."""
+    from focus_eval.errors import InvalidInput
+
+    for path in paths:
+        if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+            raise InvalidInput(f"{path}: cannot be written there; name a file in an existing folder")
 
 
 def selection_document(row: SelectionRow, selector: Selector) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""`focus-eval select` as its user calls it: what it writes, and one clear line for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from focus_eval.pipeline import select_keyframes
+from focus_eval.video.synthetic import ClipWriter
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """Three seconds of a cat among five of gravel."""
+    data = pytest.importorskip("skimage.data", reason="the demo extra is not installed")
+    pictures = {
+        name: np.asarray(Image.fromarray(picture).convert("RGB").resize((160, 120)))
+        for name, picture in (("cat", data.chelsea()), ("gravel", data.gravel()))
+    }
+    path = tmp_path_factory.mktemp("clip") / "cat.mp4"
+    with ClipWriter(path, width=160, height=120, fps=10, gop=25) as writer:
+        for frame in range(200):
+            writer.write(pictures["cat" if 90 <= frame < 120 else "gravel"])
+    return path
+
+
+def focus_eval(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "focus_eval", *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.mark.slow
+def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
+    pytest.importorskip("timm", reason="the offline extra is not installed")
+    out, sheet = tmp_path / "selection.json", tmp_path / "sheet.png"
+    done = focus_eval("select", clip, "--query", "a cat", "-k", "3", "--sampler", "topk", "--out", out, "--sheet", sheet)
+    assert done.returncode == 0, done.stderr
+    written = json.loads(out.read_text())
+    assert all(90 <= frame < 120 for frame in written["keyframes"])
+    assert written["times_seconds"] == [frame / 10 for frame in written["keyframes"]]
+    assert written["sampler"] == "topk"
+    assert written["scorer"] == "offline"
+    assert written["scorer_revision"]
+    assert written["seed"] == 0
+    assert written["frames_seen"] == 20 / 200
+    assert len(written["pulled_relevance"]) == 20
+    assert {"decode", "encode", "select"} <= set(written["seconds"])
+    assert {"python", "focus-eval", "torch"} <= set(written["versions"])
+    with Image.open(sheet) as image:
+        assert image.width > 800
+        assert len(set(image.convert("L").resize((64, 64)).getdata())) > 20
+    assert select_keyframes(clip, query="a cat", k=3, sampler="topk", seed=0).keyframes == tuple(written["keyframes"])
+
+
+def broken_files(folder):
+    (folder / "empty.mp4").touch()
+    (folder / "text.mp4").write_text("this is no video")
+    return {
+        "absent.mp4": "no such file",
+        "empty.mp4": "empty",
+        "text.mp4": "not a video",
+        ".": "a directory",
+    }
+
+
+def test_bad_files_give_one_line_and_leave_nothing(tmp_path):
+    for name, message in broken_files(tmp_path).items():
+        out = tmp_path / "out.json"
+        done = focus_eval("select", tmp_path / name, "--query", "a cat", "--sampler", "uniform", "--out", out)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not out.exists()
+        assert not list(tmp_path.glob(".*.part"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-k", "0"), "k must be at least 1, got 0"),
+        (("-k", "-3"), "k must be at least 1, got -3"),
+        (("--sampler", "focuss"), "did you mean 'focus'"),
+        (("--set", "alpa=1", "--sampler", "focus"), "did you mean 'alpha'"),
+        (("--set", "alpha", "--sampler", "focus"), "NAME=VALUE"),
+        (("--set", "alpha=2", "--sampler", "focus"), "at most 1"),
+        (("--backend", "pyavv"), "did you mean 'pyav'"),
+        (("--out", "absent/selection.json"), "cannot be written there"),
+    ],
+)
+def test_bad_arguments_give_one_line(clip, tmp_path, arguments, message):
+    base = [] if "--sampler" in arguments else ["--sampler", "uniform"]
+    done = focus_eval("select", clip, "--query", "a cat", *base, *arguments)
+    assert done.returncode == 2, done.stdout
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("query", ["", "   "])
+def test_an_empty_query_is_refused(clip, query):
+    done = focus_eval("select", clip, "--query", query, "--sampler", "uniform")
+    assert done.returncode == 2
+    assert "query" in done.stderr
+
+
+def test_a_very_long_query_is_taken(clip):
+    done = focus_eval("select", clip, "--query", "a cat " * 1700, "--sampler", "uniform", "-k", "2")
+    assert done.returncode == 0, done.stderr
