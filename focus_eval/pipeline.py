@@ -24,7 +24,7 @@ from focus_eval.samplers.randomness import derived_rng
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.scoring.kept import KeptFeatures
 from focus_eval.scoring.registry import make_scorer
-from focus_eval.scoring.scorer import AnyScorer, ScoresFrames
+from focus_eval.scoring.scorer import AnyScorer, CutsQueries, ScoresFrames
 from focus_eval.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo, frozen_floats, frozen_ints
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
@@ -209,6 +209,10 @@ class Selector:
             raise InvalidInput(f"scorer {scorer.name!r} needs the frames of {video_path}, not only its length")
         return lambda frames: scorer.relevance_of(video_path, frames, question.query)
 
+    def _facts_about_query(self, query: str) -> dict[str, bool]:
+        is_cut = isinstance(self.scorer, CutsQueries) and self.scorer.is_cut(query)
+        return {"query_cut": True} if is_cut else {}
+
     def _row(
         self,
         question: Question,
@@ -243,7 +247,7 @@ class Selector:
             pulled_frames=selection.pulled_frames.tolist(),
             pulled_relevance=[None if np.isnan(value) else value for value in selection.pulled_relevance.tolist()],
             clips=[list(astuple(clip)) for clip in selection.clips],
-            facts=dict(selection.facts),
+            facts={**selection.facts, **self._facts_about_query(question.query)},
             forwards=forwards,
             seconds=meter.rounded(),
             device=self.device,

@@ -183,3 +183,19 @@ def test_wrong_names_are_refused_with_the_nearest(clip):
         select_keyframes(clip, query="x", k=0, scorer=Brightness())
     with pytest.raises(InvalidInput, match="query"):
         select_keyframes(clip, query="  ", k=1, scorer=Brightness())
+
+
+def test_a_query_that_the_encoder_cuts_is_counted(clip, tmp_path):
+    from focus_eval.records import RowWriter
+    from focus_eval.report.rows import load_run
+
+    class Short(Brightness):
+        def is_cut(self, query):
+            return len(query) > 8
+
+    made = selector(Short())
+    writer = RowWriter(tmp_path / "selections" / "rows.jsonl")
+    for number, query in enumerate(["bright", "a long question", "dark"]):
+        writer.write(made.select(question(number, clip, query), clip))
+    writer.close()
+    assert load_run(tmp_path).cut_queries == {"brightness": (1, 3)}

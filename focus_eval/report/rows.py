@@ -56,6 +56,16 @@ class Run:
         return {**KNOWN_SIZES, **stated}
 
     @cached_property
+    def cut_queries(self) -> dict[str, tuple[int, int]]:
+        """Questions of which an encoder read only the start, and all it was asked; by scorer, where any was cut."""
+        asked: dict[str, dict[tuple[str, str], bool]] = {}
+        for row in self.selections:
+            if row.scorer and row.error is None:
+                is_cut = bool(row.facts.get("query_cut"))
+                asked.setdefault(row.scorer, {})[row.benchmark, row.question_id] = is_cut
+        return {scorer: (sum(cut.values()), len(cut)) for scorer, cut in asked.items() if any(cut.values())}
+
+    @cached_property
     def selection_frame(self) -> pd.DataFrame:
         """One line per selection: who chose, what it cost, and what of the evidence it shows."""
         labels = labels_of(self.selections)

@@ -241,6 +241,12 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes.append("An answer that could not be parsed is wrong and counted.")
     if any(one.fallbacks for one in counts):
         notes.append("Fallbacks: the model was fed other frames than the chosen ones (loader aks).")
+    if run.cut_queries:
+        notes.append(
+            "The encoder reads only the start of long questions: "
+            + ", ".join(f"{scorer} cut {cut} of {asked}" for scorer, (cut, asked) in run.cut_queries.items())
+            + "."
+        )
     if any(isinstance(one, Figure) and one.seeds > 1 for row in rows for one in row.figures):
         notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
     hours = any(column.metric == "hours" for column in shape.columns)

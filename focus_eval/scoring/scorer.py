@@ -92,6 +92,15 @@ class GivesEmbeddings(Protocol):
         ...
 
 
+@runtime_checkable
+class CutsQueries(Protocol):
+    """A scorer whose text tower takes so many tokens and no more (BLIP: 35)."""
+
+    def is_cut(self, query: str) -> bool:
+        """Return whether `query` is longer than what the scorer reads of it."""
+        ...
+
+
 def checked_query(query: str) -> str:
     """Return `query` without surrounding blanks; every scorer passes its query through here.
 
