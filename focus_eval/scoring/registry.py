@@ -38,7 +38,7 @@ def scorer_names() -> list[str]:
 
 
 def make_scorer(name: str, **options: Any) -> AnyScorer:
-    """Return the scorer `name` with `options`, the rest at their defaults; its weights are loaded.
+    """Return the scorer `name` with `options`, the rest at their defaults; its weights load now or at first use.
 
     Options are the keyword arguments of the scorer's constructor. A string for an option of another type is
     read as on a command line ("8" for an int, "none" for None).
