@@ -32,7 +32,7 @@ class VideoQuestion:
     """
 
     question: str
-    frames: Sequence[Pixels]
+    frames: Sequence[Pixels] | Pixels
     times_seconds: Sequence[float] = ()
     duration_seconds: float = 0.0
 
@@ -88,9 +88,14 @@ class LlavaVideo:
         loaded = load_network(config, dtype=dtype, attn_implementation=attn_implementation, device_map=device_map)
         return cls(VideoNetwork(loaded, config=config, setup=setup), tokenizer, setup=setup)
 
-    def pixel_values(self, frames: Sequence[Pixels]) -> torch.Tensor:
+    @property
+    def image_size(self) -> int:
+        """Side of a frame as the tower takes it, in pixels."""
+        return int(self.config.vision["image_size"])
+
+    def pixel_values(self, frames: Sequence[Pixels] | Pixels) -> torch.Tensor:
         """Return frames as the tower takes them, float32 in [-1, 1], `(n, 3, size, size)`."""
-        levels = torch.from_numpy(resize_frames(frames, size=int(self.config.vision["image_size"])))
+        levels = torch.from_numpy(resize_frames(frames, size=self.image_size))
         return normalised(levels.to(self.network.vision_device))
 
     def prompt_ids(self, asked: VideoQuestion) -> tuple[list[int], list[int]]:

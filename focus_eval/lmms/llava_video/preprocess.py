@@ -11,7 +11,7 @@ from PIL import Image
 Pixels = NDArray[np.uint8]
 
 
-def resize_frames(frames: Sequence[Pixels], *, size: int) -> Pixels:
+def resize_frames(frames: Sequence[Pixels] | Pixels, *, size: int) -> Pixels:
     """Return frames `(n, size, size, 3)` from RGB uint8 frames of any sizes: PIL bicubic, aspect ratio not kept."""
     resized = np.empty((len(frames), size, size, 3), dtype=np.uint8)
     for place, frame in zip(resized, frames, strict=True):

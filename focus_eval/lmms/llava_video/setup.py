@@ -66,4 +66,7 @@ def make_setup(preset: str = "aks", **options: Any) -> Setup:
     for option in options:
         if option not in SETUP_OPTIONS:
             raise unknown_name("option of LLaVA-Video", option, SETUP_OPTIONS)
-    return replace(PRESETS[preset], **{option: value for option, value in options.items() if value is not None})
+    told = {option: value for option, value in options.items() if value is not None}
+    if isinstance(told.get("time_instruction"), bool):  # as lmms-eval's own add_time_instruction
+        told["time_instruction"] = "lmms_eval" if told["time_instruction"] else "off"
+    return replace(PRESETS[preset], **told)

@@ -92,6 +92,8 @@ def test_presets_are_the_published_set_ups():
     assert (lmms.pooling, lmms.newline, lmms.template) == ("average", "grid", "qwen_1_5")
     assert {aks.time_instruction, lmms.time_instruction} == {"off"}
     assert make_setup("aks", pooling="average", times=None).pooling == "average"
+    assert make_setup("aks", time_instruction=True).time_instruction == "lmms_eval"
+    assert make_setup("aks", time_instruction=False).time_instruction == "off"
 
 
 @pytest.mark.parametrize(

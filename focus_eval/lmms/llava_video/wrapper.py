@@ -1,0 +1,247 @@
+"""How does lmms-eval run LLaVA-Video, with the chosen frames or the original's own?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import torch
+from accelerate import Accelerator
+from lmms_eval import utils as lmms_utils
+from lmms_eval.api.model import lmms
+from tqdm import tqdm
+
+from focus_eval.errors import InvalidInput
+from focus_eval.lmms.asking import Ask
+from focus_eval.lmms.feeds import FedVideo, Feed
+from focus_eval.lmms.llava_video.checkpoint import find_checkpoint
+from focus_eval.lmms.llava_video.config import HUB_NAME, read_config
+from focus_eval.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion
+from focus_eval.lmms.llava_video.preprocess import resize_frames
+from focus_eval.lmms.llava_video.sampling import original_frames, original_times
+from focus_eval.lmms.llava_video.setup import SETUP_OPTIONS, Setup, make_setup
+from focus_eval.lmms.seam import FrameSeam
+from focus_eval.lmms.watching import Call
+from focus_eval.types import VideoInfo, frozen_ints
+from focus_eval.video import open_video
+
+
+class LlavaVideoWrapper(lmms):  # type: ignore[misc]
+    """LLaVA-Video as a model of lmms-eval; without the seam it samples frames as lmms-eval's `llava_vid` does.
+
+    Args:
+        pretrained: folder of an original checkpoint, or its name where it is in the hub's cache.
+        preset: "aks" (checkpoint's pooling, chatml_direct) or "lmms_eval" (average pooling, qwen_1_5).
+        pooling, newline, template, time_instruction, times: change the preset; see `Setup`.
+        dtype: "bfloat16", "float16" or "float32".
+        attn_implementation: "sdpa", "flash_attention_2" or "eager".
+        device: of this process; by default its GPU, or the CPU where there is none.
+        device_map: "auto" spreads one model over all GPUs (72B).
+        batch_size: questions answered at once.
+        max_frames_num: most frames per question.
+        video_fps, force_sample: of the original's own sampling.
+
+    As in `llava_vid`, an answer ends at the end of the turn or at `max_new_tokens`; a task's `until` is not read.
+    """
+
+    def __init__(
+        self,
+        pretrained: str = HUB_NAME,
+        preset: str = "aks",
+        pooling: str | None = None,
+        newline: str | None = None,
+        template: str | None = None,
+        time_instruction: str | None = None,
+        times: str | None = None,
+        dtype: str = "bfloat16",
+        attn_implementation: str = "sdpa",
+        device: str | None = None,
+        device_map: str | None = None,
+        batch_size: int | str = 1,
+        max_frames_num: int = 64,
+        video_fps: float = 1,
+        force_sample: bool = False,
+    ) -> None:
+        super().__init__()
+        changes = (pooling, newline, template, time_instruction, times)
+        self.setup = make_setup(preset, **dict(zip(SETUP_OPTIONS, changes, strict=True)))
+        self.accelerator = Accelerator()
+        self._rank, self._world_size = self.accelerator.process_index, self.accelerator.num_processes
+        self._device = torch.device(_own_device(self.accelerator, device))
+        self.batch_size_per_gpu = int(batch_size)
+        self.max_frames_num = int(max_frames_num)
+        self.video_fps = float(video_fps)
+        self.force_sample = force_sample in (True, "True", "true")
+        self._model: Any = LlavaVideo.load(
+            pretrained,
+            setup=self.setup,
+            dtype=dtype,
+            attn_implementation=attn_implementation,
+            device_map=device_map or {"": str(self._device)},
+        )
+        # Processes only divide the questions among them: nothing is trained, so no model is wrapped for it.
+
+    @property
+    def model(self) -> Any:
+        """What answers."""
+        return self._model
+
+    @property
+    def tokenizer(self) -> Any:
+        """The checkpoint's tokenizer."""
+        return self._model.tokenizer
+
+    @property
+    def batch_size(self) -> int:
+        """Questions answered at once."""
+        return self.batch_size_per_gpu
+
+    @property
+    def device(self) -> torch.device:
+        """Device of this process."""
+        return self._device
+
+    def tok_encode(self, string: str) -> list[int]:
+        """Return the token ids of a text."""
+        return cast(list[int], self.tokenizer(string, add_special_tokens=False)["input_ids"])
+
+    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+        """Answer `requests` in their order; those of equal generation arguments go together."""
+
+        def longest_first(arguments: tuple[Any, ...]) -> tuple[int, str]:
+            return -len(self.tok_encode(arguments[0])), arguments[0]
+
+        collator = lmms_utils.Collator(
+            [request.args for request in requests],
+            longest_first,
+            group_fn=lambda arguments: arguments[1],
+            grouping=True,
+        )
+        texts: list[str] = []
+        with tqdm(total=len(requests), desc="Answering", disable=self.rank != 0) as progress:
+            for batch in collator.get_batched(n=self.batch_size, batch_fn=None):
+                asked = [self._asked(*arguments) for arguments in batch]
+                answers = self._model.answer(asked, **generation_options(batch[0][1]))
+                texts += [answer.text for answer in answers]
+                progress.update(len(batch))
+        return cast(list[str], collator.get_original(texts))
+
+    def load_video(self, path: str) -> VideoQuestion:
+        """Return the frames the original would show of `path`, with no question yet."""
+        with open_video(Path(path)) as reader:
+            frames, printed = original_frames(
+                reader.info, max_frames=self.max_frames_num, video_fps=self.video_fps, force_sample=self.force_sample
+            )
+            times = reader.frame_times(frames) if self.setup.times == "exact" else printed
+            pixels = reader.read(frames)
+            duration = reader.info.duration_seconds
+        return VideoQuestion(question="", frames=pixels, times_seconds=times.tolist(), duration_seconds=duration)
+
+    def clean(self) -> None:
+        """Release the model at the end of a run, as lmms-eval does."""
+        self._model = None
+        super().clean()
+
+    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        """Not served."""
+        raise NotImplementedError("LLaVA-Video answers questions; it does not score given answers")
+
+    def generate_until_multi_round(self, requests: Sequence[Any]) -> list[str]:
+        """Not served."""
+        raise NotImplementedError("LLaVA-Video: questions of several rounds are not served")
+
+    def _asked(
+        self, context: str, generation: Mapping[str, Any], look: Any, doc_id: int, task: str, split: str
+    ) -> VideoQuestion:
+        visuals = look(self.task_dict[task][split][doc_id])
+        if len(visuals) != 1 or not isinstance(visuals[0], str):
+            raise InvalidInput(f"{task}, document {doc_id}: one video is needed, it has {len(visuals)} visuals")
+        video = self._fed(visuals[0]) if isinstance(visuals[0], FedVideo) else self.load_video(visuals[0])
+        return VideoQuestion(
+            question=context,
+            frames=video.frames,
+            times_seconds=video.times_seconds,
+            duration_seconds=video.duration_seconds,
+        )
+
+    def _fed(self, path: FedVideo) -> VideoQuestion:
+        feed = path.feed
+        info = VideoInfo(feed.n_frames, feed.fps)
+        times: Sequence[float] = feed.times_seconds
+        if self.setup.times == "original":
+            times = original_times(frozen_ints(feed.frames), info, video_fps=self.video_fps).tolist()
+        return VideoQuestion(
+            question="", frames=feed.take(), times_seconds=times, duration_seconds=info.duration_seconds
+        )
+
+
+class FocusLlavaVideo(FrameSeam, LlavaVideoWrapper):
+    """LLaVA-Video, shown the chosen frames."""
+
+    model_id: ClassVar[str] = "focus_llava_video"
+    frames_argument: ClassVar[str] = "max_frames_num"
+
+    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> Setup:
+        """Check preset, checkpoint and room for the frames before any weight loads; return the set-up in full.
+
+        Raises:
+            InvalidInput: an unknown option, another model's checkpoint, or more frames than the context holds.
+            MissingWeights: no such checkpoint on this machine.
+        """
+        given = {name: wrapper_arguments[name] for name in SETUP_OPTIONS if name in wrapper_arguments}
+        setup = make_setup(wrapper_arguments.get("preset", "aks"), **given)
+        config = read_config(find_checkpoint(wrapper_arguments.get("pretrained", HUB_NAME)))
+        config.layout(setup).check_fit(
+            wrapper_arguments["max_frames_num"], other_tokens=1, context_tokens=config.context_tokens
+        )
+        return setup
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Leave everything as it is: the wrapper's own defaults place each process on its device."""
+
+    def ready(self, feed: Feed) -> None:
+        """Resize the frames while an earlier question is being answered; resizing them again changes nothing."""
+        feed.pixels = resize_frames(feed.pixels, size=self._model.image_size)
+
+    def watch(self, view: Any, batch: list[Ask], call: Call) -> None:
+        """Make `view` note frames, tokens and seconds of the model."""
+        view._model = _Watched(self._model, call)
+
+
+class _Watched:
+    """A `LlavaVideo` that notes what it is asked; see `focus_eval.lmms.watching`."""
+
+    def __init__(self, model: LlavaVideo, call: Call) -> None:
+        self._model = model
+        self._call = call
+        self.tokenizer = model.tokenizer
+
+    def answer(self, batch: Sequence[VideoQuestion], **options: Any) -> list[Answer]:
+        call = self._call
+        call.n_calls += 1
+        call.frames = [len(asked.frames) for asked in batch]
+        started = time.perf_counter()
+        answers = self._model.answer(batch, **options)
+        call.generate_seconds += time.perf_counter() - started
+        call.tokens = [
+            {"input": one.n_input_tokens, "output": one.n_new_tokens, "vision": one.n_vision_tokens} for one in answers
+        ]
+        return answers
+
+
+def generation_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `LlavaVideo.answer` in a task's generation arguments, with `llava_vid`'s defaults."""
+    return {
+        "max_new_tokens": int(given.get("max_new_tokens") or 1024),
+        "temperature": float(given.get("temperature") or 0.0),
+        "top_p": given.get("top_p"),
+        "num_beams": int(given.get("num_beams") or 1),
+    }
+
+
+def _own_device(accelerator: Accelerator, device: str | None) -> str:
+    if accelerator.num_processes > 1 and torch.cuda.is_available():
+        return f"cuda:{accelerator.local_process_index}"
+    return device or ("cuda" if torch.cuda.is_available() else "cpu")
