@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from focus_eval.errors import AnswerError, InvalidInput
+from focus_eval.errors import AnswerError, FocusEvalError, InvalidInput
 from focus_eval.lmms.arguments import SeamOptions
 from focus_eval.lmms.asking import Ask, Shown, ask_of, rewritten
 from focus_eval.lmms.batches import batches_like_the_wrapper
@@ -22,7 +24,10 @@ from focus_eval.lmms.feeds import Feed, feed_of
 from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.sources import FrameSource, NeedsQuestions
 from focus_eval.lmms.watching import Call
-from focus_eval.records import AnswerRow
+from focus_eval.pipeline import Selector
+from focus_eval.records import AnswerRow, SelectionRow
+from focus_eval.rounds import Rounds
+from focus_eval.video import open_video
 
 if TYPE_CHECKING:
     from focus_eval.lmms.seam import FrameSeam
@@ -88,32 +93,58 @@ class Course:
             source.prepare(benchmark.name, [benchmark.question(document) for document in documents])
 
     def _select(self, asks: list[Ask]) -> None:
+        """Choose frames for every document once, the questions of one video together."""
         source = self._showing.source
         if source is None:
             return
         first_of: dict[tuple[str, str, int], Ask] = {}
-        for ask in tqdm(asks, desc="Choosing frames", disable=self._quiet):
-            first = first_of.setdefault(ask.parts.key, ask)
-            if first is ask:
-                self._select_one(ask, source)
-            else:  # asked again: a repeat, or a copy that keeps ranks in step
-                ask.row, ask.error = first.row, ask.error or first.error
+        by_video: dict[Path | None, list[Ask]] = {}
+        for ask in asks:
+            if first_of.setdefault(ask.parts.key, ask) is ask:
+                by_video.setdefault(ask.path, []).append(ask)
+        with tqdm(total=len(first_of), desc="Choosing frames", disable=self._quiet) as progress:
+            for path, group in by_video.items():
+                self._select_together(source, path, group)
+                for ask in group:
+                    if not ask.is_padding and ask.row is not None:
+                        self._showing.recorder.selection(ask.row)
+                progress.update(len(group))
+        for ask in asks:  # asked again: a repeat, or a copy that keeps ranks in step
+            first = first_of[ask.parts.key]
+            ask.row, ask.error = first.row, ask.error or first.error
 
-    def _select_one(self, ask: Ask, source: FrameSource) -> None:
+    def _select_together(self, source: FrameSource, path: Path | None, group: list[Ask]) -> None:
+        """Choose the frames of one video's questions; a sampler that pulls decodes and embeds each frame once."""
+        if not isinstance(source, Selector) or path is None or len(group) == 1:
+            for ask in group:
+                self._select_one(ask, source.select)
+            return
+        try:
+            reader = open_video(path, backend=self._showing.options.backend)
+        except FocusEvalError:
+            for ask in group:  # each fails on its own, with its own row
+                self._select_one(ask, source.select)
+            return
+        with reader:
+            rounds = Rounds(reader)
+            select = partial(source.select, rounds=rounds)
+            rounds.run([partial(self._select_one, ask, select) for ask in group])
+
+    def _select_one(self, ask: Ask, select: Callable[..., SelectionRow]) -> None:
+        source = self._showing.source
         try:
             if ask.error is not None or ask.path is None:
                 raise AnswerError(ask.error or "the document has no video")
-            ask.row = source.select(ask.question, ask.path, bucket_of=ask.bucket_of)
+            ask.row = select(ask.question, ask.path, bucket_of=ask.bucket_of)
             self._check_limit(ask)
         except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
             ask.fail(error)
-            ask.row = ask.row or source.error_row(ask.question, error, bucket_of=ask.bucket_of)
-        if not ask.is_padding:
-            self._showing.recorder.selection(ask.row)
+            if ask.row is None and source is not None:
+                ask.row = source.error_row(ask.question, error, bucket_of=ask.bucket_of)
 
     def _check_limit(self, ask: Ask) -> None:
         row, model, most = ask.row, self._model.model_id, self._showing.frames
-        if row is None or not row.keyframes:
+        if row is None or not (row.keyframes or self._showing.options.loader == "aks"):
             raise InvalidInput("no frame chosen")
         if row.scales is not None and not self._model.takes_mixed_sizes:
             raise InvalidInput(f"sampler {row.sampler!r} chose frames of several sizes; {model} can show one size only")
