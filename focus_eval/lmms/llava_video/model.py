@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from focus_eval.errors import InvalidInput, MissingWeights
 from focus_eval.lmms.llava_video.checkpoint import find_checkpoint, load_network
 from focus_eval.lmms.llava_video.config import CheckpointConfig, read_config
 from focus_eval.lmms.llava_video.network import VideoNetwork
-from focus_eval.lmms.llava_video.preprocess import Pixels, resize_frames
 from focus_eval.lmms.llava_video.prompts import STOP, prompt_halves, time_sentence
 from focus_eval.lmms.llava_video.setup import Setup
+from focus_eval.scoring.preprocess import BICUBIC, ImageRules, normalise, resize_frames
+from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,13 +28,13 @@ class VideoQuestion:
 
     Args:
         question: the text of the user's turn.
-        frames: RGB uint8 `(height, width, 3)` each, in time order, at least one.
+        frames: RGB uint8 `(n, height, width, 3)` in time order, at least one.
         times_seconds: one per frame; used by the time instruction.
         duration_seconds: length of the video; used by the time instruction.
     """
 
     question: str
-    frames: Sequence[Pixels] | Pixels
+    frames: Pixels
     times_seconds: Sequence[float] = ()
     duration_seconds: float = 0.0
 
@@ -89,14 +91,15 @@ class LlavaVideo:
         return cls(VideoNetwork(loaded, config=config, setup=setup), tokenizer, setup=setup)
 
     @property
-    def image_size(self) -> int:
-        """Side of a frame as the tower takes it, in pixels."""
-        return int(self.config.vision["image_size"])
+    def image_rules(self) -> ImageRules:
+        """How a frame becomes the tower's input: Pillow's bicubic, aspect not kept, mean and deviation 0.5."""
+        return tower_rules(int(self.config.vision["image_size"]))
 
-    def pixel_values(self, frames: Sequence[Pixels] | Pixels) -> torch.Tensor:
-        """Return frames as the tower takes them, float32 in [-1, 1], `(n, 3, size, size)`."""
-        levels = torch.from_numpy(resize_frames(frames, size=self.image_size))
-        return normalised(levels.to(self.network.vision_device))
+    def pixel_values(self, frames: Pixels) -> torch.Tensor:
+        """Return frames `(n, height, width, 3)` as the tower takes them, float32 in [-1, 1], `(n, 3, size, size)`."""
+        rules = self.image_rules
+        levels = torch.from_numpy(np.ascontiguousarray(resize_frames(frames, rules)))
+        return normalise(levels.to(self.network.vision_device).permute(0, 3, 1, 2), rules)
 
     def prompt_ids(self, asked: VideoQuestion) -> tuple[list[int], list[int]]:
         """Return the token ids before and after the video, each half tokenised on its own as in the original."""
@@ -165,9 +168,9 @@ class LlavaVideo:
         ]
 
 
-def normalised(levels: torch.Tensor) -> torch.Tensor:
-    """Return `(n, size, size, 3)` uint8 as `(n, 3, size, size)` float32 with mean 0.5 and deviation 0.5 taken out."""
-    return ((levels.permute(0, 3, 1, 2).float() / 255) - 0.5) / 0.5
+def tower_rules(size: int) -> ImageRules:
+    """Return the rules of a square SigLIP tower of `size` pixels."""
+    return ImageRules(height=size, width=size, resample=BICUBIC, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
 
 def load_tokenizer(config: CheckpointConfig) -> PreTrainedTokenizerBase:

@@ -19,11 +19,11 @@ from focus_eval.lmms.feeds import FedVideo, Feed
 from focus_eval.lmms.llava_video.checkpoint import find_checkpoint
 from focus_eval.lmms.llava_video.config import HUB_NAME, read_config
 from focus_eval.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion
-from focus_eval.lmms.llava_video.preprocess import resize_frames
 from focus_eval.lmms.llava_video.sampling import original_frames, original_times
 from focus_eval.lmms.llava_video.setup import SETUP_OPTIONS, Setup, make_setup
 from focus_eval.lmms.seam import FrameSeam
 from focus_eval.lmms.watching import Call
+from focus_eval.scoring.preprocess import resize_frames
 from focus_eval.types import VideoInfo, frozen_ints
 from focus_eval.video import open_video
 
@@ -203,7 +203,7 @@ class FocusLlavaVideo(FrameSeam, LlavaVideoWrapper):
 
     def ready(self, feed: Feed) -> None:
         """Resize the frames while an earlier question is being answered; resizing them again changes nothing."""
-        feed.pixels = resize_frames(feed.pixels, size=self._model.image_size)
+        feed.pixels = resize_frames(feed.pixels, self._model.image_rules)
 
     def watch(self, view: Any, batch: list[Ask], call: Call) -> None:
         """Make `view` note frames, tokens and seconds of the model."""

@@ -23,7 +23,7 @@ def model(tiny_checkpoint):
 
 def asked(n_frames: int, question: str, *, seed: int = 0, **others) -> VideoQuestion:
     frames = np.random.default_rng(seed).integers(0, 256, (n_frames, 24, 40, 3), dtype=np.uint8)
-    return VideoQuestion(question=question, frames=list(frames), **others)
+    return VideoQuestion(question=question, frames=frames, **others)
 
 
 BATCH = [
@@ -142,7 +142,7 @@ def test_bfloat16_stays_near_float32(tiny_checkpoint, model):
 
 def test_no_frame_is_no_question():
     with pytest.raises(InvalidInput, match="at least one frame"):
-        VideoQuestion(question="Why?", frames=[])
+        VideoQuestion(question="Why?", frames=np.empty((0, 4, 4, 3), np.uint8))
 
 
 def test_a_tokenizer_of_another_family_is_refused(model):

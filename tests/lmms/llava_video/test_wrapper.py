@@ -18,6 +18,7 @@ from focus_eval.lmms.llava_video.sampling import original_frames
 from focus_eval.lmms.llava_video.setup import make_setup
 from focus_eval.pipeline import Selector
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.scoring.preprocess import resize_frames
 from focus_eval.types import VideoInfo
 
 TASK = "focus_longvideobench"
@@ -105,10 +106,9 @@ def test_the_chosen_frames_reach_the_model(wrapper, spied, evaluate, home, tools
 
 def test_frames_resized_ahead_are_those_resized_when_asked(wrapper):
     frames = np.random.default_rng(0).integers(0, 256, (2, 61, 37, 3), dtype=np.uint8)
-    from focus_eval.lmms.llava_video.preprocess import resize_frames
-
-    once = resize_frames(frames, size=wrapper.model.image_size)
-    assert np.array_equal(resize_frames(once, size=wrapper.model.image_size), once)
+    once = resize_frames(frames, wrapper.model.image_rules)
+    assert once.shape == (2, 18, 18, 3)
+    assert np.array_equal(wrapper.model.pixel_values(once), wrapper.model.pixel_values(frames))
 
 
 def test_a_batch_of_four_answers_as_four_batches_of_one(wrapper, evaluate, tools, tmp_path, monkeypatch):
