@@ -24,7 +24,8 @@ from focus_eval.types import FloatArray
 from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
-    from focus_eval.scoring.offline_networks import Networks
+    from focus_eval.scoring.offline_text import SentenceEncoder
+    from focus_eval.scoring.offline_vision import FrameClassifier
 
 Matrix = NDArray[np.float64]
 
@@ -69,7 +70,9 @@ class OfflineScorer:
             f"names of timm {version('timm')}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}"
         )
         self._lock = threading.Lock()
-        self._networks: Networks | None = None
+        self._vision: FrameClassifier | None = None
+        self._text: SentenceEncoder | None = None
+        self._class_space: tuple[Matrix, FloatArray] | None = None
         self._query_vector = lru_cache(maxsize=4096)(self._embed_query)
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
@@ -78,12 +81,12 @@ class OfflineScorer:
         The largest centred square of a frame is what is looked at.
         """
         checked_frames(frames)
-        logits, (classes, _) = self._loaded().class_logits(frames), self._space()
-        return conse(logits, classes, n_classes=self.n_classes).astype(np.float32)
+        classes, _ = self._space()
+        return conse(self._classifier().class_logits(frames), classes, n_classes=self.n_classes).astype(np.float32)
 
     def prepare(self, frames: Pixels) -> Pixels:
         """Return what `embed` looks at, RGB uint8 `(n, 224, 224, 3)`: small, and embedded to the same bits."""
-        from focus_eval.scoring.offline_networks import centre_squares
+        from focus_eval.scoring.offline_vision import centre_squares
 
         return centre_squares(checked_frames(frames))
 
@@ -107,25 +110,39 @@ class OfflineScorer:
     def close(self) -> None:
         """Drop the weights; they load again when needed."""
         with self._lock:
-            self._networks = None
+            self._vision = self._text = None
 
-    def _loaded(self) -> Networks:
+    def _classifier(self) -> FrameClassifier:
         with self._lock:
-            if self._networks is None:
-                from focus_eval.scoring.offline_networks import shared_networks
+            if self._vision is None:
+                from focus_eval.scoring.offline_threads import shared
+                from focus_eval.scoring.offline_vision import FrameClassifier
 
-                self._networks = shared_networks()
-            return self._networks
+                self._vision = shared(FrameClassifier)
+            return self._vision
+
+    def _encoder(self) -> SentenceEncoder:
+        with self._lock:
+            if self._text is None:
+                from focus_eval.scoring.offline_text import SentenceEncoder
+                from focus_eval.scoring.offline_threads import shared
+
+                self._text = shared(SentenceEncoder)
+            return self._text
 
     def _space(self) -> tuple[Matrix, FloatArray]:
         """Return the class embeddings `(1000, 384)` and the origin `(384,)` that is subtracted from queries."""
-        classes = self._loaded().class_vectors
-        origin = classes.mean(axis=0) if self.centred else np.zeros(classes.shape[1])
-        return unit_rows(classes - origin), origin
+        if self._class_space is None:
+            from focus_eval.scoring.offline_classes import class_vectors
+
+            classes = class_vectors(self._encoder())
+            origin = classes.mean(axis=0) if self.centred else np.zeros(classes.shape[1])
+            self._class_space = unit_rows(classes - origin), origin
+        return self._class_space
 
     def _embed_query(self, query: str) -> FloatArray:
         _, origin = self._space()
-        vector: FloatArray = unit_rows(self._loaded().sentence_vectors([query]) - origin)[0]
+        vector: FloatArray = unit_rows(self._encoder().sentence_vectors([query]) - origin)[0]
         vector.setflags(write=False)
         return vector
 

