@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from focus_eval.costs import Meter
 from focus_eval.scoring.kept import KeptFeatures
-from focus_eval.scoring.scorer import GivesEmbeddings, GivesLogits, Scorer
+from focus_eval.scoring.scorer import GivesEmbeddings, GivesLogits, PreparesFrames, Scorer
 from focus_eval.types import FloatArray, IntArray
 from focus_eval.video.reader import Pixels, VideoReader
 
@@ -34,6 +34,7 @@ class Progress(Protocol):
 
 
 Visit = Callable[[IntArray, Any], None]
+Prepare = Callable[[Pixels], Pixels]
 
 
 class FrameServer(Protocol):
@@ -68,6 +69,12 @@ class VideoSession:
     def scorer_key(self) -> str:
         """Identity of the numbers this scorer gives."""
         return f"{self.scorer.name} {self.scorer.revision}"
+
+    @property
+    def prepare(self) -> Prepare | None:
+        """What shrinks a frame right after decoding; a GPU resizes faster itself."""
+        on_processor = str(getattr(self.scorer, "device", "cpu")).startswith("cpu")
+        return self.scorer.prepare if on_processor and isinstance(self.scorer, PreparesFrames) else None
 
     def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
         """Return which of `frames` have features already, shape `(n,)`, and these features."""
@@ -165,7 +172,9 @@ class Pull:
             self.forwards += session.server.serve(session, missing, visit)
             self._advance(missing.size)
             return
-        for part, pixels in decoded_batches(session.reader, missing, session.batch_size, session.meter):
+        for part, pixels in decoded_batches(
+            session.reader, missing, session.batch_size, session.meter, prepare=session.prepare
+        ):
             with session.meter.stage("encode"):
                 visit(part, session.embed(part, pixels))
             self.forwards += part.size
@@ -173,28 +182,34 @@ class Pull:
 
 
 def decoded_batches(
-    reader: VideoReader, frames: IntArray, batch_size: int, meter: Meter
+    reader: VideoReader, frames: IntArray, batch_size: int, meter: Meter, *, prepare: Prepare | None = None
 ) -> Iterator[tuple[IntArray, Pixels]]:
     """Yield batches of decoded frames, ascending; a thread decodes the next one while the caller encodes.
 
     Args:
         frames: ascending, each once.
-        meter: gets the thread's seconds as "decode", the wait for them as "idle".
+        meter: gets the thread's seconds as "decode" and "preprocess", the wait for them as "idle".
+        prepare: shrinks each frame at once, so that no more than one is held at full size.
     """
     parts = [frames[at : at + batch_size] for at in range(0, frames.size, batch_size)]
     stream = reader.stream(frames)
 
-    def decode(part: IntArray) -> tuple[Pixels, float]:
-        started = time.perf_counter()
-        pixels = np.stack([next(stream)[1] for _ in range(part.size)])
-        return pixels, time.perf_counter() - started
+    def decode(part: IntArray) -> tuple[Pixels, float, float]:
+        started, preparing, kept = time.perf_counter(), 0.0, []
+        for _ in range(part.size):
+            pixels = next(stream)[1][np.newaxis]
+            before = time.perf_counter()
+            kept.append(prepare(pixels) if prepare else pixels)
+            preparing += time.perf_counter() - before
+        return np.concatenate(kept), time.perf_counter() - started - preparing, preparing
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         ahead = pool.submit(decode, parts[0])
         for part, following in zip(parts, [*parts[1:], None], strict=True):
             with meter.stage("idle"):
-                pixels, seconds = ahead.result()
-            meter.add("decode", seconds)
+                pixels, decoding, preparing = ahead.result()
+            meter.add("decode", decoding)
+            meter.add("preprocess", preparing)
             if following is not None:
                 ahead = pool.submit(decode, following)
             yield part, pixels

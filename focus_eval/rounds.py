@@ -138,7 +138,8 @@ class Rounds:
         before = {id(request): request.forwards for request in requests}
         union = np.unique(np.concatenate([request.frames for request in requests]))
         scorers = list({id(request.session.scorer): request.session for request in requests}.values())
-        for part, pixels in decoded_batches(self.reader, union, self._batch_size, meter):
+        prepare = scorers[0].prepare if len(scorers) == 1 else None
+        for part, pixels in decoded_batches(self.reader, union, self._batch_size, meter, prepare=prepare):
             for session in scorers:
                 asking = [one for one in requests if one.session.scorer is session.scorer]
                 with meter.stage("encode"):

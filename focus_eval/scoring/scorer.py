@@ -93,6 +93,15 @@ class GivesEmbeddings(Protocol):
 
 
 @runtime_checkable
+class PreparesFrames(Protocol):
+    """A scorer that can shrink frames to what `embed` looks at, in the thread that decodes them."""
+
+    def prepare(self, frames: Pixels) -> Pixels:
+        """Return small RGB uint8 frames that `embed` turns into the same features, to the bit."""
+        ...
+
+
+@runtime_checkable
 class CutsQueries(Protocol):
     """A scorer whose text tower takes so many tokens and no more (BLIP: 35)."""
 
