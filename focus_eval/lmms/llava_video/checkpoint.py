@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from transformers import LlavaOnevisionConfig
 
 # Original parameter names (patterns) and transformers' names.
-KEY_MAPPING = {
-    r"^model\.vision_tower\.vision_tower\.vision_model\.": "model.vision_tower.",
+_KEY_MAPPING = {
     r"^model\.mm_projector\.0\.": "model.multi_modal_projector.linear_1.",
     r"^model\.mm_projector\.2\.": "model.multi_modal_projector.linear_2.",
     r"^model\.(embed_tokens|layers|norm)\.": r"model.language_model.\1.",
@@ -76,7 +75,7 @@ def load_network(
     loaded: Any = LlavaOnevisionForConditionalGeneration.from_pretrained(
         config.folder,
         config=transformers_config(config, vocab_size=rows),
-        key_mapping=KEY_MAPPING,
+        key_mapping=key_mapping(),
         dtype=getattr(torch, dtype),
         attn_implementation=attn_implementation,
         device_map=device_map,
@@ -94,8 +93,24 @@ def end_tower_early(network: Any) -> Any:
     """Make the tower return its last layer's raw output: the original never applies `post_layernorm`."""
     from torch import nn
 
-    network.model.vision_tower.post_layernorm = nn.Identity()
+    tower_body(network.model.vision_tower).post_layernorm = nn.Identity()
     return network
+
+
+def tower_body(tower: Any) -> Any:
+    """Return the part of a SigLIP tower that holds its layers: the first releases of transformers 5 nest it."""
+    return getattr(tower, "vision_model", tower)
+
+
+def key_mapping() -> dict[str, str]:
+    """Return patterns of the original's parameter names and what the installed transformers calls them."""
+    import torch
+    from transformers import SiglipVisionConfig, SiglipVisionModel
+
+    with torch.device("meta"):
+        tower = SiglipVisionModel(SiglipVisionConfig(num_hidden_layers=1, hidden_size=8, num_attention_heads=1))
+    place = "model.vision_tower." if tower_body(tower) is tower else "model.vision_tower.vision_model."
+    return {r"^model\.vision_tower\.vision_tower\.vision_model\.": place, **_KEY_MAPPING}
 
 
 def transformers_config(config: CheckpointConfig, *, vocab_size: int) -> LlavaOnevisionConfig:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 
+from focus_eval.lmms.llava_video.checkpoint import tower_body
 from focus_eval.lmms.llava_video.config import CheckpointConfig
 from focus_eval.lmms.llava_video.setup import Setup
 
@@ -36,7 +37,7 @@ class VideoNetwork:
     @property
     def vision_device(self) -> torch.device:
         """Where the vision tower takes its input."""
-        return cast(torch.device, self.network.model.vision_tower.embeddings.patch_embedding.weight.device)
+        return cast(torch.device, tower_body(self.network.model.vision_tower).embeddings.patch_embedding.weight.device)
 
     @property
     def vocabulary_rows(self) -> int:

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from focus_eval.lmms.llava_video.checkpoint import load_network
+from focus_eval.lmms.llava_video.checkpoint import load_network, tower_body
 from focus_eval.lmms.llava_video.config import CheckpointConfig, read_config
 from focus_eval.lmms.llava_video.network import VideoNetwork
 from focus_eval.lmms.llava_video.setup import Setup
@@ -154,7 +154,7 @@ def _post_norm(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
 
 def _layer_fewer(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
     made = _network(config, setup)
-    encoder = made.network.model.vision_tower.encoder
+    encoder = tower_body(made.network.model.vision_tower).encoder
     encoder.layers = encoder.layers[:-1]
     return made
 

@@ -55,7 +55,7 @@ TINY_CONFIG = {
 
 def original_name(name: str) -> str:
     """Return the original name of a parameter of transformers' LLaVA-OneVision."""
-    name = re.sub(r"^model\.vision_tower\.", "model.vision_tower.vision_tower.vision_model.", name)
+    name = re.sub(r"^model\.vision_tower\.(vision_model\.)?", "model.vision_tower.vision_tower.vision_model.", name)
     name = re.sub(r"^model\.multi_modal_projector\.linear_1\.", "model.mm_projector.0.", name)
     name = re.sub(r"^model\.multi_modal_projector\.linear_2\.", "model.mm_projector.2.", name)
     return re.sub(r"^model\.language_model\.", "model.", name)
