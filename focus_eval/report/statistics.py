@@ -78,8 +78,8 @@ def mean_estimate(
     Questions about one video are not independent, so whole videos are drawn with replacement; the figure of a draw
     is the ratio of its summed scores to its number of questions. The interval is the expanded percentile one
     (Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 4.1.3), which corrects the plain one's
-    shortness with few clusters; below 10 videos it is widened to the cluster-robust t interval. Where all scores
-    are 0 or all are 1 a bootstrap sees no spread, and the interval is Wilson's for as many trials as there are
+    shortness with few clusters; below 10 videos it is widened to the cluster-robust t interval. Where all videos
+    have the same mean a bootstrap sees no spread, and the interval is Wilson's for as many trials as there are
     videos. With a single video nothing is known: [0, 1].
 
     Args:
@@ -91,12 +91,13 @@ def mean_estimate(
     """
     values = _checked(scores, videos, low=0.0)
     n_videos = len(set(videos))
-    if n_videos > 1 and (values == values[0]).all() and values[0] in (0.0, 1.0):
-        from statsmodels.stats.proportion import proportion_confint
+    made = _bootstrapped(values, videos, bounds=(0.0, 1.0), level=level, draws=draws, seed=seed)
+    if n_videos == 1 or made.high - made.low > 1e-9:
+        return made
+    from statsmodels.stats.proportion import proportion_confint
 
-        low, high = proportion_confint(values[0] * n_videos, n_videos, alpha=1 - level, method="wilson")
-        return Estimate(float(values[0]), float(low), float(high), values.size, n_videos)
-    return _bootstrapped(values, videos, bounds=(0.0, 1.0), level=level, draws=draws, seed=seed)
+    low, high = proportion_confint(made.value * n_videos, n_videos, alpha=1 - level, method="wilson")
+    return Estimate(made.value, float(low), float(high), values.size, n_videos)
 
 
 def compare_paired(

@@ -163,3 +163,10 @@ def test_the_minimal_difference_is_found_with_the_promised_power():
 def test_no_difference_of_a_tiny_benchmark_can_be_seen():
     assert np.isnan(minimal_difference(5, disagreement=0.2))
     assert minimal_difference(1337, disagreement=0.2, design_effect=2) > minimal_difference(1337, disagreement=0.2)
+
+
+def test_videos_that_all_have_the_same_mean_still_leave_doubt():
+    made = mean_estimate([1, 0, 0, 0, 1, 0], ["a", "a", "a", "b", "b", "b"])
+    assert made.value == pytest.approx(1 / 3)
+    assert made.low < 0.1
+    assert made.high > 0.8
