@@ -17,6 +17,7 @@ from focus_eval.commands.recall import recall
 from focus_eval.commands.report import report
 from focus_eval.commands.samplers import samplers
 from focus_eval.commands.select import select
+from focus_eval.commands.slurm import slurm_script
 from focus_eval.commands.tasks import tasks
 from focus_eval.errors import FocusEvalError
 
@@ -36,6 +37,7 @@ app.command()(demo)
 app.command()(plan)
 app.command()(run)
 app.command()(status)
+app.command("slurm-script")(slurm_script)
 app.command()(report)
 app.command()(recall)
 app.command("import")(import_)
