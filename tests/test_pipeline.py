@@ -165,7 +165,7 @@ def test_nan_relevance_is_refused(clip):
         def relevance(self, features, query):
             return np.full(len(features), np.nan)
 
-    with pytest.raises(ScorerError, match="frame .* relevance nan"):
+    with pytest.raises(ScorerError, match=r"frame .* relevance nan"):
         selector(Broken()).select(query_question(clip, "bright"), clip)
 
 

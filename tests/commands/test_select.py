@@ -39,7 +39,9 @@ def focus_eval(*arguments):
 def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
     pytest.importorskip("timm", reason="the offline extra is not installed")
     out, sheet = tmp_path / "selection.json", tmp_path / "sheet.png"
-    done = focus_eval("select", clip, "--query", "a cat", "-k", "3", "--sampler", "topk", "--out", out, "--sheet", sheet)
+    done = focus_eval(
+        "select", clip, "--query", "a cat", "-k", "3", "--sampler", "topk", "--out", out, "--sheet", sheet
+    )
     assert done.returncode == 0, done.stderr
     written = json.loads(out.read_text())
     assert all(90 <= frame < 120 for frame in written["keyframes"])

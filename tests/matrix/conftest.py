@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 
-def write_simulation(folder, *, n_questions=24, n_videos=6, samplers=("uniform", "topk", "focus", "focus_released"), k=(8,)):
+def write_simulation(
+    folder, *, n_questions=24, n_videos=6, samplers=("uniform", "topk", "focus", "focus_released"), k=(8,)
+):
     """Write annotations, rates and a matrix that selects with recorded relevance; return the matrix file."""
     folder.mkdir(parents=True, exist_ok=True)
     questions, rates = [], []

@@ -19,6 +19,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import make_plan
 from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.status import run_status
+
 from .conftest import write_simulation
 
 
@@ -136,9 +137,19 @@ def test_a_torn_last_line_is_done_again(simulation, tmp_path):
 
 
 def test_two_runs_on_one_folder_the_second_says_so(simulation, tmp_path):
-    run = RunFolder(tmp_path / "run")
-    with run.locked(), pytest.raises(RunError, match="another run writes here"):
+    holder = (
+        "import sys, pathlib; from focus_eval.matrix.folder import RunFolder\n"
+        "with RunFolder(pathlib.Path(sys.argv[1])).locked(): print('held', flush=True); sys.stdin.read()"
+    )
+    first = subprocess.Popen(
+        [sys.executable, "-c", holder, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert first.stdout.readline() == b"held\n"
+    with pytest.raises(RunError, match="another run writes here"):
         run_matrix(load_matrix(simulation), to=tmp_path / "run")
+    first.kill()  # the lock goes with the process
+    first.wait()
+    run_matrix(load_matrix(simulation), to=tmp_path / "run")
 
 
 def test_an_error_is_one_row_and_can_be_tried_again(simulation, tmp_path):
