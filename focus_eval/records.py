@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -137,7 +137,7 @@ class RowWriter:
 
     def write(self, row: SelectionRow | AnswerRow) -> None:
         """Append `row` and hand it to the operating system."""
-        line = json.dumps(asdict(row), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        line = json.dumps(vars(row), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         self._file.write(line.encode() + b"\n")
         self._file.flush()
 

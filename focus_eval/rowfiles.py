@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,24 @@ def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
                 yield row
 
 
+def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
+    """Return the ids of the questions that have a row, without reading what is in the rows.
+
+    Raises:
+        InvalidInput: a file that is damaged; names it.
+    """
+    done = {row.question_id for path in sorted(folder.glob("*.jsonl")) for row in read_rows(path, kind)}
+    if (folder / "rows.parquet").exists():
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            done.update(pq.ParquetFile(folder / "rows.parquet").read(["question_id"])["question_id"].to_pylist())
+        except (OSError, pa.ArrowException) as error:
+            raise InvalidInput(f"{folder}: rows.parquet cannot be read ({error}); delete the folder") from error
+    return done
+
+
 def compact(folder: Path, kind: type[RowT], order: list[str]) -> None:
     """Turn the JSON lines of `folder` into Parquet, in the order of question ids `order`.
 
@@ -51,13 +69,15 @@ def compact(folder: Path, kind: type[RowT], order: list[str]) -> None:
     Raises:
         InvalidInput: a row of a question that is not in `order`.
     """
+    if not any(folder.glob("*.jsonl")):
+        return  # nothing was added
     place = {question_id: at for at, question_id in enumerate(order)}
     rows = list(load_rows(folder, kind))
     unknown = [row.question_id for row in rows if row.question_id not in place]
     if unknown:
         raise InvalidInput(f"{folder}: holds a row of question {unknown[0]!r}, which the benchmark does not have")
     rows.sort(key=lambda row: place[row.question_id])
-    values = [asdict(row) for row in rows]
+    values = [vars(row) for row in rows]
     names = [one.name for one in fields(kind)]
     costs = [name for name in names if name in COST_COLUMNS]
     keys = [name for name in names if name in KEY_COLUMNS]

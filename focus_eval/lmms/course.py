@@ -59,7 +59,8 @@ class Course:
         self._model = model
         self._showing = showing
         self._tally = tally
-        self._quiet = quiet
+        # tqdm heeds this variable only where nobody passes `disable`; the matrix runner has bars of its own.
+        self._quiet = quiet or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
 
     def run(self, requests: Sequence[Any]) -> list[Any]:
         """Return what the wrapper answered to each request, `NO_ANSWER` where it failed."""

@@ -39,7 +39,7 @@ def answer_jobs(cells: list[Cell], sets: dict[str, QuestionSet], folder: RunFold
     """Return the jobs that are left, model by model."""
     jobs = []
     for cell in cells:
-        done = folder.answers(cell).keys()
+        done = folder.finished(cell)
         missing = [one.id for one in sets[cell.selection.benchmark.name].questions if one.id not in done]
         for start in range(0, len(missing), QUESTIONS_PER_JOB):
             jobs.append(AnswerJob(cell.name, tuple(missing[start : start + QUESTIONS_PER_JOB])))

@@ -20,7 +20,7 @@ from focus_eval.matrix.cells import Cell, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.provenance import git_revision, versions
 from focus_eval.records import AnswerRow, RowWriter, SelectionRow, replace_file
-from focus_eval.rowfiles import compact, load_rows
+from focus_eval.rowfiles import compact, finished_questions, load_rows
 
 
 class RunFolder:
@@ -65,6 +65,11 @@ class RunFolder:
     def writer(self, one: SelectionSpec | Cell, worker: str) -> RowWriter:
         """Return the appending writer of `worker` for a selection or a cell."""
         return RowWriter(self.open_part(one) / f"rows-{worker}.jsonl")
+
+    def finished(self, one: SelectionSpec | Cell) -> set[str]:
+        """Return the ids of the questions of a selection or a cell that have a row."""
+        kind = AnswerRow if isinstance(one, Cell) else SelectionRow
+        return finished_questions(self.part(one), kind)
 
     def selections(self, spec: SelectionSpec) -> dict[str, SelectionRow]:
         """Return the finished rows of `spec` by question id."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +15,7 @@ from focus_eval.matrix.planning import load_sets
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, select_jobs
 from focus_eval.records import SelectionRow
+from focus_eval.rowfiles import load_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,17 +82,34 @@ def run_matrix(
 
 
 def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
-    """Return the rows of a run so far: one per cell and question, or per selection and question without models."""
-    selections = {spec.name: run.selections(spec) for spec in selection_specs(matrix)}
+    """Return the rows of a run so far: one per cell and question, or per selection and question without models.
+
+    What was pulled is counted, not listed (`pulls`); `RunFolder.selections` has the lists.
+    """
+    chosen = {spec.name: _selection_columns(run, spec) for spec in selection_specs(matrix)}
     if not matrix.models:
-        rows = [{**asdict(row), "part": name} for name, found in selections.items() for row in found.values()]
-        return frame_of(rows)
+        return frame_of([row for part in chosen.values() for row in part.values()])
     rows = []
     for cell in cells(matrix):
-        chosen = selections[cell.selection.name]
         for row in run.answers(cell).values():
-            rows.append({**_of_selection(cell, chosen.get(row.question_id)), **asdict(row), "part": cell.name})
+            of_selection = chosen[cell.selection.name].get(row.question_id, {})
+            seen = {key: of_selection.get(key) for key in ("pulls", "n_frames", "forwards")}
+            rows.append({**_who(cell.selection), **seen, **vars(row), "part": cell.name})
     return frame_of(rows)
+
+
+def _selection_columns(run: RunFolder, spec: SelectionSpec) -> dict[str, dict[str, Any]]:
+    long = ("pulled_frames", "pulled_relevance", "clips")
+    columns = {}
+    for row in load_rows(run.part(spec), SelectionRow):
+        short = {key: value for key, value in vars(row).items() if key not in long}
+        columns[row.question_id] = {**_who(spec), **short, "pulls": len(row.pulled_frames), "part": spec.name}
+    return columns
+
+
+def _who(spec: SelectionSpec) -> dict[str, Any]:
+    encoder = spec.encoder.name if spec.encoder else ""
+    return {"sampler": spec.sampler.name, "label": spec.label, "k": spec.k, "seed": spec.seed, "encoder": encoder}
 
 
 def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -101,13 +118,6 @@ def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
     frame: pd.DataFrame = pd.DataFrame(rows)
     return frame
-
-
-def _of_selection(cell: Cell, row: SelectionRow | None) -> dict[str, Any]:
-    spec = cell.selection
-    seen = {"pulls": len(row.pulled_frames), "n_frames": row.n_frames} if row is not None else {}
-    who = {"sampler": spec.sampler.name, "label": spec.label, "k": spec.k, "seed": spec.seed}
-    return {**who, "encoder": spec.encoder.name if spec.encoder else "", **seen}
 
 
 def _select(

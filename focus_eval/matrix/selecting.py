@@ -47,7 +47,7 @@ class SelectJob:
 
 def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[SelectJob]:
     """Return one job per video that lacks rows, in the annotations' order."""
-    done = {spec.name: folder.selections(spec).keys() for spec in specs}
+    done = {spec.name: folder.finished(spec) for spec in specs}
     jobs = []
     for name, questions in sets.items():
         mine = [spec for spec in specs if spec.benchmark.name == name]
