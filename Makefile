@@ -17,7 +17,7 @@ demo: setup
 	$(BIN)/focus-eval demo
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: setup
 	$(BIN)/ruff check .
