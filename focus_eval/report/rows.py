@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -75,6 +76,7 @@ class Run:
     @cached_property
     def answer_frame(self) -> pd.DataFrame:
         """One line per answer with its selection's columns, joined on benchmark, question and selection."""
+        _refuse_two_cells(self.name, self.answers)
         lines: pd.DataFrame = pd.DataFrame([_answer_line(row) for row in self.answers])
         if lines.empty or self.selection_frame.empty:
             return lines
@@ -127,13 +129,38 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
         for row in same:
             parts = [sampler, *(f"{name}={row.options.get(name)}" for name in differing)]
             labels[row.selection_id] = " ".join(parts) + (f" ({row.scorer})" if several_scorers else "")
-    return labels
+    return _told_apart(labels, variants)
+
+
+def _told_apart(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
+    """Mark selections that a table would take for one: the same label, k and seed, but chosen in another way.
+
+    A folder holds such rows when a matrix was changed and run there again (another `coarse_seed`, a sampler's
+    newer version). Pooled, they would pass for seeds of one configuration.
+    """
+    alike = Counter((labels[key], row.k, row.seed) for key, row in variants.items())
+    return {
+        key: f"{labels[key]} #{key[:4]}" if alike[labels[key], row.k, row.seed] > 1 else labels[key]
+        for key, row in variants.items()
+    }
 
 
 def sampler_order(label: str) -> tuple[int, str]:
     """Return a sorting key of sampler labels: baselines first, then as the paper lists them, then by name."""
     sampler = label.split(" ")[0]
     return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER), label)
+
+
+def _refuse_two_cells(name: str, rows: Iterable[AnswerRow]) -> None:
+    """Refuse answers of one model to one question from one selection that differ in loader, protocol or arguments."""
+    cells: dict[tuple[str, str, str, str], str] = {}
+    for row in rows:
+        key = (row.benchmark, row.question_id, row.model, row.selection_id)
+        if cells.setdefault(key, row.cell_id) != row.cell_id:
+            raise InvalidInput(
+                f"{name}: {row.model} answered {row.question_id!r} in two cells from the same frames "
+                f"({row.cell} is one): the matrix was changed between runs; give the newer one a folder of its own (--to)"
+            )
 
 
 def _parts(folder: Path) -> list[Path]:
