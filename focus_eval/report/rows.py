@@ -159,7 +159,7 @@ def _refuse_two_cells(name: str, rows: Iterable[AnswerRow]) -> None:
         if cells.setdefault(key, row.cell_id) != row.cell_id:
             raise InvalidInput(
                 f"{name}: {row.model} answered {row.question_id!r} in two cells from the same frames "
-                f"({row.cell} is one): the matrix was changed between runs; give the newer one a folder of its own (--to)"
+                f"({row.cell} is one): the matrix was changed between runs; give the newer one its own folder (--to)"
             )
 
 

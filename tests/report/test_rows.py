@@ -17,7 +17,8 @@ SELECTION = SelectionRow(
 )  # fmt: skip
 ANSWER = AnswerRow(
     benchmark="b", question_id="q", video="v", selection_id="1111aaaa", cell_id="c1", cell="b-m-focus", model="m",
-    bucket="short", frames_asked=8, frames_chosen=1, frames_fed=1, answer="A", parsed="A", correct_answer="A", score=1.0,
+    bucket="short", frames_asked=8, frames_chosen=1, frames_fed=1, answer="A", parsed="A", correct_answer="A",
+    score=1.0,
 )  # fmt: skip
 
 
