@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import astuple
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 from focus_eval.benchmarks.question import Question
 from focus_eval.costs import Meter, device_name
 from focus_eval.errors import InvalidInput, SelectionMismatch
+from focus_eval.identity import identity_hash
 from focus_eval.pulling import Progress, Pull, VideoSession
 from focus_eval.records import SelectionRow, error_line
 from focus_eval.rounds import Rounds
@@ -143,24 +142,8 @@ class Selector:
         self, question: Question, error: BaseException, *, bucket_of: Callable[[float], str] | None = None
     ) -> SelectionRow:
         """Return the row that records why `question` has no selection."""
-        seconds = question.duration_seconds
-        bucket = bucket_of(seconds) if bucket_of and seconds else ""
         return SelectionRow(
-            benchmark=question.benchmark,
-            question_id=question.id,
-            video=question.video,
-            query=question.query,
-            selection_id=self.selection_id,
-            sampler=self.sampler.name,
-            options=dict(self.sampler.options),
-            scorer=self.scorer.name if self.scorer else "",
-            scorer_revision=self.scorer.revision if self.scorer else "",
-            k=self.k,
-            seed=self.seed,
-            bucket=question.bucket or bucket,
-            duration_seconds=seconds or 0.0,
-            evidence_seconds=list(question.evidence_seconds),
-            error=error_line(error),
+            **self._of_question(question, question.duration_seconds, bucket_of), error=error_line(error)
         )
 
     @property
@@ -224,21 +207,8 @@ class Selector:
     ) -> SelectionRow:
         stated = question.duration_seconds
         duration = selection.video.duration_seconds if stated is None else stated
-        who = self.identity
         return SelectionRow(
-            benchmark=question.benchmark,
-            question_id=question.id,
-            video=question.video,
-            query=question.query,
-            selection_id=self.selection_id,
-            sampler=selection.sampler,
-            options=dict(selection.options),
-            scorer=who["scorer"],
-            scorer_revision=who["scorer_revision"],
-            k=self.k,
-            seed=self.seed,
-            bucket=question.bucket or (bucket_of(duration) if bucket_of else ""),
-            duration_seconds=duration,
+            **self._of_question(question, duration, bucket_of),
             n_frames=selection.video.n_frames,
             fps=selection.video.fps,
             keyframes=list(selection.keyframes),
@@ -251,8 +221,25 @@ class Selector:
             forwards=forwards,
             seconds=meter.rounded(),
             device=self.device,
-            evidence_seconds=list(question.evidence_seconds),
         )
+
+    def _of_question(
+        self, question: Question, duration_seconds: float | None, bucket_of: Callable[[float], str] | None
+    ) -> dict[str, Any]:
+        """Return the columns that a row has whether or not a selection came of it."""
+        who = self.identity
+        bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
+        return {
+            "benchmark": question.benchmark,
+            "question_id": question.id,
+            "video": question.video,
+            "query": question.query,
+            "selection_id": identity_hash(who),
+            **{name: who[name] for name in ("sampler", "options", "scorer", "scorer_revision", "k", "seed")},
+            "bucket": question.bucket or bucket,
+            "duration_seconds": duration_seconds or 0.0,
+            "evidence_seconds": list(question.evidence_seconds),
+        }
 
 
 def select_keyframes(
@@ -314,12 +301,6 @@ def selection_of(row: SelectionRow) -> Selection:
         clips=tuple(ClipReport(*clip) for clip in row.clips),
         facts=row.facts,
     )
-
-
-def identity_hash(identity: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits that change whenever a value of `identity` does."""
-    text = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _nothing_pulled(frames: IntArray) -> FloatArray:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "focus_eval"
 RANKS = {
-    "types": 0, "errors": 0, "resources": 0,
+    "types": 0, "errors": 0, "resources": 0, "identity": 0,
     "bandit": 1,
     "samplers": 2,
     "video": 3, "scoring": 3, "benchmarks": 3, "selections": 3,

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.costs import device_name
+from focus_eval.identity import identity_hash
 from focus_eval.lmms.arguments import SeamOptions
 from focus_eval.lmms.asking import Ask
 from focus_eval.lmms.parsing import Reading, read_answer
-from focus_eval.pipeline import identity_hash
 from focus_eval.records import AnswerRow, RowWriter, SelectionRow, replace_file
 
 # Raised whenever our code may turn the same answer into another row, or show other frames.

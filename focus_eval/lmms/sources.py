@@ -145,7 +145,7 @@ class ReplayedSelections:
     @property
     def selection_id(self) -> str:
         """Hash of the file's content and how it is read."""
-        from focus_eval.pipeline import identity_hash
+        from focus_eval.identity import identity_hash
 
         return identity_hash({"content": self._content, "options": self._options, "frames": self.k})
 
