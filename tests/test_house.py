@@ -17,7 +17,7 @@ RANKS = {
     "bandit": 1,
     "samplers": 2,
     "video": 3, "scoring": 3, "benchmarks": 3, "selections": 3,
-    "costs": 4, "records": 4, "rowfiles": 4, "provenance": 4, "pulling": 4, "rounds": 4, "pipeline": 4,
+    "costs": 4, "energy": 4, "records": 4, "rowfiles": 4, "provenance": 4, "pulling": 4, "rounds": 4, "pipeline": 4,
     "lmms": 5, "matrix": 5, "demo": 5,
     "report": 6,
     "commands": 7, "cli": 7, "__main__": 7,
@@ -33,7 +33,7 @@ ALLOWED = {
 }
 HEAVY = {
     "torch", "torchvision", "transformers", "timm", "av", "decord", "torchcodec", "ray", "lmms_eval", "pandas",
-    "pyarrow", "matplotlib", "scipy", "statsmodels", "pydantic", "PIL", "jinja2",
+    "pyarrow", "matplotlib", "scipy", "statsmodels", "pydantic", "PIL", "jinja2", "openvino", "pynvml",
 }  # fmt: skip
 
 

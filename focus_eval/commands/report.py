@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ from focus_eval.errors import InvalidInput
 
 if TYPE_CHECKING:
     from focus_eval.records import SelectionRow
-    from focus_eval.report.cells import Table
+    from focus_eval.report.browser import Thumbnails
     from focus_eval.report.rows import Run
 
 _THUMBNAIL_HEIGHT = 90
@@ -37,18 +37,12 @@ def report(
 ) -> None:
     """Print a run's table, and write report.md, .tex, .csv, .html and figures/ beside its rows."""
     from focus_eval.commands.tables import print_table, write_table
-    from focus_eval.report.comparisons import baseline_table
-    from focus_eval.report.html import write_html
+    from focus_eval.report.html import report_tables, write_html
     from focus_eval.report.rows import load_run
-    from focus_eval.report.tables import results_table
 
     run = load_run(folder)
     target = to or folder
-    tables: list[Table] = [results_table(run, table)]
-    if tables[0].name != "overview":
-        tables.append(results_table(run, "overview"))
-    against = baseline_table(run, baseline=baseline)
-    tables += [against] if against else []
+    tables = report_tables(run, table, baseline=baseline)
     for one in tables:
         print_table(one)
     written = []
@@ -64,7 +58,7 @@ def report(
         page = target / "report.html"
         make = thumbnail_maker(videos, page if link_thumbnails else None) if videos is not None else None
         limit = 10**12 if link_thumbnails else int(thumbnail_megabytes * 1e6)
-        written.append(write_html(run, page, layout=table, thumbnails=make, thumbnail_bytes=limit))
+        written.append(write_html(run, page, tables=tables, thumbnails=make, thumbnail_bytes=limit))
     for path in written:
         typer.echo(str(path))
 
@@ -111,8 +105,8 @@ def telling_question(run: Run) -> list[SelectionRow]:
     return sorted(best.values(), key=lambda row: (not row.sampler.startswith("uniform"), row.sampler))
 
 
-def thumbnail_maker(videos: Path, page: Path | None) -> Callable[[SelectionRow], Mapping[int, bytes | str]]:
-    """Return a function from a selection to its keyframes as small JPEGs, or as links to files beside `page`.
+def thumbnail_maker(videos: Path, page: Path | None) -> Thumbnails:
+    """Return a function from a question's selections to their keyframes as small JPEGs, or as links beside `page`.
 
     Raises:
         InvalidInput: no such folder.
@@ -121,11 +115,13 @@ def thumbnail_maker(videos: Path, page: Path | None) -> Callable[[SelectionRow],
         raise InvalidInput(f"{videos}: no such folder; --videos is the folder that the rows' video paths start from")
     known: dict[tuple[str, int], bytes | str] = {}
 
-    def make(row: SelectionRow) -> Mapping[int, bytes | str]:
-        missing = [frame for frame in dict.fromkeys(row.keyframes) if (row.video, frame) not in known]
-        for frame, image in _read_thumbnails(videos / row.video, missing):
-            known[row.video, frame] = image if page is None else _linked(image, page, row.video, frame)
-        return {frame: known[row.video, frame] for frame in row.keyframes}
+    def make(rows: Sequence[SelectionRow]) -> Mapping[int, bytes | str]:
+        video = rows[0].video
+        frames = sorted({frame for row in rows for frame in row.keyframes})
+        missing = [frame for frame in frames if (video, frame) not in known]
+        for frame, image in _read_thumbnails(videos / video, missing):
+            known[video, frame] = image if page is None else _linked(image, page, video, frame)
+        return {frame: known[video, frame] for frame in frames}
 
     return make
 

@@ -15,8 +15,8 @@ from focus_eval.video.reader import Pixels
 if TYPE_CHECKING:
     from PIL import Image
 
-# The camera moves on every second frame, as hand-drawn film does: half the work, and no eye sees it.
-FRAMES_PER_MOVE = 2
+# The camera moves on every third frame, as much hand-drawn film does: a third of the work.
+FRAMES_PER_MOVE = 3
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ _VIDEOS: tuple[tuple[str, int, Fraction, tuple[float, float]], ...] = (
     ("medium_b", 362, _NTSC_30, (6, 25)),
     ("medium_c", 415, Fraction(25), (6, 30)),
     ("medium_d", 470, _NTSC_24, (6, 30)),
-    ("long_a", 1512, Fraction(25), (8, 50)),
-    ("long_b", 1655, Fraction(24), (8, 50)),
-    ("long_c", 1830, _NTSC_24, (8, 60)),
-    ("long_d", 2170, Fraction(24), (8, 60)),
+    ("long_a", 1505, Fraction(25), (8, 50)),
+    ("long_b", 1530, Fraction(24), (8, 50)),
+    ("long_c", 1565, _NTSC_24, (8, 60)),
+    ("long_d", 1625, Fraction(24), (8, 60)),
 )
 VIDEO_IDS: tuple[str, ...] = tuple(row[0] for row in _VIDEOS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ from focus_eval.video import open_video
 
 if TYPE_CHECKING:
     from focus_eval.lmms.seam import FrameSeam
+
+
+# While one batch is answered so many are decoded: an hour-long video may take longer to read than to answer about.
+_BATCHES_AHEAD = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,14 +169,14 @@ class Course:
                 progress.update(len(batch))
 
     def _one_after_another(self, groups: list[list[Ask]]) -> Iterator[list[Ask]]:
-        """Answer each batch while the frames of the next one are decoded."""
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            ahead = [pool.submit(self._decode, batch) for batch in groups[:1]]
+        """Answer each batch while the frames of the next ones are decoded."""
+        with ThreadPoolExecutor(max_workers=_BATCHES_AHEAD) as pool:
+            ahead = deque(pool.submit(self._decode, batch) for batch in groups[:_BATCHES_AHEAD])
             for at, batch in enumerate(groups):
                 started = time.perf_counter()
-                ahead.pop().result()
+                ahead.popleft().result()
                 waited = time.perf_counter() - started
-                ahead = [pool.submit(self._decode, after) for after in groups[at + 1 : at + 2]]
+                ahead += [pool.submit(self._decode, after) for after in groups[at + _BATCHES_AHEAD :][:1]]
                 for ask in batch:
                     ask.seconds["idle"] = waited / len(batch)
                 self._answer([ask for ask in batch if ask.error is None])

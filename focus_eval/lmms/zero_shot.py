@@ -21,7 +21,8 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.errors import AnswerError, InvalidInput
 from focus_eval.lmms.feeds import FedVideo
 from focus_eval.lmms.seam import FrameSeam
-from focus_eval.scoring.scorer import GivesEmbeddings, Scorer
+from focus_eval.scoring.scorer import EmbedsOneByOne, GivesEmbeddings, PreparesFrames, Scorer
+from focus_eval.scoring.seen import seen_pictures
 from focus_eval.types import FloatArray
 
 if TYPE_CHECKING:
@@ -90,10 +91,17 @@ class ZeroShotReader(lmms):  # type: ignore[misc]
             raise AnswerError(
                 f"{question.benchmark} {question.id}: focus_zero_shot answers questions with options only"
             )
-        scores = option_scores(
-            self.scorer, self.scorer.embed(pixels), question.query, question.options, temperature=self.temperature
-        )
+        features = self._features(pixels)
+        scores = option_scores(self.scorer, features, question.query, question.options, temperature=self.temperature)
         return LETTERS[int(np.argmax(scores))]
+
+    def _features(self, pixels: Pixels) -> Any:
+        scorer = self.scorer
+        prepared = scorer.prepare(pixels) if isinstance(scorer, PreparesFrames) else pixels
+        if not isinstance(scorer, EmbedsOneByOne):
+            return scorer.embed(prepared)
+        # frames that a sampler pulled in this process, or that another question was shown
+        return seen_pictures(f"{scorer.name} {scorer.revision}").embed(prepared, scorer.embed)[0]
 
 
 class FocusZeroShot(FrameSeam, ZeroShotReader):

@@ -67,11 +67,10 @@ class LocalEngine:
         run: RunFolder,
         done: Done,
     ) -> None:
-        """Do the jobs one after another."""
+        """Do the jobs, a few videos at once."""
         worker = SelectWorker(specs, sets, run, name="local", store=self._store)
         try:
-            for job in jobs:
-                worker.run(job, on_row=lambda row: done(1, int(row.error is not None)))
+            worker.run_all(jobs, on_row=lambda row: done(1, int(row.error is not None)))
         finally:
             worker.close()
 

@@ -134,6 +134,15 @@ class RunFolder:
         }
         _write_json(document, file)
 
+    def note_energy(self, joules: dict[str, float]) -> None:
+        """Write down what the GPUs of this machine drew since this start, by phase; nothing where none could tell."""
+        if not joules:
+            return
+        file = self.path / "run.json"
+        document = json.loads(file.read_text(encoding="utf-8"))
+        document["starts"][-1]["gpu_joules"] = joules
+        _write_json(document, file)
+
 
 def _write_json(document: dict[str, Any], path: Path) -> None:
     with replace_file(path) as part:

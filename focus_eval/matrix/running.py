@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from focus_eval.energy import measured_energy
 from focus_eval.errors import RunError
 from focus_eval.matrix.answering import AnswerJob, answer_jobs
 from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
@@ -74,8 +75,14 @@ def run_matrix(
         run.describe(matrix, engine=where.name, device=where.device)
         if retry_errors:
             run.drop_errors([*specs, *all_cells])
-        _select(run, specs, sets, where, watch)
-        _answer(run, all_cells, sets, where, watch)
+        joules: dict[str, float] = {}
+        try:
+            with measured_energy(joules, "select"):
+                _select(run, specs, sets, where, watch)
+            with measured_energy(joules, "answer"):
+                _answer(run, all_cells, sets, where, watch)
+        finally:
+            run.note_energy(joules)
     frame = rows_frame(run, matrix)
     _check_errors(frame, matrix)
     return frame

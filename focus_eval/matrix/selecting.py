@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,12 +25,15 @@ from focus_eval.scoring.registry import make_scorer
 from focus_eval.scoring.scorer import AnyScorer
 from focus_eval.types import VideoInfo
 from focus_eval.video import open_video
+from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.scoring.store import RelevanceStore
 
 # Image states held for a video's other questions, where a scorer stores no embeddings.
 KEPT_BYTES = 2 << 30
+# One is decoded while another is embedded; more would only hold more frames.
+VIDEOS_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -80,24 +85,43 @@ class SelectWorker:
         self._kept: dict[str, KeptFeatures] = {}
         self._selectors: dict[str, Selector] = {}
         self._writers: dict[str, RowWriter] = {}
+        self._writing, self._starting = Lock(), Lock()
+        self._underway: set[Rounds] = set()
+        self._stopped_by: BaseException | None = None
+
+    def run_all(self, jobs: list[SelectJob], *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
+        """Do all `jobs`, a few videos at once: one is decoded while another is embedded. The first failure ends all."""
+        n_at_once = VIDEOS_AT_ONCE if any(self._sets[job.benchmark].config.videos for job in jobs) else 1
+        with ThreadPoolExecutor(n_at_once, thread_name_prefix="video") as pool:
+            futures = [pool.submit(self.run, job, on_row=on_row) for job in jobs]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException as error:  # an interrupt reaches this thread alone
+                self._stop(error)
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def run(self, job: SelectJob, *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
         """Write the missing rows of one video; a question that fails gets a row that says why.
 
-        All questions and samplers are served together: a frame is decoded and embedded once for all that ask.
+        All questions and samplers are served together: a frame is decoded and embedded once for all that ask. May be
+        called from several threads.
         """
         questions = self._sets[job.benchmark]
         by_id = {question.id: question for question in questions.by_video[job.video]}
-        asked = [
-            (self._selector(spec), by_id[one], self._writer(spec)) for spec, ids in job.missing.items() for one in ids
-        ]
-        writing = Lock()
+        with self._starting:
+            asked = [
+                (self._selector(spec), by_id[one], self._writer(spec))
+                for spec, ids in job.missing.items()
+                for one in ids
+            ]
 
         def choose(
             selector: Selector, question: Question, writer: RowWriter, info: VideoInfo | None, rounds: Rounds | None
         ) -> None:
             row = self._row(selector, questions, question, info, rounds)
-            with writing:
+            with self._writing:
                 writer.write(row)
                 if on_row is not None:
                     on_row(row)
@@ -113,8 +137,7 @@ class SelectWorker:
             for one in asked:  # each fails on its own, with its own row
                 choose(*one, None, None)
             return
-        with reader:
-            rounds = Rounds(reader)
+        with reader, self._rounds(reader) as rounds:
             rounds.run([partial(choose, *one, None, rounds) for one in asked])
 
     def close(self) -> None:
@@ -123,6 +146,25 @@ class SelectWorker:
             writer.close()
         for scorer in self._scorers.values():
             scorer.close()
+
+    @contextmanager
+    def _rounds(self, reader: VideoReader) -> Iterator[Rounds]:
+        """Give rounds that `_stop` reaches."""
+        rounds = Rounds(reader)
+        with self._starting:
+            if self._stopped_by is not None:
+                raise self._stopped_by
+            self._underway.add(rounds)
+        try:
+            yield rounds
+        finally:
+            self._underway.discard(rounds)
+
+    def _stop(self, error: BaseException) -> None:
+        with self._starting:
+            self._stopped_by = error
+            for rounds in self._underway:
+                rounds.stop(error)
 
     def _row(
         self,

@@ -57,7 +57,10 @@ def _load_task(config: BenchmarkConfig, kind: str) -> Any:
         os.environ["HF_HOME"] = str(Path(config.data_home).resolve())
     from lmms_eval.tasks import TaskManager, get_task_dict
 
-    manager = TaskManager(include_path=str(resource_path("tasks")), model_name="default")
+    folder = resource_path("tasks")
+    # Reading lmms-eval's thousands of task files takes seconds; a task of ours needs none of them.
+    is_ours = (folder / f"{name}.yaml").exists()
+    manager = TaskManager(include_path=str(folder), include_defaults=not is_ours, model_name="default")
     wanted = {"task": name, "dataset_path": str(Path(config.dataset).resolve())} if config.dataset else name
     try:
         return get_task_dict([wanted], manager, kind)[name]

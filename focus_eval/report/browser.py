@@ -27,8 +27,8 @@ MOST_ARMS_SHOWN = 5
 _WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
 RIGHT, WRONG, UNPARSED, ERROR, MISSING, CHOSEN = "r", "w", "u", "e", "-", "c"
 
-# From a selection to one image per keyframe: JPEG bytes to embed, or a path relative to the page to link.
-Thumbnails = Callable[[SelectionRow], Mapping[int, "bytes | str"]]
+# From the selections of one question to one image per keyframe: JPEG bytes to embed, or a path relative to the page.
+Thumbnails = Callable[[Sequence[SelectionRow]], Mapping[int, "bytes | str"]]
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,14 @@ class _Pictures:
     budget_bytes: int
     taken: dict[int, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, number: int, rows: Iterable[SelectionRow]) -> None:
+    def add(self, number: int, rows: Sequence[SelectionRow]) -> None:
         """Take the pictures of question `number`, if they still fit."""
-        if self.make is None or self.budget_bytes <= 0:
+        if self.make is None or self.budget_bytes <= 0 or not rows:
             return
         found: dict[str, str] = {}
-        for row in rows:
-            for frame, image in self.make(row).items():
-                text = image if isinstance(image, str) else "data:image/jpeg;base64," + base64.b64encode(image).decode()
-                found[str(frame)] = text
+        for frame, image in self.make(rows).items():
+            text = image if isinstance(image, str) else "data:image/jpeg;base64," + base64.b64encode(image).decode()
+            found[str(frame)] = text
         self.budget_bytes -= sum(len(text) for text in found.values())
         if self.budget_bytes >= 0 and found:
             self.taken[number] = found
@@ -96,7 +95,7 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
     if thumbnails is not None:
         for number in _in_turn([_first(rows_of[key]).bucket for key in questions]):
             unique = {row.selection_id: row for row in rows_of[questions[number]] if row is not None and not row.error}
-            pictures.add(number, unique.values())
+            pictures.add(number, list(unique.values()))
     lines, details = [], []
     for number, key in enumerate(questions):
         answered = [answers.get((*key, arm.cell_id)) for arm in arms]

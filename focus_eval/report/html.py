@@ -24,25 +24,29 @@ def write_html(
     run: Run,
     path: Path,
     *,
-    layout: str | None = None,
+    tables: Sequence[Table] | None = None,
     thumbnails: Thumbnails | None = None,
     thumbnail_bytes: int = 12_000_000,
 ) -> Path:
     """Write the report of `run`: one self-contained file, no request to anywhere, texts of the data escaped.
 
     Args:
-        layout: of the first table; the matrix's own, else the overview.
+        tables: what `report_tables` gave, where that was asked already.
         thumbnails, thumbnail_bytes: as in `pack_browser`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = render_html(run, layout=layout, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
+    text = render_html(run, tables=tables, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
     with replace_file(path) as part:
         part.write_text(text, encoding="utf-8")
     return path
 
 
 def render_html(
-    run: Run, *, layout: str | None = None, thumbnails: Thumbnails | None = None, thumbnail_bytes: int = 12_000_000
+    run: Run,
+    *,
+    tables: Sequence[Table] | None = None,
+    thumbnails: Thumbnails | None = None,
+    thumbnail_bytes: int = 12_000_000,
 ) -> str:
     """Return the page as text; arguments as in `write_html`."""
     from jinja2 import Environment, StrictUndefined
@@ -54,7 +58,7 @@ def render_html(
     return template.render(
         run=run,
         facts=_facts(run, browser),
-        tables=_tables(run, layout),
+        tables=_notes_once([*(tables or report_tables(run)), *cost_tables(run)]),
         charts=charts_of(run),
         legend=_legend(run),
         index=json_for_script(browser.index),
@@ -82,12 +86,18 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _tables(run: Run, layout: str | None) -> list[Table]:
+def report_tables(run: Run, layout: str | None = None, *, baseline: str | None = None) -> list[Table]:
+    """Return the tables every form of the report begins with.
+
+    Args:
+        layout: of the first table; the matrix's own, else the overview, which is never left out.
+        baseline: sampler to compare with; uniform by default.
+    """
     tables = [results_table(run, layout)]
     if tables[0].name != "overview":
         tables.append(results_table(run, "overview"))
-    against = baseline_table(run)
-    return _notes_once([*tables, *([against] if against else []), *cost_tables(run)])
+    against = baseline_table(run, baseline=baseline)
+    return [*tables, *([against] if against else [])]
 
 
 def _notes_once(tables: Sequence[Table]) -> list[Table]:
@@ -117,9 +127,21 @@ def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
         ("Model", models),
         ("Started", str(last.get("time", ""))),
         ("Device", str(last.get("device", ""))),
+        ("GPU energy", _energy(starts)),
         ("Code", " ".join(str(one) for one in (versions.get("focus-eval", ""), _short(last.get("git"))) if one)),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _energy(starts: Sequence[dict[str, Any]]) -> str:
+    """Watt-hours by phase over all starts that could measure them; a killed start noted none."""
+    parts: dict[str, float] = {}
+    for start in starts:
+        for phase, joules in start.get("gpu_joules", {}).items():
+            parts[phase] = parts.get(phase, 0.0) + joules / 3600
+    said = ", ".join(f"{phase} {hours:.1f} Wh" for phase, hours in parts.items())
+    missing = sum("gpu_joules" not in start for start in starts)
+    return f"{said} ({missing} of {len(starts)} starts not measured)" if said and missing else said
 
 
 def _short(commit: str | None) -> str:

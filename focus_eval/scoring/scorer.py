@@ -102,6 +102,17 @@ class PreparesFrames(Protocol):
 
 
 @runtime_checkable
+class EmbedsOneByOne(Protocol):
+    """A scorer that stores embeddings and gives a frame the same bits in any batch: equal frames are embedded once.
+
+    Attributes:
+        one_by_one: True; the promise.
+    """
+
+    one_by_one: ClassVar[bool]
+
+
+@runtime_checkable
 class CutsQueries(Protocol):
     """A scorer whose text tower takes so many tokens and no more (BLIP: 35)."""
 

@@ -17,7 +17,7 @@ from focus_eval.video.orientation import Orientation
 _MICROSECONDS = 1_000_000
 # Frames decoded to see whether the timestamps say the order, where the packets leave that open.
 _N_HEAD = 32
-_RECENT_FILES = 8
+_RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 
 
 @dataclass(frozen=True)

@@ -81,11 +81,11 @@ def page_file(by_length_run, tmp_path_factory):
     return write_html(by_length_run, tmp_path_factory.mktemp("page") / "report.html", thumbnails=pictures)
 
 
-def pictures(row):
+def pictures(rows):
     from PIL import Image
 
     images = {}
-    for frame in row.keyframes:
+    for frame in sorted({frame for row in rows for frame in row.keyframes}):
         buffer = io.BytesIO()
         Image.new("RGB", (64, 36), (frame % 256, 80, 120)).save(buffer, "JPEG")
         images[frame] = buffer.getvalue()
@@ -262,7 +262,9 @@ def test_pictures_stop_at_their_budget_and_come_from_all_lengths(by_length_run):
     details = [one for chunk in few.chunks for one in json.loads(gzip.decompress(base64.b64decode(chunk)))]
     buckets = {line[2] for line, one in zip(few.index["questions"], details, strict=True) if one["pictures"]}
     assert buckets == {"short", "medium", "long"}
-    linked = pack_browser(by_length_run, thumbnails=lambda row: {f: f"thumbs/{f}.jpg" for f in row.keyframes})
+    linked = pack_browser(
+        by_length_run, thumbnails=lambda rows: {f: f"thumbs/{f}.jpg" for row in rows for f in row.keyframes}
+    )
     assert linked.pictured == 119
 
 

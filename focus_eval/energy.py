@@ -1,0 +1,47 @@
+"""How much energy did the GPUs use?
+
+NVML's own counter is read before and after: what the boards of this machine drew in between, other processes
+included. GPUs older than Volta have no such counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+def gpu_joules() -> float | None:
+    """Return joules drawn by all GPUs of this machine since their driver was loaded; None where none can tell.
+
+    Needs the package `nvidia-ml-py` (extra `energy`) and NVIDIA's driver.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver, or no GPU
+        return None
+    try:
+        boards = [pynvml.nvmlDeviceGetHandleByIndex(at) for at in range(pynvml.nvmlDeviceGetCount())]
+        millijoules = [pynvml.nvmlDeviceGetTotalEnergyConsumption(board) for board in boards]
+    except pynvml.NVMLError:  # one board without a counter would make the sum a wrong number
+        return None
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+    return sum(millijoules) / 1000 if millijoules else None
+
+
+@contextmanager
+def measured_energy(into: dict[str, Any], part: str) -> Iterator[None]:
+    """Note the joules that the block took as `into[part]`; nothing where no GPU can tell."""
+    before = gpu_joules()
+    try:
+        yield
+    finally:
+        after = gpu_joules()
+        if before is not None and after is not None:
+            into[part] = round(after - before, 1)
