@@ -1,0 +1,67 @@
+"""How steady are a run's figures over its seeds, and is one sampler's evidence recall below another's?
+
+    python scripts/seed_stability.py results/runs/NAME                      # mean and spread per sampler and length
+    python scripts/seed_stability.py results/runs/NAME --pair focus focus_gop   # paired difference of recall
+
+Writes Markdown. Spread: the sample standard deviation over seeds. A paired difference is taken per question on means
+over seeds; its 95 % interval is a bootstrap over videos.
+"""
+
+import argparse
+from pathlib import Path
+
+from focus_eval.report.rows import load_run, sampler_order
+from focus_eval.report.statistics import compare_paired, spread_over_seeds
+
+RECALL = ("recall@1", "recall@2", "recall@5")
+LENGTHS = ("short", "medium", "long")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--pair", nargs=2, metavar=("A", "B"))
+    args = parser.parse_args()
+    run = load_run(args.run)
+    if args.pair:
+        print_pair(run.selection_frame, *args.pair)
+    else:
+        print_spread(run.answer_frame if run.answers else run.selection_frame)
+
+
+def print_spread(frame):
+    """Accuracy per length and overall, and recall at 2 seconds: mean over seeds +- deviation."""
+    score = "score" if "score" in frame else "recall@2"
+    print(f"| K | sampler | {' | '.join(LENGTHS)} | overall | recall at 2 s | frames seen | seeds |")
+    print("|---:|---|" + "---:|" * (len(LENGTHS) + 4))
+    groups = frame.groupby(["k", "label"])
+    for (k, label), part in sorted(groups, key=lambda one: (one[0][0], *sampler_order(one[0][1]))):
+        cells = [spread(part[part["bucket"] == length], score) for length in LENGTHS]
+        cells += [spread(part, score), spread(part, "recall@2")]
+        seen = 100 * part["n_pulls"].sum() / part["n_frames"].sum()
+        print(f"| {k} | {label} | {' | '.join(cells)} | {seen:.2f} % | {part['seed'].nunique()} |")
+
+
+def spread(part, column):
+    one = spread_over_seeds(part.groupby("seed")[column].mean().tolist())
+    return f"{100 * one.mean:.1f}" + (f" ± {100 * one.deviation:.1f}" if one.seeds > 1 else "")
+
+
+def print_pair(frame, a, b):
+    """Recall of `b` minus recall of `a` on the same questions, per K and distance."""
+    print(f"| K | distance | {a} | {b} | difference [95 %] | questions | seeds |\n|---:|---:|---:|---:|---:|---:|---:|")
+    for k, part in frame.groupby("k"):
+        for column in RECALL:
+            means = part.groupby(["label", "question_id"])[column].mean()
+            both = means[a].to_frame("a").join(means[b].to_frame("b"), how="inner").dropna()
+            videos = part.drop_duplicates("question_id").set_index("question_id")["video"].loc[both.index]
+            found = compare_paired(both["a"].to_numpy(), both["b"].to_numpy(), videos.tolist()).difference
+            print(
+                f"| {k} | {column.removeprefix('recall@')} s | {100 * both['a'].mean():.1f} | "
+                f"{100 * both['b'].mean():.1f} | {100 * found.value:+.1f} "
+                f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}] | {len(both)} | {part['seed'].nunique()} |"
+            )
+
+
+if __name__ == "__main__":
+    main()
