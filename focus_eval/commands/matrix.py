@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,8 @@ import typer
 from focus_eval.commands.options import parse_assignments
 
 if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
     from focus_eval.matrix.config import MatrixConfig
     from focus_eval.matrix.planning import Plan
     from focus_eval.matrix.running import Watch
@@ -40,7 +42,8 @@ def plan(
 
     loaded = _load(matrix, only, set_, limit)
     loaded = _with_files(loaded, annotations, rates)
-    made = make_plan(loaded)
+    with plan_progress() as watch:
+        made = make_plan(loaded, watch=watch)
     _print_plan(made, calibrate)
     missing = find_missing(loaded, load_sets(loaded), to or Path("results/runs") / loaded.name)
     _print_missing([(one.what, one.fix) for one in missing])
@@ -73,9 +76,9 @@ def run(
 
 def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
     """Say how far a run is; works while it goes on, from another terminal."""
-    from rich.console import Console
     from rich.table import Table
 
+    from focus_eval.commands.tables import table_console
     from focus_eval.matrix.status import run_status
 
     table = Table(title=str(folder), title_justify="left")
@@ -84,7 +87,17 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
     for one in run_status(folder):
         left = "done" if one.rows >= one.questions else _duration(one.seconds_left)
         table.add_row(f"{one.kind}/{one.name}", str(one.rows), str(one.questions), str(one.errors), left)
-    Console().print(table)
+    table_console().print(table)
+
+
+@contextmanager
+def plan_progress() -> Iterator[Callable[[int, int], None]]:
+    """Show a bar of the selections that are counted, with the time that is left."""
+    from focus_eval.commands.progress import progress_bar
+
+    with progress_bar("selections") as bar:
+        task = bar.add_task("counting pulls", total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 @contextmanager
@@ -138,36 +151,51 @@ def _with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | No
 
 
 def _print_plan(plan: Plan, calibrate: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from focus_eval.commands.tables import table_console
 
-    console = Console()
+    console = table_console()
     for name, (asked, everything) in plan.questions.items():
         part = "" if asked == everything else f" of {everything}"
         console.print(f"{name}: {asked}{part} questions")
-    table = Table(title=f"selections of {plan.matrix.name}", title_justify="left")
-    for name in ("benchmark", "sampler", "encoder", "k", "seed", "pulls", "frames seen", "unknown"):
-        table.add_column(
-            name, justify="left" if name in ("benchmark", "sampler", "encoder") else "right", overflow="fold"
-        )
-    for one in plan.selections:
-        seen = "-" if not one.frames else f"{one.frames_seen:.2%}"
-        encoder = one.spec.encoder.name if one.spec.encoder else ""
-        cells = [one.spec.benchmark.name, one.spec.label, encoder, str(one.spec.k), str(one.spec.seed)]
-        table.add_row(*cells, f"{one.pulls:,}", seen, str(one.unknown or ""))
-    console.print(table)
+    console.print(_selection_table(plan))
     unknown = next((one for one in plan.selections if one.unknown), None)
     if unknown:
         console.print(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
     _print_sharing(plan, calibrate)
 
 
-def _print_sharing(plan: Plan, calibrate: bool) -> None:
-    from rich.console import Console
+def _selection_table(plan: Plan) -> RichTable:
+    """Return a line per selection; what they all share stands in the title instead of a column."""
+    from rich.table import Table
 
+    what = {
+        "benchmark": [one.spec.benchmark.name for one in plan.selections],
+        "sampler": [one.spec.label for one in plan.selections],
+        "encoder": [one.spec.encoder.name if one.spec.encoder else "" for one in plan.selections],
+        "K": [str(one.spec.k) for one in plan.selections],
+        "seed": [str(one.spec.seed) for one in plan.selections],
+    }
+    shared = {name: values[0] for name, values in what.items() if name != "sampler" and len(set(values)) == 1}
+    title = ", ".join(f"{name} {value}" for name, value in shared.items() if value)
+    table = Table(title=f"selections of {plan.matrix.name}: {title}", title_justify="left")
+    columns = {name: values for name, values in what.items() if name not in shared}
+    columns["pulls"] = [f"{one.pulls:,}" for one in plan.selections]
+    columns["frames seen"] = [f"{one.frames_seen:.2%}" if one.frames else "-" for one in plan.selections]
+    if any(one.unknown for one in plan.selections):
+        columns["unknown"] = [str(one.unknown or "") for one in plan.selections]
+    for name in columns:
+        left = name in ("benchmark", "sampler", "encoder")
+        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _print_sharing(plan: Plan, calibrate: bool) -> None:
+    from focus_eval.commands.tables import table_console
     from focus_eval.matrix.calibration import calibrated_seconds
 
-    console = Console()
+    console = table_console()
     console.print(
         f"{len(plan.selections)} selections serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; "
         "each model is loaded once"
@@ -184,18 +212,20 @@ def _print_sharing(plan: Plan, calibrate: bool) -> None:
 
 
 def _print_missing(missing: list[tuple[str, str]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from focus_eval.commands.tables import table_console
+
+    console = table_console()
     if not missing:
-        Console().print("nothing is missing")
+        console.print("nothing is missing")
         return
     table = Table(title="missing", title_justify="left")
     for name in ("what", "what to do"):
         table.add_column(name, overflow="fold")
     for what, fix in missing:
         table.add_row(what, fix)
-    Console().print(table)
+    console.print(table)
 
 
 def _duration(seconds: float | None) -> str:

@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING
 from focus_eval.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from focus_eval.report.cells import Table
+
+
+def table_console() -> Console:
+    """Return the terminal; where that is no terminal, a console wide enough for every column."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=240)
 
 
 def print_table(table: Table) -> None:
     """Print to the terminal; where that is no terminal, wide enough for every column."""
-    from rich.console import Console
-
     from focus_eval.report.printing import to_terminal
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=240)
-    console.print(to_terminal(table))
+    table_console().print(to_terminal(table))
 
 
 def write_table(tables: Sequence[Table], path: Path) -> None:

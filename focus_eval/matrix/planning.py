@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,8 +66,11 @@ class Plan:
         return totals
 
 
-def make_plan(matrix: MatrixConfig) -> Plan:
+def make_plan(matrix: MatrixConfig, *, watch: Callable[[int, int], None] = lambda done, of: None) -> Plan:
     """Return the plan of `matrix`: counted exactly, from lengths and rates alone, by running every sampler.
+
+    Args:
+        watch: told how many selections are counted, and of how many.
 
     Raises:
         InvalidInput: annotations or rates that are missing or damaged.
@@ -74,8 +78,9 @@ def make_plan(matrix: MatrixConfig) -> Plan:
     sets = load_sets(matrix)
     infos = {name: list(one.infos()) for name, one in sets.items()}
     embedded: dict[str, dict[str, list[IntArray]]] = {}
-    selections = []
-    for spec in selection_specs(matrix):
+    selections: list[SelectionPlan] = []
+    for spec in (specs := selection_specs(matrix)):
+        watch(len(selections), len(specs))
         pulled = embedded.setdefault(spec.encoder.name, {}) if spec.encoder else {}
         selections.append(_plan_selection(spec, infos[spec.benchmark.name], pulled))
     return Plan(
