@@ -3,8 +3,9 @@
     python scripts/seed_stability.py results/runs/NAME                      # mean and spread per sampler and length
     python scripts/seed_stability.py results/runs/NAME --pair focus focus_gop   # paired difference of recall
 
-Writes Markdown. Spread: the sample standard deviation over seeds. A paired difference is taken per question on means
-over seeds; its 95 % interval is a bootstrap over videos.
+Writes Markdown. Spread: the sample standard deviation over seeds. Where a model answered, a second table splits its
+answers by whether a keyframe lay within 2 seconds of the evidence. A paired difference is taken per question on means over
+seeds; its 95 % interval is a bootstrap over videos.
 """
 
 import argparse
@@ -25,8 +26,11 @@ def main():
     run = load_run(args.run)
     if args.pair:
         print_pair(run.selection_frame, *args.pair)
+    elif run.answers:
+        print_spread(run.answer_frame)
+        print_split(run.answer_frame)
     else:
-        print_spread(run.answer_frame if run.answers else run.selection_frame)
+        print_spread(run.selection_frame)
 
 
 def print_spread(frame):
@@ -40,6 +44,15 @@ def print_spread(frame):
         cells += [spread(part, score), spread(part, "recall@2")]
         seen = 100 * part["n_pulls"].sum() / part["n_frames"].sum()
         print(f"| {k} | {label} | {' | '.join(cells)} | {seen:.2f} % | {part['seed'].nunique()} |")
+
+
+def print_split(frame):
+    """Accuracy with and without evidence in view, all samplers and seeds together."""
+    print("\n| K | accuracy with evidence in view | answers | accuracy without | answers |\n|---:|---:|---:|---:|---:|")
+    for k, part in frame.dropna(subset="recall@2").groupby("k"):
+        seen = part["recall@2"] > 0
+        cells = [f"{100 * half['score'].mean():.1f} | {len(half)}" for half in (part[seen], part[~seen])]
+        print(f"| {k} | {' | '.join(cells)} |")
 
 
 def spread(part, column):

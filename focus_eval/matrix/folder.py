@@ -1,6 +1,7 @@
 """What lies in a run's folder, and who may write there?
 
 run.json                         the matrix and with what it was run, one entry per start
+incidents-WORKER.jsonl           what went wrong in an encoder and was mended, if anything did
 selections/NAME/spec.json        what the part is; rows-WORKER.jsonl while it runs, Parquet when it is done
 answers/NAME/cell.json           likewise
 .lock                            held by the run that writes
@@ -9,6 +10,7 @@ answers/NAME/cell.json           likewise
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -134,14 +136,33 @@ class RunFolder:
         }
         _write_json(document, file)
 
-    def note_energy(self, joules: dict[str, float]) -> None:
-        """Write down what the GPUs of this machine drew since this start, by phase; nothing where none could tell."""
-        if not joules:
-            return
+    def note_end(self, joules: dict[str, float]) -> None:
+        """Write down what this machine's GPUs drew since this start, by phase, and the incidents of all starts.
+
+        Args:
+            joules: empty where no GPU could tell.
+        """
         file = self.path / "run.json"
         document = json.loads(file.read_text(encoding="utf-8"))
-        document["starts"][-1]["gpu_joules"] = joules
+        if joules:
+            document["starts"][-1]["gpu_joules"] = joules
+        if incidents := self.incidents():
+            document["incidents"] = incidents
         _write_json(document, file)
+
+    def note_incidents(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
+        """Append what an encoder of `worker` mended: kept at once, since a kill must not hide it."""
+        with open(self.path / f"incidents-{worker}.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"encoder": encoder, **counts}) + "\n")
+
+    def incidents(self) -> dict[str, dict[str, int]]:
+        """Return what encoders mended in all starts: counts by kind, by encoder."""
+        totals: dict[str, Counter[str]] = {}
+        for path in sorted(self.path.glob("incidents-*.jsonl")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                counts = json.loads(line)
+                totals.setdefault(counts.pop("encoder"), Counter()).update(counts)
+        return {encoder: dict(counts) for encoder, counts in totals.items()}
 
 
 def _write_json(document: dict[str, Any], path: Path) -> None:

@@ -82,7 +82,7 @@ def run_matrix(
             with measured_energy(joules, "answer"):
                 _answer(run, all_cells, sets, where, watch)
         finally:
-            run.note_energy(joules)
+            run.note_end(joules)
     frame = rows_frame(run, matrix)
     _check_errors(frame, matrix)
     return frame

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from focus_eval.records import RowWriter, SelectionRow
 from focus_eval.rounds import Rounds
 from focus_eval.scoring.kept import KeptFeatures
 from focus_eval.scoring.registry import make_scorer
-from focus_eval.scoring.scorer import AnyScorer
+from focus_eval.scoring.scorer import AnyScorer, CountsIncidents
 from focus_eval.types import VideoInfo
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
@@ -85,6 +86,7 @@ class SelectWorker:
         self._kept: dict[str, KeptFeatures] = {}
         self._selectors: dict[str, Selector] = {}
         self._writers: dict[str, RowWriter] = {}
+        self._noted: dict[str, Counter[str]] = {}
         self._writing, self._starting = Lock(), Lock()
         self._underway: set[Rounds] = set()
         self._stopped_by: BaseException | None = None
@@ -139,6 +141,7 @@ class SelectWorker:
             return
         with reader, self._rounds(reader) as rounds:
             rounds.run([partial(choose, *one, None, rounds) for one in asked])
+        self._note_incidents()
 
     def close(self) -> None:
         """Close the files and release the encoders."""
@@ -146,6 +149,17 @@ class SelectWorker:
             writer.close()
         for scorer in self._scorers.values():
             scorer.close()
+
+    def _note_incidents(self) -> None:
+        """Write down what the encoders had to mend since the last video: one may run for days before it is closed."""
+        with self._writing:
+            for encoder, scorer in self._scorers.items():
+                if not isinstance(scorer, CountsIncidents):
+                    continue
+                so_far, noted = Counter(scorer.incidents), self._noted.get(encoder, Counter())
+                if fresh := so_far - noted:
+                    self._folder.note_incidents(self._name, encoder, dict(fresh))
+                    self._noted[encoder] = so_far
 
     @contextmanager
     def _rounds(self, reader: VideoReader) -> Iterator[Rounds]:
