@@ -81,7 +81,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             matrix = write_simulation(Path(folder) / "simulation", n_questions)
             command = [sys.executable, __file__, "--child", str(matrix), str(Path(folder) / "run")]
-            runs = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(2)]
+            runs = [json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout) for _ in range(2)]
         first, again = runs
         per_row = first["seconds"] / first["rows"] * 1000
         print(

@@ -4,8 +4,8 @@
     python scripts/seed_stability.py results/runs/NAME --pair focus focus_gop   # paired difference of recall
 
 Writes Markdown. Spread: the sample standard deviation over seeds. Where a model answered, a second table splits its
-answers by whether a keyframe lay within 2 seconds of the evidence. A paired difference is taken per question on means over
-seeds; its 95 % interval is a bootstrap over videos.
+answers by whether a keyframe lay within 2 seconds of the evidence. A paired difference is taken per question on means
+over seeds; its 95 % interval is a bootstrap over videos.
 """
 
 import argparse

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from focus_eval.energy import gpu_joules, measured_energy
-from focus_eval.report.html import _energy
+from focus_eval.report.html import _energy, _incidents
 
 
 class NVMLError(Exception):
@@ -70,3 +70,9 @@ def test_the_page_says_how_many_starts_were_not_measured():
     starts = [{}, {"gpu_joules": {"select": 3600.0, "answer": 7200.0}}, {"gpu_joules": {"select": 3600.0}}]
     assert _energy(starts) == "select 2.0 Wh, answer 2.0 Wh (1 of 3 starts not measured)"
     assert _energy([{}]) == ""
+
+
+def test_the_page_names_what_an_encoder_mended():
+    assert _incidents({}) == ""
+    found = _incidents({"blip": {"halved_batches": 1, "fp32_batches": 3}})
+    assert found == "blip: 1 batch halved for lack of memory, blip: 3 batches redone in fp32"

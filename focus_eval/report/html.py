@@ -128,6 +128,7 @@ def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
         ("Started", str(last.get("time", ""))),
         ("Device", str(last.get("device", ""))),
         ("GPU energy", _energy(starts)),
+        ("Mended by encoders", _incidents(run.provenance.get("incidents", {}))),
         ("Code", " ".join(str(one) for one in (versions.get("focus-eval", ""), _short(last.get("git"))) if one)),
     ]
     return [(name, value) for name, value in facts if value]
@@ -142,6 +143,16 @@ def _energy(starts: Sequence[dict[str, Any]]) -> str:
     said = ", ".join(f"{phase} {hours:.1f} Wh" for phase, hours in parts.items())
     missing = sum("gpu_joules" not in start for start in starts)
     return f"{said} ({missing} of {len(starts)} starts not measured)" if said and missing else said
+
+
+def _incidents(by_encoder: dict[str, dict[str, int]]) -> str:
+    """Batches that an encoder had to do again, by encoder and kind."""
+    kinds = {"halved_batches": "halved for lack of memory", "fp32_batches": "redone in fp32"}
+    return ", ".join(
+        f"{encoder}: {count} {'batch' if count == 1 else 'batches'} {kinds.get(kind, kind)}"
+        for encoder, counts in by_encoder.items()
+        for kind, count in counts.items()
+    )
 
 
 def _short(commit: str | None) -> str:

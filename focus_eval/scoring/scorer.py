@@ -121,6 +121,16 @@ class CutsQueries(Protocol):
         ...
 
 
+@runtime_checkable
+class CountsIncidents(Protocol):
+    """A scorer that mends what goes wrong (memory, half precision) and says how often."""
+
+    @property
+    def incidents(self) -> dict[str, int]:
+        """Counts so far by kind; {} where all went well."""
+        ...
+
+
 def checked_query(query: str) -> str:
     """Return `query` without surrounding blanks; every scorer passes its query through here.
 

@@ -106,7 +106,10 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
     lmms_eval(
         home, "--model", "focus_qwen2_vl", "--model_args", told, "--tasks", ",".join(tasks), *include(), "--limit", "7",
         "--output_path", str(tmp_path / "out"),
-        launcher=("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port)),
+        launcher=(
+            "-m", "accelerate.commands.launch",
+            "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port),
+        ),
     )  # fmt: skip
     (results,) = (tmp_path / "out").rglob("*_results.json")
     in_two = json.loads(results.read_text())["results"]

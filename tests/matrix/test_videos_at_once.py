@@ -11,7 +11,9 @@ import yaml
 
 from focus_eval.matrix import selecting
 from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.running import run_matrix
+from focus_eval.scoring.registry import make_scorer
 from focus_eval.video.synthetic import ClipWriter
 
 from .test_running import result_bytes
@@ -99,3 +101,33 @@ def test_an_interrupt_stops_every_video_and_the_next_run_ends_the_same(matrix, o
     assert threading.active_count() <= before + 1  # torch may keep one
     run_matrix(matrix, to=tmp_path / "run")
     assert result_bytes(tmp_path / "run") == one_at_a_time
+
+
+def test_what_an_encoder_mends_is_written_down_before_it_is_closed(matrix, tmp_path, monkeypatch):
+    """A batch redone in fp32 is in run.json at the end, and in a file of its own when the run is killed before that."""
+    made = []
+
+    def mending(name, **options):
+        scorer = make_scorer(name, **options)
+        kind = type("Mending", (type(scorer),), {"incidents": {}})
+        scorer.__class__ = kind
+        made.append(kind)
+        return scorer
+
+    class Mishap:
+        n_rows = 0
+
+        def start(self, phase, n_rows):
+            """Nothing is shown."""
+
+        def advance(self, phase, n_rows, n_errors):
+            self.n_rows += n_rows
+            made[0].incidents = {"fp32_batches": self.n_rows}
+
+    monkeypatch.setattr(selecting, "make_scorer", mending)
+    run_matrix(matrix, to=tmp_path / "run", watch=(watch := Mishap()))
+    run = RunFolder(tmp_path / "run")
+    assert run.incidents() == {"offline": {"fp32_batches": watch.n_rows}}
+    assert json.loads((run.path / "run.json").read_text())["incidents"] == run.incidents()
+    (file,) = run.path.glob("incidents-*.jsonl")
+    assert len(file.read_text().splitlines()) >= 2  # noted as the run went on
