@@ -2,6 +2,7 @@
 
     python scripts/seed_stability.py results/runs/NAME                      # mean and spread per sampler and length
     python scripts/seed_stability.py results/runs/NAME --pair focus focus_gop   # paired difference of recall
+    python scripts/seed_stability.py RUN --pair focus focus --other RUN2        # the second one from another run
 
 Writes Markdown. Spread: the sample standard deviation over seeds. Where a model answered, a second table splits its
 answers by whether a keyframe lay within 2 seconds of the evidence. A paired difference is taken per question on means
@@ -22,10 +23,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--pair", nargs=2, metavar=("A", "B"))
+    parser.add_argument("--other", type=Path, metavar="RUN", help="folder of the run that B is taken from")
     args = parser.parse_args()
     run = load_run(args.run)
     if args.pair:
-        print_pair(run.selection_frame, *args.pair)
+        a, b = args.pair
+        other = load_run(args.other) if args.other else run
+        print_pair(of_label(run, a), of_label(other, b), *args.pair)
     elif run.answers:
         print_spread(run.answer_frame)
         print_split(run.answer_frame)
@@ -60,20 +64,35 @@ def spread(part, column):
     return f"{100 * one.mean:.1f}" + (f" ± {100 * one.deviation:.1f}" if one.seeds > 1 else "")
 
 
-def print_pair(frame, a, b):
-    """Recall of `b` minus recall of `a` on the same questions, per K and distance."""
-    print(f"| K | distance | {a} | {b} | difference [95 %] | questions | seeds |\n|---:|---:|---:|---:|---:|---:|---:|")
-    for k, part in frame.groupby("k"):
+def of_label(run, label):
+    frame = run.selection_frame
+    return frame[frame["label"] == label]
+
+
+def print_pair(a, b, *names):
+    """Recall of the rows `b` minus recall of the rows `a` on the same questions, per K and distance."""
+    print(f"| K | distance | {' | '.join(names)} | difference [95 %] | questions | seeds |")
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    for k in sorted(set(a["k"]) & set(b["k"])):
+        mine = a[a["k"] == k]
+        videos = mine.drop_duplicates("question_id").set_index("question_id")["video"]
         for column in RECALL:
-            means = part.groupby(["label", "question_id"])[column].mean()
-            both = means[a].to_frame("a").join(means[b].to_frame("b"), how="inner").dropna()
-            videos = part.drop_duplicates("question_id").set_index("question_id")["video"].loc[both.index]
-            found = compare_paired(both["a"].to_numpy(), both["b"].to_numpy(), videos.tolist()).difference
+            parts = [part[part["k"] == k].groupby("question_id")[column].mean() for part in (a, b)]
+            both = parts[0].to_frame("a").join(parts[1].to_frame("b"), how="inner").dropna()
+            found = compare_paired(
+                both["a"].to_numpy(), both["b"].to_numpy(), videos.loc[both.index].tolist()
+            ).difference
             print(
                 f"| {k} | {column.removeprefix('recall@')} s | {100 * both['a'].mean():.1f} | "
-                f"{100 * both['b'].mean():.1f} | {100 * found.value:+.1f} "
-                f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}] | {len(both)} | {part['seed'].nunique()} |"
+                f"{100 * both['b'].mean():.1f} | {signed(found.value)} [{signed(found.low)}, {signed(found.high)}] | "
+                f"{len(both)} | {mine['seed'].nunique()} |"
             )
+
+
+def signed(share):
+    """In percentage points; a rounded zero has no sign."""
+    points = round(100 * share, 1)
+    return f"{points:+.1f}" if points else "0.0"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import signal
 import subprocess
@@ -88,32 +89,53 @@ def test_a_longer_limit_adds_only_what_is_missing(simulation, tmp_path):
     assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "whole")
 
 
-def test_a_run_killed_at_random_moments_ends_as_an_undisturbed_one(tmp_path):
-    file = write_simulation(tmp_path / "simulation", n_questions=300, n_videos=30)
-    run_matrix(load_matrix(file), to=tmp_path / "undisturbed")
+def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
+    file = write_simulation(tmp_path / "simulation", n_questions=600, n_videos=12)
+    matrix = load_matrix(file)
+    run_matrix(matrix, to=tmp_path / "undisturbed")
     command = [sys.executable, "-m", "focus_eval", "run", str(file), "--to", str(tmp_path / "killed")]
     rng = random.Random(0)
+    finished: set[tuple[str, str]] = set()
     kills = 0
-    for _ in range(4):
+    for _ in range(10):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for_rows(tmp_path / "killed", process)
+        wait_for_more_rows(tmp_path / "killed", len(finished), process)
         time.sleep(rng.uniform(0.0, 0.3))
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.wait()
-    assert kills >= 1
+        written = whole_rows(tmp_path / "killed", matrix)
+        assert len(written) == len(set(written)), "rows repeated"
+        assert finished <= set(written), "rows lost"
+        finished = set(written)
+    assert kills >= 5
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert result_bytes(tmp_path / "killed") == result_bytes(tmp_path / "undisturbed")
 
 
-def wait_for_rows(folder, process):
-    """Wait until the run has written something, so that the kill hits it at work."""
+def whole_rows(folder, matrix):
+    """Every row of the run as (part, question), as often as it was written."""
+    written = []
+    for spec in selection_specs(matrix):
+        part = RunFolder(folder).part(spec)
+        if done := list(part.glob("*.parquet")):
+            written += [(spec.name, one) for one in pd.read_parquet(done[0])["question_id"]]
+            continue
+        for path in part.glob("*.jsonl"):
+            lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line break is torn
+            written += [(spec.name, json.loads(line)["question_id"]) for line in lines]
+    return written
+
+
+def wait_for_more_rows(folder, n_before, process):
+    """Wait until the run has written something new, so that the kill hits it at work."""
     for _ in range(600):
-        if any(path.stat().st_size for path in folder.glob("*/*/*.jsonl")) or process.poll() is not None:
+        n_lines = sum(path.read_bytes().count(b"\n") for path in folder.glob("*/*/*.jsonl"))
+        if n_lines > n_before or process.poll() is not None:
             return
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def test_a_torn_last_line_is_done_again(simulation, tmp_path):
