@@ -18,6 +18,7 @@ RANKS = {
     "samplers": 2,
     "video": 3, "scoring": 3, "benchmarks": 3, "selections": 3,
     "costs": 4, "energy": 4, "records": 4, "rowfiles": 4, "provenance": 4, "pulling": 4, "rounds": 4, "pipeline": 4,
+    "one_file": 4,
     "lmms": 5, "matrix": 5, "demo": 5,
     "report": 6,
     "commands": 7, "cli": 7, "__main__": 7,

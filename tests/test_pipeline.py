@@ -8,7 +8,8 @@ import pytest
 from focus_eval import VideoInfo, make_sampler, select_keyframes
 from focus_eval.benchmarks.question import Question
 from focus_eval.errors import InvalidInput, ScorerError, UnknownName, VideoError
-from focus_eval.pipeline import Selector, query_question, selection_of
+from focus_eval.one_file import query_question, selection_of
+from focus_eval.pipeline import Selector
 from focus_eval.scoring.kept import KeptFeatures
 from focus_eval.scoring.recorded import RecordedScorer
 from focus_eval.scoring.store import RelevanceStore

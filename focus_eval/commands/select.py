@@ -30,7 +30,7 @@ def select(
 ) -> None:
     """Choose keyframes of one video for one query; print them, and write them where asked."""
     from focus_eval.commands.progress import pull_progress
-    from focus_eval.pipeline import query_question
+    from focus_eval.one_file import query_question
 
     _check_writable(out, sheet)
     selector = _selector(sampler, set_, encoder, encoder_set, k=k, seed=seed, store=store, backend=backend)
