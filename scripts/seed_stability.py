@@ -4,9 +4,9 @@
     python scripts/seed_stability.py results/runs/NAME --pair focus focus_gop   # paired difference of recall
     python scripts/seed_stability.py RUN --pair focus focus --other RUN2        # the second one from another run
 
-Writes Markdown. Spread: the sample standard deviation over seeds. Where a model answered, a second table splits its
-answers by whether a keyframe lay within 2 seconds of the evidence. A paired difference is taken per question on means
-over seeds; its 95 % interval is a bootstrap over videos.
+Writes Markdown. Spread: the sample standard deviation over seeds; rows that record an error are counted, not scored.
+Where a model answered, a second table splits its answers by whether a keyframe lay within 2 seconds of the evidence. A
+paired difference is taken per question on means over seeds; its 95 % interval is a bootstrap over videos.
 """
 
 import argparse
@@ -40,20 +40,22 @@ def main():
 def print_spread(frame):
     """Accuracy per length and overall, and recall at 2 seconds: mean over seeds +- deviation."""
     score = "score" if "score" in frame else "recall@2"
-    print(f"| K | sampler | {' | '.join(LENGTHS)} | overall | recall at 2 s | frames seen | seeds |")
-    print("|---:|---|" + "---:|" * (len(LENGTHS) + 4))
+    print(f"| K | sampler | {' | '.join(LENGTHS)} | overall | recall at 2 s | frames seen | seeds | errors |")
+    print("|---:|---|" + "---:|" * (len(LENGTHS) + 5))
     groups = frame.groupby(["k", "label"])
     for (k, label), part in sorted(groups, key=lambda one: (one[0][0], *sampler_order(one[0][1]))):
-        cells = [spread(part[part["bucket"] == length], score) for length in LENGTHS]
-        cells += [spread(part, score), spread(part, "recall@2")]
+        good = part[part["error"].isna()]
+        cells = [spread(good[good["bucket"] == length], score) for length in LENGTHS]
+        cells += [spread(good, score), spread(part, "recall@2")]
         seen = 100 * part["n_pulls"].sum() / part["n_frames"].sum()
-        print(f"| {k} | {label} | {' | '.join(cells)} | {seen:.2f} % | {part['seed'].nunique()} |")
+        errors = len(part) - len(good)
+        print(f"| {k} | {label} | {' | '.join(cells)} | {seen:.2f} % | {part['seed'].nunique()} | {errors or ''} |")
 
 
 def print_split(frame):
     """Accuracy with and without evidence in view, all samplers and seeds together."""
     print("\n| K | accuracy with evidence in view | answers | accuracy without | answers |\n|---:|---:|---:|---:|---:|")
-    for k, part in frame.dropna(subset="recall@2").groupby("k"):
+    for k, part in frame[frame["error"].isna()].dropna(subset="recall@2").groupby("k"):
         seen = part["recall@2"] > 0
         cells = [f"{100 * half['score'].mean():.1f} | {len(half)}" for half in (part[seen], part[~seen])]
         print(f"| {k} | {' | '.join(cells)} |")
