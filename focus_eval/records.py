@@ -19,6 +19,10 @@ from focus_eval.errors import FocusEvalError, InvalidInput
 
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
 
+# Stages of selecting. Those one after the other add up to the time a device is held; the rest runs beside them.
+HELD_STAGES = ("open", "encode", "select", "idle")
+BESIDE_STAGES = ("decode", "preprocess")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionRow:
@@ -34,7 +38,8 @@ class SelectionRow:
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm.
         forwards: encoder forwards on frames really made for this question (the rest came from the store or from
             another question of the video); `len(pulled_frames)` is the paper's count.
-        seconds: wall-clock by stage: open, decode, preprocess, encode, select, idle.
+        seconds: by stage. `HELD_STAGES` add up to the wall-clock time that the device was held for this question
+            (its share, where several were served at once), `BESIDE_STAGES` ran beside them in other threads.
         evidence_seconds: times of the annotated evidence; empty where the benchmark has none.
         error: one line, None on success.
     """

@@ -151,9 +151,11 @@ class Rounds:
                     _embed_for(session, these, all_wanted[:, at : at + part.size], part, pixels)
             at += part.size
         made = [request.forwards - before[id(request)] for request in requests]
+        if not any(made):  # every picture was seen before
+            made = [1] * len(requests)
         for request, forwards in zip(requests, made, strict=True):
             for stage, seconds in meter.seconds.items():
-                request.session.meter.add(stage, seconds * forwards / max(1, sum(made)))
+                request.session.meter.add(stage, seconds * forwards / sum(made))
 
 
 def _wanted(union: IntArray, requests: list[_Request]) -> NDArray[np.bool_]:

@@ -24,9 +24,10 @@ def table_console() -> Console:
 
 def print_table(table: Table) -> None:
     """Print to the terminal; where that is no terminal, wide enough for every column."""
+    from focus_eval.report.cells import narrowed
     from focus_eval.report.printing import to_terminal
 
-    table_console().print(to_terminal(table))
+    table_console().print(to_terminal(narrowed(table)))
 
 
 def write_table(tables: Sequence[Table], path: Path) -> None:

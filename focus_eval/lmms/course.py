@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from focus_eval.costs import charged_rows
 from focus_eval.errors import AnswerError, FocusEvalError, InvalidInput
 from focus_eval.lmms.arguments import SeamOptions
 from focus_eval.lmms.asking import Ask, Shown, ask_of, rewritten
@@ -131,10 +132,15 @@ class Course:
             for ask in group:  # each fails on its own, with its own row
                 self._select_one(ask, source.select)
             return
+        started = time.perf_counter()
         with reader:
             rounds = Rounds(reader)
             select = partial(source.select, rounds=rounds)
             rounds.run([partial(self._select_one, ask, select) for ask in group])
+        with_rows = [(ask, ask.row) for ask in group if ask.row is not None]
+        charged = charged_rows([row for _, row in with_rows], time.perf_counter() - started)
+        for (ask, _), row in zip(with_rows, charged, strict=True):
+            ask.row = row
 
     def _select_one(self, ask: Ask, select: Callable[..., SelectionRow]) -> None:
         source = self._showing.source

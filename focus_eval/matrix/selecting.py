@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -13,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from focus_eval.benchmarks.question import Question
+from focus_eval.costs import SharedClock, charged_rows
 from focus_eval.errors import FocusEvalError, RunError
 from focus_eval.matrix.cells import SelectionSpec
 from focus_eval.matrix.config import EncoderConfig
@@ -86,6 +88,8 @@ class SelectWorker:
         self._kept: dict[str, KeptFeatures] = {}
         self._selectors: dict[str, Selector] = {}
         self._writers: dict[str, RowWriter] = {}
+        self._clock = SharedClock()
+        self._load_seconds = 0.0
         self._noted: dict[str, Counter[str]] = {}
         self._writing, self._starting = Lock(), Lock()
         self._underway: set[Rounds] = set()
@@ -107,41 +111,49 @@ class SelectWorker:
     def run(self, job: SelectJob, *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
         """Write the missing rows of one video; a question that fails gets a row that says why.
 
-        All questions and samplers are served together: a frame is decoded and embedded once for all that ask. May be
-        called from several threads.
+        All questions and samplers are served together: a frame is decoded and embedded once for all that ask, and the
+        time it took is shared out among their rows. May be called from several threads.
         """
         questions = self._sets[job.benchmark]
         by_id = {question.id: question for question in questions.by_video[job.video]}
         with self._starting:
+            before = self._load_seconds
             asked = [
                 (self._selector(spec), by_id[one], self._writer(spec))
                 for spec, ids in job.missing.items()
                 for one in ids
             ]
-
-        def choose(
-            selector: Selector, question: Question, writer: RowWriter, info: VideoInfo | None, rounds: Rounds | None
-        ) -> None:
-            row = self._row(selector, questions, question, info, rounds)
-            with self._writing:
-                writer.write(row)
-                if on_row is not None:
-                    on_row(row)
+            loading = self._load_seconds - before
 
         if not questions.config.videos:
             # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
-            for one in asked:
-                choose(*one, questions.info(one[1]), None)
+            for selector, question, writer in asked:
+                self._write(writer, self._row(selector, questions, question, questions.info(question), None), on_row)
             return
-        try:
-            reader = open_video(questions.video_path(job.video))
-        except FocusEvalError:
-            for one in asked:  # each fails on its own, with its own row
-                choose(*one, None, None)
-            return
-        with reader, self._rounds(reader) as rounds:
-            rounds.run([partial(choose, *one, None, rounds) for one in asked])
+        with self._clock.job() as held:
+            rows = self._rows_of_video(job.video, questions, [(selector, question) for selector, question, _ in asked])
+            rows = charged_rows(rows, held(), loading=loading)
+        for (_, _, writer), row in zip(asked, rows, strict=True):
+            self._write(writer, row, on_row)
         self._note_incidents()
+
+    def _rows_of_video(
+        self, video: str, questions: QuestionSet, asked: list[tuple[Selector, Question]]
+    ) -> list[SelectionRow]:
+        try:
+            reader = open_video(questions.video_path(video))
+        except FocusEvalError:  # each fails on its own, with its own row
+            return [self._row(selector, questions, question, None, None) for selector, question in asked]
+        with reader, self._rounds(reader) as rounds:
+            return rounds.run(
+                [partial(self._row, selector, questions, question, None, rounds) for selector, question in asked]
+            )
+
+    def _write(self, writer: RowWriter, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None) -> None:
+        with self._writing:
+            writer.write(row)
+            if on_row is not None:
+                on_row(row)
 
     def close(self) -> None:
         """Close the files and release the encoders."""
@@ -212,10 +224,12 @@ class SelectWorker:
 
     def _scorer(self, encoder: EncoderConfig) -> AnyScorer:
         if encoder.name not in self._scorers:
+            started = time.perf_counter()
             try:
                 self._scorers[encoder.name] = make_scorer(encoder.scorer, **encoder.options)
             except FocusEvalError as error:
                 raise RunError(f"encoder {encoder.name!r}: {error}") from error
+            self._load_seconds += time.perf_counter() - started
         return self._scorers[encoder.name]
 
     def _writer(self, spec_name: str) -> RowWriter:

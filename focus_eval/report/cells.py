@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MINUS = "−"
 NOTHING = "–"
@@ -121,6 +121,22 @@ class Table:
     def has_counts(self) -> bool:
         """Whether any row says what it rests on."""
         return any(row.counts is not None for row in self.rows)
+
+
+def narrowed(table: Table) -> Table:
+    """Return `table` for a screen: names that every row shares stand in the title instead of in columns."""
+    if len(table.rows) < 2:
+        return table
+    last = len(table.key_titles) - 1
+    shared = [at for at in range(last) if len({row.keys[at] for row in table.rows}) == 1]
+    names = [f"{table.key_titles[at]} {table.rows[0].keys[at]}" for at in shared if table.rows[0].keys[at]]
+    kept = [at for at in range(last + 1) if at not in shared]
+    return replace(
+        table,
+        title=f"{table.title} ({', '.join(names)})" if names else table.title,
+        key_titles=tuple(table.key_titles[at] for at in kept),
+        rows=tuple(replace(row, keys=tuple(row.keys[at] for at in kept)) for row in table.rows),
+    )
 
 
 COUNT_TITLES = ("questions", "unparsed", "errors", "fallbacks", "below K")

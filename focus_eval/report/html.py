@@ -12,7 +12,7 @@ from typing import Any
 
 from focus_eval.records import replace_file
 from focus_eval.report.browser import Browser, Thumbnails, json_for_script, pack_browser
-from focus_eval.report.cells import COUNT_TITLES, Figure, Table, count_texts
+from focus_eval.report.cells import COUNT_TITLES, Figure, Table, count_texts, narrowed
 from focus_eval.report.comparisons import baseline_table
 from focus_eval.report.hours import cost_tables
 from focus_eval.report.plots import charts_of, colours_of
@@ -58,7 +58,7 @@ def render_html(
     return template.render(
         run=run,
         facts=_facts(run, browser),
-        tables=_notes_once([*(tables or report_tables(run)), *cost_tables(run)]),
+        tables=[narrowed(one) for one in _notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
         charts=charts_of(run),
         legend=_legend(run),
         index=json_for_script(browser.index),

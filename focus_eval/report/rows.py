@@ -13,15 +13,13 @@ from typing import Any
 import pandas as pd
 
 from focus_eval.errors import InvalidInput
-from focus_eval.records import AnswerRow, SelectionRow
+from focus_eval.records import BESIDE_STAGES, HELD_STAGES, AnswerRow, SelectionRow
 from focus_eval.report.recall import DISTANCES_SECONDS, recall_within
 from focus_eval.rowfiles import load_rows
 from focus_eval.types import frozen_floats
 
 # Questions of each benchmark's split, for runs that do not state it (protocol, "Benchmarks").
 KNOWN_SIZES = {"longvideobench": 1337, "videomme": 2700, "mlvu": 2174}
-# Stages that count as selecting; the paper's hours include opening and decoding.
-SELECT_STAGES = ("open", "decode", "preprocess", "encode", "select", "idle")
 _ORDER = ("uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 # Options that say the same thing in FOCUS's public code and in ours.
 _ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_sec")
@@ -191,8 +189,8 @@ def _selection_line(row: SelectionRow, labels: Mapping[str, str]) -> dict[str, A
         "n_pulls": len(row.pulled_frames),
         "forwards": row.forwards,
         "select_device": row.device,
-        "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in SELECT_STAGES),
-        **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in SELECT_STAGES},
+        "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in HELD_STAGES),
+        **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in (*HELD_STAGES, *BESIDE_STAGES)},
         **{f"recall@{d:g}": value for d, value in zip(DISTANCES_SECONDS, recalls, strict=True)},
         "error": row.error,
     }

@@ -249,8 +249,13 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         )
     if any(isinstance(one, Figure) and one.seeds > 1 for row in rows for one in row.figures):
         notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
-    hours = any(column.metric == "hours" for column in shape.columns)
-    if hours and not run.selection_frame.empty and not runs_on_gpu(run.selection_frame):
+    hours, frame = any(column.metric == "hours" for column in shape.columns), run.selection_frame
+    if hours and not frame.empty and frame["forwards"].sum() < frame["n_pulls"].sum():
+        notes.append(
+            "Hours are those really spent: a frame embedded for one line costs the others nothing. To time a sampler, "
+            "run it alone with a new store."
+        )
+    if hours and not frame.empty and not runs_on_gpu(frame):
         notes.append("Hours on a CPU are not compared with the published GPU hours.")
     return merge_notes(partial, notes)
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 
 import numpy as np
 import pytest
 import yaml
 
-from focus_eval.matrix import selecting
+from focus_eval.matrix import engines, selecting
+from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.running import run_matrix
+from focus_eval.matrix.selecting import SelectWorker
+from focus_eval.records import HELD_STAGES
 from focus_eval.scoring.registry import make_scorer
 from focus_eval.video.synthetic import ClipWriter
 
@@ -79,6 +83,24 @@ def test_rows_are_those_of_one_video_at_a_time(matrix, one_at_a_time, tmp_path):
     frame = run_matrix(matrix, to=tmp_path / "run")
     assert frame["error"].isna().all()
     assert result_bytes(tmp_path / "run") == one_at_a_time
+
+
+def test_the_rows_add_up_to_the_time_that_passed(matrix, tmp_path):
+    """Two videos at once, three samplers each: no second is counted twice, and few are missed."""
+    worker_seconds = []
+
+    class Timed(SelectWorker):
+        def run_all(self, jobs, *, on_row=None):
+            started = time.perf_counter()
+            super().run_all(jobs, on_row=on_row)
+            worker_seconds.append(time.perf_counter() - started)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "SelectWorker", Timed)
+        run_matrix(matrix, to=tmp_path / "run")
+    rows = [row for spec in selection_specs(matrix) for row in RunFolder(tmp_path / "run").selections(spec).values()]
+    held = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
+    assert 0.5 * worker_seconds[0] < held <= worker_seconds[0] + 0.001
 
 
 @pytest.mark.parametrize("after", [1, 7])
