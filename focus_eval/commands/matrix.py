@@ -202,7 +202,8 @@ def _print_sharing(plan: Plan, calibrate: bool) -> None:
     )
     for encoder in plan.matrix.encoders:
         pulls, shared = plan.pulls_by_encoder.get(encoder.name, 0), plan.forwards_by_encoder.get(encoder.name, 0)
-        console.print(f"{encoder.name}: {pulls:,} pulls, {shared:,} distinct frames to embed when all share one store")
+        how = "all share one store" if plan.matrix.share_frames else "each selection pays for its own"
+        console.print(f"{encoder.name}: {pulls:,} pulls, {shared:,} distinct frames to embed: {how}")
         speed = calibrated_seconds(encoder, measure=calibrate)
         if speed is None:
             console.print(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")

@@ -29,7 +29,11 @@ ANSWER_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionSpec:
-    """One way to choose keyframes for all questions of one benchmark; serves every model with the same k."""
+    """One way to choose keyframes for all questions of one benchmark; serves every model with the same k.
+
+    Args:
+        share_frames: whether other selections may pay for its frames; changes no row, so it is no part of the identity.
+    """
 
     benchmark: BenchmarkConfig
     sampler: FrameSampler
@@ -37,6 +41,7 @@ class SelectionSpec:
     k: int
     seed: int
     coarse_seed: CoarseSeed
+    share_frames: bool = True
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -121,6 +126,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
                         k=k,
                         seed=seed,
                         coarse_seed=matrix.coarse_seed,
+                        share_frames=matrix.share_frames,
                     )
                     specs.setdefault(spec.name, spec)
     return list(specs.values())

@@ -90,6 +90,8 @@ class MatrixConfig(_Strict):
     """All configurations of one table: the product of its lists.
 
     `k` is a list of frame counts; empty means each model's own `frames`. Without `models` a matrix only selects.
+    With `share_frames` a frame is embedded once for all selections, and kept; without it every selection pays for its
+    own frames, so that its hours may stand beside another's.
     """
 
     name: str
@@ -102,6 +104,7 @@ class MatrixConfig(_Strict):
     k: list[int] = []
     seeds: list[int] = Field(default=[0], min_length=1)
     coarse_seed: Literal["question", "video"] = "question"
+    share_frames: bool = True
     loader: Loader = "exact"
     protocol: Protocol = "strict"
     max_error_share: float = Field(default=0.02, ge=0, le=1)

@@ -45,8 +45,8 @@ class Plan:
     """What a matrix will do.
 
     Args:
-        forwards_by_encoder: distinct (video, frame) pairs each encoder will embed when all selections share one
-            store: exact for samplers that look at fixed frames, on flat relevance for the others.
+        forwards_by_encoder: distinct (video, frame) pairs each encoder will embed (for each selection anew without
+            `share_frames`): exact for samplers that look at fixed frames, on flat relevance for the others.
         questions: by benchmark name; those that will be asked, and all there are.
     """
 
@@ -77,21 +77,23 @@ def make_plan(matrix: MatrixConfig, *, watch: Callable[[int, int], None] = lambd
     """
     sets = load_sets(matrix)
     infos = {name: list(one.infos()) for name, one in sets.items()}
-    embedded: dict[str, dict[str, list[IntArray]]] = {}
+    embedded: dict[tuple[str, str], dict[str, list[IntArray]]] = {}
     selections: list[SelectionPlan] = []
     for spec in (specs := selection_specs(matrix)):
         watch(len(selections), len(specs))
-        pulled = embedded.setdefault(spec.encoder.name, {}) if spec.encoder else {}
+        payer = "" if matrix.share_frames else spec.name
+        pulled = embedded.setdefault((spec.encoder.name, payer), {}) if spec.encoder else {}
         selections.append(_plan_selection(spec, infos[spec.benchmark.name], pulled))
+    forwards: dict[str, int] = {}
+    for (encoder, _), videos in embedded.items():
+        distinct = sum(np.unique(np.concatenate(frames)).size for frames in videos.values())
+        forwards[encoder] = forwards.get(encoder, 0) + distinct
     return Plan(
         matrix=matrix,
         selections=tuple(selections),
         cells=tuple(cells(matrix)),
         questions={name: (len(one.questions), len(one.all_ids)) for name, one in sets.items()},
-        forwards_by_encoder={
-            encoder: sum(np.unique(np.concatenate(frames)).size for frames in videos.values())
-            for encoder, videos in embedded.items()
-        },
+        forwards_by_encoder=forwards,
     )
 
 

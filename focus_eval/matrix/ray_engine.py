@@ -69,7 +69,7 @@ class RayEngine:
         """Do the jobs on as many workers as the cluster holds."""
 
         def still_missing(job: SelectJob) -> SelectJob | None:
-            left = select_jobs(specs, sets, _absolute(run))
+            left = select_jobs([spec for spec in specs if spec.name in job.missing], sets, _absolute(run))
             return next((one for one in left if (one.benchmark, one.video) == (job.benchmark, job.video)), None)
 
         pool = _Pool(SelectWorker, (specs, sets, _absolute(run)), self._store, self._select, still_missing)

@@ -54,16 +54,18 @@ class SelectJob:
 
 
 def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[SelectJob]:
-    """Return one job per video that lacks rows, in the annotations' order."""
+    """Return one job per video that lacks rows, in the annotations' order; per selection where none shares frames."""
     done = {spec.name: folder.finished(spec) for spec in specs}
     jobs = []
     for name, questions in sets.items():
         mine = [spec for spec in specs if spec.benchmark.name == name]
-        for video, asked in questions.by_video.items():
-            missing = {spec.name: [one.id for one in asked if one.id not in done[spec.name]] for spec in mine}
-            missing = {spec: ids for spec, ids in missing.items() if ids}
-            if missing:
-                jobs.append(SelectJob(video, name, missing))
+        together = [spec for spec in mine if spec.share_frames]
+        for group in [together, *([spec] for spec in mine if not spec.share_frames)]:
+            for video, asked in questions.by_video.items():
+                missing = {spec.name: [one.id for one in asked if one.id not in done[spec.name]] for spec in group}
+                missing = {spec: ids for spec, ids in missing.items() if ids}
+                if missing:
+                    jobs.append(SelectJob(video, name, missing))
     return jobs
 
 
@@ -211,13 +213,14 @@ class SelectWorker:
     def _selector(self, spec_name: str) -> Selector:
         if spec_name not in self._selectors:
             spec = self._specs[spec_name]
+            encoder = spec.encoder.name if spec.encoder and spec.share_frames else ""
             self._selectors[spec_name] = Selector(
                 sampler=spec.sampler,
                 scorer=self._scorer(spec.encoder) if spec.encoder else None,
                 k=spec.k,
                 seed=spec.seed,
-                store=self._store,
-                kept=self._kept.setdefault(spec.encoder.name, KeptFeatures(KEPT_BYTES)) if spec.encoder else None,
+                store=self._store if spec.share_frames else None,
+                kept=self._kept.setdefault(encoder, KeptFeatures(KEPT_BYTES)) if encoder else None,
                 coarse_seed=spec.coarse_seed,
             )
         return self._selectors[spec_name]

@@ -23,7 +23,7 @@ def cost_tables(run: Run) -> list[Table]:
             [float(part[f"seconds_{stage}"].sum()) / 3600 / seeds for stage in stages]
             for stages in (HELD_STAGES, BESIDE_STAGES)
         )
-        figures: list[Figure | str] = [Figure(ours=hours, digits=3) for hours in [sum(held), *held, *beside]]
+        figures: list[Figure | str] = [Figure(ours=hours, digits=4) for hours in [sum(held), *held, *beside]]
         pulls, forwards = part["n_pulls"].sum() / seeds, part["forwards"].sum() / seeds
         rows.append(TableRow(tuple(map(str, keys)), (f"{pulls:,.0f}", f"{forwards:,.0f}", *figures)))
     devices = ", ".join(sorted(set(frame["select_device"]) - {""})) or "not recorded"

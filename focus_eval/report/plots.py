@@ -23,14 +23,20 @@ class Chart:
 
 
 def charts_of(run: Run) -> list[Chart]:
-    """Return three plots per benchmark and model; the paper's points stand where they are about the same thing."""
+    """Return up to three plots per benchmark and model; the paper's points stand where they are about the same.
+
+    Hours are drawn where every selection paid for its own frames.
+    """
     if not run.answers:
         return []
     charts: list[Chart] = []
     classes = colours_of(run)
     for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
         where, name = f"{benchmark}, {model}", f"chart{len(charts)}"
-        for cost in ("frames seen (%)", "GPU hours" if runs_on_gpu(run.selection_frame) else "device-hours (cpu)"):
+        costs = ["frames seen (%)"]
+        if all(run.pays_its_own.values()):  # else hours say who asked first
+            costs.append("GPU hours" if runs_on_gpu(run.selection_frame) else "device-hours (cpu)")
+        for cost in costs:
             points = cost_points(run, part, cost=cost)
             if (benchmark, model) == ("longvideobench", "llava_video_7b"):
                 points += published_points(cost)

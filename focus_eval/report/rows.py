@@ -65,6 +65,16 @@ class Run:
         return {scorer: (sum(cut.values()), len(cut)) for scorer, cut in asked.items() if any(cut.values())}
 
     @cached_property
+    def pays_its_own(self) -> dict[str, bool]:
+        """Whether each selection made all the forwards that it needed, so that its hours are its own; by id."""
+        needed: dict[str, set[tuple[str, int]]] = {}
+        made: dict[str, int] = {}
+        for row in self.selections:
+            needed.setdefault(row.selection_id, set()).update((row.video, frame) for frame in row.pulled_frames)
+            made[row.selection_id] = made.get(row.selection_id, 0) + row.forwards
+        return {one: made[one] >= len(frames) for one, frames in needed.items()}
+
+    @cached_property
     def selection_frame(self) -> pd.DataFrame:
         """One line per selection: who chose, what it cost, and what of the evidence it shows."""
         labels = labels_of(self.selections)

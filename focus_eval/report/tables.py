@@ -158,8 +158,9 @@ def _figure(run: Run, column: Column, part: pd.DataFrame, published: float | Non
         return Figure(ours=100 * seen / total if total else None, published=published, digits=2)
     if column.metric == "hours":
         hours = chosen["select_seconds"].sum() / 3600 / chosen["seed"].nunique()
-        on_gpu = runs_on_gpu(chosen)
-        return Figure(ours=hours, published=published if on_gpu else None, digits=2 if hours < 10 else 1)
+        comparable = runs_on_gpu(chosen) and all(run.pays_its_own[one] for one in chosen["selection_id"].unique())
+        digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
+        return Figure(ours=hours, published=published if comparable else None, digits=digits)
     return _recall_figure(chosen, column.metric)
 
 
@@ -250,10 +251,10 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if any(isinstance(one, Figure) and one.seeds > 1 for row in rows for one in row.figures):
         notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
     hours, frame = any(column.metric == "hours" for column in shape.columns), run.selection_frame
-    if hours and not frame.empty and frame["forwards"].sum() < frame["n_pulls"].sum():
+    if hours and not all(run.pays_its_own.values()):
         notes.append(
-            "Hours are those really spent: a frame embedded for one line costs the others nothing. To time a sampler, "
-            "run it alone with a new store."
+            "Hours are those really spent: a frame embedded for one line costs the others nothing. To compare samplers "
+            "by hours, run them with share_frames: false."
         )
     if hours and not frame.empty and not runs_on_gpu(frame):
         notes.append("Hours on a CPU are not compared with the published GPU hours.")

@@ -128,7 +128,9 @@ def test_whatever_can_change_a_row_changes_the_identity(tmp_path, changes):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"limit": 3}, {"max_error_share": 0.5}, {"models": [model(name="other")]}], ids=str
+    "changes",
+    [{"limit": 3}, {"max_error_share": 0.5}, {"share_frames": False}, {"models": [model(name="other")]}],
+    ids=str,
 )
 def test_what_cannot_change_a_row_keeps_the_identity(tmp_path, changes):
     assert cell_ids(tmp_path) == cell_ids(tmp_path, **changes)

@@ -12,11 +12,14 @@ import yaml
 
 from focus_eval.matrix import engines, selecting
 from focus_eval.matrix.cells import selection_specs
-from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.config import EncoderConfig, load_matrix
 from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.planning import make_plan
 from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.selecting import SelectWorker
 from focus_eval.records import HELD_STAGES
+from focus_eval.report.rows import load_run
+from focus_eval.scoring.random_weights import write_tiny_clip
 from focus_eval.scoring.registry import make_scorer
 from focus_eval.video.synthetic import ClipWriter
 
@@ -153,3 +156,21 @@ def test_what_an_encoder_mends_is_written_down_before_it_is_closed(matrix, tmp_p
     assert json.loads((run.path / "run.json").read_text())["incidents"] == run.incidents()
     (file,) = run.path.glob("incidents-*.jsonl")
     assert len(file.read_text().splitlines()) >= 2  # noted as the run went on
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_selections_that_share_no_frames_pay_for_their_own_and_choose_the_same(matrix, tmp_path, share):
+    clip = write_tiny_clip(tmp_path / "clip")
+    encoder = EncoderConfig(name="tiny", scorer="clip", options={"checkpoint": str(clip), "device": "cpu"})
+    alone = matrix.model_copy(update={"encoders": [encoder], "share_frames": share})
+    plan = make_plan(alone)
+    run_matrix(alone, to=tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    assert all(run.pays_its_own.values()) is not share
+    whole = run_matrix(matrix.model_copy(update={"encoders": [encoder]}), to=tmp_path / "other" / "run")
+    chosen = {(row.sampler, row.question_id): row.keyframes for row in run.selections}
+    assert chosen == {(row.sampler, row.question_id): row.keyframes for row in whole.itertuples()}
+    forwards = sum(row.forwards for row in run.selections)
+    assert forwards <= plan.forwards_by_encoder["tiny"] * 1.2
+    if not share:
+        assert forwards >= plan.forwards_by_encoder["tiny"] * 0.8
