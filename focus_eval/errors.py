@@ -50,6 +50,11 @@ class RunError(FocusEvalError):
     """A run that cannot go on as a whole (locked folder, too many failed questions)."""
 
 
+def is_device_failure(error: BaseException) -> bool:
+    """Whether a GPU itself failed: nothing that is asked of it in this process can succeed any more."""
+    return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     """Return the error for an unknown `name` among `known`, with the nearest one suggested."""
     options = sorted(known)

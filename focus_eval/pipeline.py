@@ -46,6 +46,7 @@ class Selector:
         batch_size: frames encoded at once.
         kept: features of a scorer that stores no embeddings, bounded, for the other questions of a video; may be
             shared by selectors with the same scorer.
+        share_frames: False embeds every frame anew, whatever other selectors of this process embedded.
 
     Raises:
         InvalidInput: a sampler that pulls without a scorer, or k below 1.
@@ -63,6 +64,7 @@ class Selector:
         coarse_seed: CoarseSeed = "question",
         batch_size: int = 32,
         kept: KeptFeatures | None = None,
+        share_frames: bool = True,
     ) -> None:
         if sampler.needs_scorer and scorer is None:
             raise InvalidInput(f"sampler {sampler.name!r} pulls relevance and needs a scorer")
@@ -77,6 +79,7 @@ class Selector:
         self._coarse_seed = coarse_seed
         self._batch_size = batch_size
         self._kept = kept
+        self._share_frames = share_frames
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -179,6 +182,7 @@ class Selector:
             batch_size=self._batch_size,
             meter=meter,
             server=rounds,
+            shares=self._share_frames,
         )
         return Pull(session, question.query, progress=progress)
 

@@ -55,6 +55,7 @@ class VideoSession:
         kept: features of a scorer that stores none, for the next question of the video.
         batch_size: frames encoded at once; bounds the pixels held in memory.
         server: embeds frames together with other questions; None: each question alone.
+        shares: whether a picture that was embedded for someone else is not embedded again.
     """
 
     reader: VideoReader
@@ -65,6 +66,7 @@ class VideoSession:
     batch_size: int = 32
     meter: Meter = field(default_factory=Meter)
     server: FrameServer | None = None
+    shares: bool = True
 
     @property
     def scorer_key(self) -> str:
@@ -87,7 +89,7 @@ class VideoSession:
 
     def embed(self, frames: IntArray, pixels: Pixels) -> tuple[Any, NDArray[np.bool_]]:
         """Return the features of decoded frames, and for which of them the encoder ran; keep them for who asks next."""
-        if isinstance(self.scorer, EmbedsOneByOne):
+        if self.shares and isinstance(self.scorer, EmbedsOneByOne):
             features, computed = seen_pictures(self.scorer_key).embed(pixels, self.scorer.embed)
         else:
             features, computed = self.scorer.embed(pixels), np.ones(frames.shape, dtype=bool)

@@ -136,7 +136,7 @@ class RowWriter:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            _cut_torn_line(path)
+            cut_torn_line(path)
         self.path = path
         self._file = open(path, "ab")  # noqa: SIM115 (closed by close)
 
@@ -198,7 +198,8 @@ def error_line(error: BaseException) -> str:
     return text if isinstance(error, FocusEvalError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
-def _cut_torn_line(path: Path) -> None:
+def cut_torn_line(path: Path) -> None:
+    """Cut off what follows the last line break: its writer was killed."""
     with open(path, "rb+") as file:
         end = file.seek(0, os.SEEK_END)
         keep = end

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.costs import Meter
+from focus_eval.errors import RunError
 from focus_eval.pulling import VideoSession, Visit, decoded_batches
 from focus_eval.types import IntArray
 from focus_eval.video.reader import Pixels, VideoReader
@@ -63,13 +64,15 @@ class Rounds:
         if not questions:
             return []
         self._running = len(questions)
+        requests: list[_Request] = []
         with ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="question") as pool:
-            futures = [pool.submit(self._question, number, one) for number, one in enumerate(questions)]
             try:
+                futures = [pool.submit(self._question, number, one) for number, one in enumerate(questions)]
                 while requests := self._next_round():
                     self._serve_round(requests)
             except BaseException as error:  # an interrupt must not leave threads waiting for ever
                 self.stop(error)
+                _send_home(requests, error)
                 raise
         return [future.result() for future in futures]
 
@@ -111,27 +114,35 @@ class Rounds:
     def _serve_round(self, requests: list[_Request]) -> None:
         try:
             self._pass(requests)
+        except RunError:  # nothing more can be served
+            raise
         except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
             if len(requests) == 1:
                 requests[0].error = error
             else:  # a damaged stretch that one question needs is no other's concern
                 for request in requests:
-                    self._serve_round([request])
+                    self._serve_alone(request)
                 return
-        except BaseException:
-            self._waiting += requests
-            raise
         for request in requests:
             request.served.set()
+
+    def _serve_alone(self, request: _Request) -> None:
+        """Serve a request of a round that failed: what the failed pass embedded is known by now."""
+        found, features = request.session.known(request.frames)
+        if found.any():
+            _show(request, request.frames[found], features)
+            request.frames = request.frames[~found]
+        if request.error is not None or request.frames.size == 0:
+            request.served.set()
+        else:
+            self._serve_round([request])
 
     def stop(self, error: BaseException) -> None:
         """Send every question home that waits now or will; `run` then raises `error`. For any thread."""
         with self._changed:
             self._stopped_by = error
             waiting, self._waiting = self._waiting, []
-        for request in waiting:
-            request.error = error
-            request.served.set()
+        _send_home(waiting, error)
 
     def _pass(self, requests: list[_Request]) -> None:
         """Decode what is asked for once, forward; embed it once per scorer; show everyone their frames."""
@@ -158,6 +169,25 @@ class Rounds:
                 request.session.meter.add(stage, seconds * forwards / sum(made))
 
 
+def _send_home(requests: list[_Request], error: BaseException) -> None:
+    for request in requests:
+        if not request.served.is_set():
+            request.error = error
+            request.served.set()
+
+
+def _show(request: _Request, frames: IntArray, features: Any) -> None:
+    """Let a question score its frames; what goes wrong with its query is its own error, the others are shown theirs."""
+    if request.error is not None:
+        return
+    try:
+        request.visit(frames, features)
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
+        request.error = error
+
+
 def _wanted(union: IntArray, requests: list[_Request]) -> NDArray[np.bool_]:
     """Return which frames of the ascending `union` each request asks for, shape `(n_requests, n)`."""
     wanted = np.zeros((len(requests), union.size), dtype=bool)
@@ -177,7 +207,7 @@ def _embed_for(
     for at, (request, mine) in enumerate(zip(asking, wanted[:, anyone], strict=True)):
         request.forwards += int((computed & (first[anyone] == at)).sum())
         if mine.any():
-            request.visit(part[anyone][mine], _rows(features, mine))
+            _show(request, part[anyone][mine], _rows(features, mine))
 
 
 def _rows(features: Any, mask: Any) -> Any:

@@ -98,9 +98,12 @@ def _read_parquet(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
             f"{folder}: its Parquet files cannot be read ({error}); delete the folder to redo it"
         ) from error
     rows, costs = (table.to_pylist() for table in tables)
-    if len(rows) != len(costs):
-        raise InvalidInput(f"{folder}: rows.parquet and costs.parquet differ in length; delete the folder to redo it")
-    for row, cost in zip(rows, costs, strict=True):
+    keys = [name for name in KEY_COLUMNS if name in tables[1].column_names]
+    cost_of = {tuple(cost[key] for key in keys): cost for cost in costs}
+    for row in rows:  # a run killed while a part grew leaves costs of rows that are still lines
+        cost = cost_of.get(tuple(row[key] for key in keys))
+        if cost is None:
+            raise InvalidInput(f"{folder}: costs.parquet lacks {row['question_id']!r}; delete the folder to redo it")
         values = {**cost, **row}
         yield kind(**{key: json.loads(value) if key in JSON_COLUMNS else value for key, value in values.items()})
 

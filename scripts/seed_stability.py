@@ -30,11 +30,13 @@ def main():
         a, b = args.pair
         other = load_run(args.other) if args.other else run
         print_pair(of_label(run, a), of_label(other, b), *args.pair)
-    elif run.answers:
-        print_spread(run.answer_frame)
-        print_split(run.answer_frame)
-    else:
-        print_spread(run.selection_frame)
+        return
+    frame = run.answer_frame if run.answers else run.selection_frame
+    for who, part in frame.groupby(["benchmark", "model"] if run.answers else ["benchmark"]):
+        print(f"{', '.join(who)}\n")
+        print_spread(part)
+        if run.answers:
+            print_split(part)
 
 
 def print_spread(frame):
@@ -62,6 +64,8 @@ def print_split(frame):
 
 
 def spread(part, column):
+    if part.empty:
+        return "–"
     one = spread_over_seeds(part.groupby("seed")[column].mean().tolist())
     return f"{100 * one.mean:.1f}" + (f" ± {100 * one.deviation:.1f}" if one.seeds > 1 else "")
 
@@ -77,9 +81,9 @@ def print_pair(a, b, *names):
     print("|---:|---:|---:|---:|---:|---:|---:|")
     for k in sorted(set(a["k"]) & set(b["k"])):
         mine = a[a["k"] == k]
-        videos = mine.drop_duplicates("question_id").set_index("question_id")["video"]
+        videos = mine.drop_duplicates(["benchmark", "question_id"]).set_index(["benchmark", "question_id"])["video"]
         for column in RECALL:
-            parts = [part[part["k"] == k].groupby("question_id")[column].mean() for part in (a, b)]
+            parts = [part[part["k"] == k].groupby(["benchmark", "question_id"])[column].mean() for part in (a, b)]
             both = parts[0].to_frame("a").join(parts[1].to_frame("b"), how="inner").dropna()
             found = compare_paired(
                 both["a"].to_numpy(), both["b"].to_numpy(), videos.loc[both.index].tolist()

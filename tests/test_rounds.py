@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from focus_eval import make_sampler
 from focus_eval.benchmarks.question import Question
-from focus_eval.errors import VideoError
+from focus_eval.errors import RunError, ScorerError, VideoError
 from focus_eval.pipeline import Selector
 from focus_eval.rounds import Rounds
 from focus_eval.scoring.store import RelevanceStore
@@ -117,3 +118,87 @@ def test_an_interrupt_leaves_no_thread_waiting(clip):
 
     with pytest.raises(KeyboardInterrupt):
         together(clip, selectors(Interrupted()))
+
+
+class Clumsy(Brightness):
+    """Brightness whose batches do what they are told; relevance to "bad" fails."""
+
+    def __init__(self, *batches):
+        super().__init__()
+        self._batches = list(batches)
+        self.n_embedded = 0
+
+    def embed(self, frames):
+        self.n_embedded += len(frames)
+        if self._batches:
+            self._batches.pop(0)()
+        return super().embed(frames)
+
+    def relevance(self, features, query):
+        if query == "bad":
+            raise ScorerError("cannot read that")
+        return super().relevance(features, query)
+
+
+def run_together(clip, scorer, queries, *, store=None, rounds_made=lambda rounds: None):
+    asked = [
+        Question(benchmark="b", id=str(n), query=query, options=(), video=clip.name, answer=None)
+        for n, query in enumerate(queries)
+    ]
+    selector = Selector(sampler=make_sampler("topk"), scorer=scorer, k=4, store=store)
+
+    def choose(question, rounds):
+        try:
+            return selector.select(question, clip, rounds=rounds)
+        except ScorerError as error:
+            return selector.error_row(question, error)
+
+    with open_video(clip) as reader:
+        rounds = Rounds(reader)
+        rounds_made(rounds)
+        return rounds.run([partial(choose, question, rounds) for question in asked])
+
+
+def test_a_query_that_fails_costs_the_others_nothing(clip):
+    good, scorer = Clumsy(), Clumsy()
+    whole = run_together(clip, good, ["x"] * 4)
+    rows = run_together(clip, scorer, ["x", "x", "bad", "x"])
+    assert rows[2].error == "cannot read that"
+    assert [comparable(rows[n]) for n in (0, 1, 3)] == [comparable(whole[n]) for n in (0, 1, 3)]
+    assert scorer.n_embedded == good.n_embedded
+
+
+def fails():
+    raise ScorerError("one batch went wrong")
+
+
+def test_a_round_that_fails_is_served_one_by_one_from_what_is_known(clip, tmp_path):
+    scorer = Clumsy(fails)
+    rows = run_together(clip, scorer, ["x"] * 4, store=RelevanceStore(tmp_path / "store"))
+    whole = run_together(clip, Clumsy(), ["x"] * 4)
+    assert [comparable(row) for row in rows] == [comparable(row) for row in whole]
+    assert sum(row.forwards for row in rows) == whole[0].forwards
+
+
+def test_an_interrupt_while_a_failed_round_is_served_again_ends_every_question(clip):
+    made = []
+    scorer = Clumsy(fails, lambda: made[0].stop(KeyboardInterrupt()))
+    ended = []
+
+    def interrupted():
+        with pytest.raises(KeyboardInterrupt):
+            run_together(clip, scorer, ["x"] * 4, rounds_made=made.append)
+        ended.append(True)
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(timeout=60)
+    assert ended, "it hangs"
+
+
+def test_a_device_that_fails_ends_them_all(clip):
+    def device_fails():
+        raise RunError("cuda failed")
+
+    with pytest.raises(RunError, match="cuda failed"):
+        run_together(clip, Clumsy(device_fails), ["x"] * 4)

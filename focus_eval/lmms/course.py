@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from focus_eval.costs import charged_rows
-from focus_eval.errors import AnswerError, FocusEvalError, InvalidInput
+from focus_eval.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
 from focus_eval.lmms.arguments import SeamOptions
 from focus_eval.lmms.asking import Ask, Shown, ask_of, rewritten
 from focus_eval.lmms.batches import batches_like_the_wrapper
@@ -126,13 +126,13 @@ class Course:
             for ask in group:
                 self._select_one(ask, source.select)
             return
+        started = time.perf_counter()
         try:
             reader = open_video(path, backend=self._showing.options.backend)
         except FocusEvalError:
             for ask in group:  # each fails on its own, with its own row
                 self._select_one(ask, source.select)
             return
-        started = time.perf_counter()
         with reader:
             rounds = Rounds(reader)
             select = partial(source.select, rounds=rounds)
@@ -149,6 +149,8 @@ class Course:
                 raise AnswerError(ask.error or "the document has no video")
             ask.row = select(ask.question, ask.path, bucket_of=ask.bucket_of)
             self._check_limit(ask)
+        except RunError:
+            raise
         except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
             ask.fail(error)
             if ask.row is None and source is not None:
@@ -223,7 +225,12 @@ class Course:
             return
         try:
             self._generate(batch)
-        except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+        except RunError:
+            raise
+        except Exception as error:
+            if is_device_failure(error):
+                line = str(error).strip().splitlines()[0]
+                raise RunError(f"{self._model.model_id}: {line}; run again, finished answers are kept") from error
             if len(batch) == 1:
                 batch[0].fail(error)
             else:

@@ -21,7 +21,7 @@ from focus_eval.errors import InvalidInput, RunError
 from focus_eval.matrix.cells import Cell, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.provenance import git_revision, versions
-from focus_eval.records import AnswerRow, RowWriter, SelectionRow, replace_file
+from focus_eval.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, replace_file
 from focus_eval.rowfiles import compact, finished_questions, load_rows
 
 
@@ -105,7 +105,7 @@ class RunFolder:
                 writer.write(row)
             writer.close()
         for path in [
-            *folder.glob("*.parquet"),
+            *(folder / name for name in ("rows.parquet", "costs.parquet") if (folder / name).exists()),
             *(p for p in folder.glob("rows-*.jsonl") if p.name != "rows-kept.jsonl"),
         ]:
             path.unlink()
@@ -152,14 +152,17 @@ class RunFolder:
 
     def note_incidents(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
         """Append what an encoder of `worker` mended: kept at once, since a kill must not hide it."""
-        with open(self.path / f"incidents-{worker}.jsonl", "a", encoding="utf-8") as file:
+        path = self.path / f"incidents-{worker}.jsonl"
+        if path.exists():
+            cut_torn_line(path)
+        with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"encoder": encoder, **counts}) + "\n")
 
     def incidents(self) -> dict[str, dict[str, int]]:
         """Return what encoders mended in all starts: counts by kind, by encoder."""
         totals: dict[str, Counter[str]] = {}
         for path in sorted(self.path.glob("incidents-*.jsonl")):
-            for line in path.read_text(encoding="utf-8").splitlines():
+            for line in path.read_bytes().split(b"\n")[:-1]:  # what follows the last line break is torn
                 counts = json.loads(line)
                 totals.setdefault(counts.pop("encoder"), Counter()).update(counts)
         return {encoder: dict(counts) for encoder, counts in totals.items()}

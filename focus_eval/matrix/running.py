@@ -82,7 +82,7 @@ def run_matrix(
             with measured_energy(joules, "answer"):
                 _answer(run, all_cells, sets, where, watch)
         finally:
-            run.note_end(joules)
+            run.note_end(joules if where.name == "local" else {})  # a cluster's GPUs are not this machine's
     frame = rows_frame(run, matrix)
     _check_errors(frame, matrix)
     return frame

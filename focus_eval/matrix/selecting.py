@@ -26,7 +26,6 @@ from focus_eval.rounds import Rounds
 from focus_eval.scoring.kept import KeptFeatures
 from focus_eval.scoring.registry import make_scorer
 from focus_eval.scoring.scorer import AnyScorer, CountsIncidents
-from focus_eval.types import VideoInfo
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
 
@@ -99,6 +98,8 @@ class SelectWorker:
 
     def run_all(self, jobs: list[SelectJob], *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
         """Do all `jobs`, a few videos at once: one is decoded while another is embedded. The first failure ends all."""
+        for spec in dict.fromkeys(name for job in jobs for name in job.missing):
+            self._selector(spec)  # loads the encoders here, where an interrupt is heard
         n_at_once = VIDEOS_AT_ONCE if any(self._sets[job.benchmark].config.videos for job in jobs) else 1
         with ThreadPoolExecutor(n_at_once, thread_name_prefix="video") as pool:
             futures = [pool.submit(self.run, job, on_row=on_row) for job in jobs]
@@ -119,24 +120,24 @@ class SelectWorker:
         questions = self._sets[job.benchmark]
         by_id = {question.id: question for question in questions.by_video[job.video]}
         with self._starting:
-            before = self._load_seconds
             asked = [
                 (self._selector(spec), by_id[one], self._writer(spec))
                 for spec, ids in job.missing.items()
                 for one in ids
             ]
-            loading = self._load_seconds - before
+            loading, self._load_seconds = self._load_seconds, 0.0  # of encoders loaded since the last video
 
         if not questions.config.videos:
             # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
             for selector, question, writer in asked:
-                self._write(writer, self._row(selector, questions, question, questions.info(question), None), on_row)
+                row = self._row(selector, questions, question, None)
+                self._write(selector, questions, question, writer, row, on_row)
             return
         with self._clock.job() as held:
             rows = self._rows_of_video(job.video, questions, [(selector, question) for selector, question, _ in asked])
             rows = charged_rows(rows, held(), loading=loading)
-        for (_, _, writer), row in zip(asked, rows, strict=True):
-            self._write(writer, row, on_row)
+        for (selector, question, writer), row in zip(asked, rows, strict=True):
+            self._write(selector, questions, question, writer, row, on_row)
         self._note_incidents()
 
     def _rows_of_video(
@@ -144,16 +145,28 @@ class SelectWorker:
     ) -> list[SelectionRow]:
         try:
             reader = open_video(questions.video_path(video))
-        except FocusEvalError:  # each fails on its own, with its own row
-            return [self._row(selector, questions, question, None, None) for selector, question in asked]
+        except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
+            return [self._row(selector, questions, question, None) for selector, question in asked]
         with reader, self._rounds(reader) as rounds:
             return rounds.run(
-                [partial(self._row, selector, questions, question, None, rounds) for selector, question in asked]
+                [partial(self._row, selector, questions, question, rounds) for selector, question in asked]
             )
 
-    def _write(self, writer: RowWriter, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None) -> None:
+    def _write(
+        self,
+        selector: Selector,
+        questions: QuestionSet,
+        question: Question,
+        writer: RowWriter,
+        row: SelectionRow,
+        on_row: Callable[[SelectionRow], None] | None,
+    ) -> None:
         with self._writing:
-            writer.write(row)
+            try:
+                writer.write(row)
+            except (TypeError, ValueError) as error:  # a sampler's fact that JSON does not hold
+                row = selector.error_row(question, error, bucket_of=questions.benchmark.bucket)
+                writer.write(row)
             if on_row is not None:
                 on_row(row)
 
@@ -186,12 +199,16 @@ class SelectWorker:
         try:
             yield rounds
         finally:
-            self._underway.discard(rounds)
+            with self._starting:
+                self._underway.discard(rounds)
 
     def _stop(self, error: BaseException) -> None:
+        if isinstance(error, Exception) and not isinstance(error, RunError):
+            # What went wrong elsewhere is no question's own failure: no row may say so.
+            error = RunError(f"stopped: {error}").with_traceback(error.__traceback__)
         with self._starting:
             self._stopped_by = error
-            for rounds in self._underway:
+            for rounds in list(self._underway):
                 rounds.stop(error)
 
     def _row(
@@ -199,11 +216,11 @@ class SelectWorker:
         selector: Selector,
         questions: QuestionSet,
         question: Question,
-        info: VideoInfo | None,
         rounds: Rounds | None,
     ) -> SelectionRow:
         bucket_of, path = questions.benchmark.bucket, questions.video_path(question.video)
         try:
+            info = None if questions.config.videos else questions.info(question)
             return selector.select(question, path, info=info, rounds=rounds, bucket_of=bucket_of)
         except RunError:
             raise
@@ -222,6 +239,7 @@ class SelectWorker:
                 store=self._store if spec.share_frames else None,
                 kept=self._kept.setdefault(encoder, KeptFeatures(KEPT_BYTES)) if encoder else None,
                 coarse_seed=spec.coarse_seed,
+                share_frames=spec.share_frames,
             )
         return self._selectors[spec_name]
 

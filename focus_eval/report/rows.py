@@ -66,7 +66,10 @@ class Run:
 
     @cached_property
     def pays_its_own(self) -> dict[str, bool]:
-        """Whether each selection made all the forwards that it needed, so that its hours are its own; by id."""
+        """Whether each selection made all the forwards that it needed, so that its hours are its own; by id.
+
+        The questions of a video share frames within a selection: they need each distinct frame once.
+        """
         needed: dict[str, set[tuple[str, int]]] = {}
         made: dict[str, int] = {}
         for row in self.selections:

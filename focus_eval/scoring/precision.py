@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.errors import InvalidInput, RunError, ScorerError, is_device_failure
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
@@ -130,7 +130,8 @@ class BatchRunner:
             rows_per_frame: rows of the batch that one frame takes (questions, in a text encoder).
 
         Raises:
-            ScorerError: one frame alone does not fit, the device failed, or fp32 gives no finite number either.
+            ScorerError: one frame alone does not fit, or fp32 gives no finite number either.
+            RunError: the device failed.
         """
         parts: list[tuple[slice, torch.Tensor]] = []
         start = 0
@@ -161,9 +162,9 @@ class BatchRunner:
         except RuntimeError as error:  # torch's out-of-memory and device errors are RuntimeErrors
             if isinstance(error, torch.cuda.OutOfMemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
                 return None
-            if type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error):
+            if is_device_failure(error):
                 line = str(error).strip().splitlines()[0]
-                raise ScorerError(f"{self.device} failed: {line}; restart the run, finished rows are kept") from error
+                raise RunError(f"{self.device} failed: {line}; run again, finished rows are kept") from error
             raise
 
     def _halve(self, part: slice, rows_per_frame: int) -> None:

@@ -67,6 +67,7 @@ class RelevanceStore:
         self.path = Path(path)
         self._lock_seconds = lock_seconds
         self._lock = threading.RLock()
+        self._hashing = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._owner = -1
         self._series: dict[tuple[str, str, str], int] = {}
@@ -139,11 +140,12 @@ class RelevanceStore:
         path = Path(path).resolve()
         state = file_state(path)
         ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
-        known = self._run(lambda connection: connection.execute(ask, (str(path), *state)).fetchone())
-        if known is not None:
-            return str(known[0])
-        fingerprint = content_hash(path)
-        self._run(lambda connection: _remember(connection, path, state, fingerprint))
+        with self._hashing:  # the questions of a video ask at once; one of them hashes it
+            known = self._run(lambda connection: connection.execute(ask, (str(path), *state)).fetchone())
+            if known is not None:
+                return str(known[0])
+            fingerprint = content_hash(path)
+            self._run(lambda connection: _remember(connection, path, state, fingerprint))
         return fingerprint
 
     def close(self) -> None:

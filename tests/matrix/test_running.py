@@ -13,6 +13,7 @@ import time
 import pandas as pd
 import pytest
 
+from focus_eval import rowfiles
 from focus_eval.errors import RunError
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
@@ -201,3 +202,32 @@ def test_the_provenance_names_matrix_versions_and_device(simulation, tmp_path):
     assert start["engine"] == "local"
     assert start["device"]
     assert "focus-eval" in start["versions"]
+
+
+def test_a_run_killed_while_a_finished_part_grows_goes_on(simulation, tmp_path, monkeypatch):
+    """Costs are in place already, the rows they belong to are still lines."""
+    matrix = load_matrix(simulation)
+    run_matrix(matrix, to=tmp_path / "whole")
+    run_matrix(matrix.model_copy(update={"limit": 5}), to=tmp_path / "run")
+    write = rowfiles._write
+
+    def killed(values, names, kind, path):
+        if path.name == "rows.parquet":
+            raise KeyboardInterrupt
+        write(values, names, kind, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rowfiles, "_write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_matrix(matrix, to=tmp_path / "run")
+    run_matrix(matrix, to=tmp_path / "run")
+    assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "whole")
+
+
+def test_a_question_without_a_rate_is_one_error_row(tmp_path):
+    file = write_simulation(tmp_path / "simulation")
+    rates = tmp_path / "simulation" / "rates.csv"
+    rates.write_text("".join(line for line in rates.open() if not line.startswith("q4,")))
+    frame = run_matrix(load_matrix(file, overrides={"max_error_share": 0.5}), to=tmp_path / "run")
+    assert set(frame[frame["error"].notna()]["question_id"]) == {"q4"}
+    assert len(frame) == 24 * 4

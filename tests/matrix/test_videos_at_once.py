@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import time
@@ -10,17 +11,19 @@ import numpy as np
 import pytest
 import yaml
 
+from focus_eval.errors import RunError
 from focus_eval.matrix import engines, selecting
 from focus_eval.matrix.cells import selection_specs
-from focus_eval.matrix.config import EncoderConfig, load_matrix
+from focus_eval.matrix.config import EncoderConfig, SamplerConfig, load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import make_plan
 from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.selecting import SelectWorker
-from focus_eval.records import HELD_STAGES
+from focus_eval.records import HELD_STAGES, RowWriter
 from focus_eval.report.rows import load_run
 from focus_eval.scoring.random_weights import write_tiny_clip
 from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.seen import seen_pictures
 from focus_eval.video.synthetic import ClipWriter
 
 from .test_running import result_bytes
@@ -174,3 +177,70 @@ def test_selections_that_share_no_frames_pay_for_their_own_and_choose_the_same(m
     assert forwards <= plan.forwards_by_encoder["tiny"] * 1.2
     if not share:
         assert forwards >= plan.forwards_by_encoder["tiny"] * 0.8
+
+
+def test_a_disk_that_is_full_for_a_moment_makes_no_error_row(matrix, one_at_a_time, tmp_path, monkeypatch):
+    write, rows = RowWriter.write, []
+
+    def full_once(self, row):
+        rows.append(row)
+        if len(rows) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, row)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RowWriter, "write", full_once)
+        with pytest.raises(OSError, match="No space left"):
+            run_matrix(matrix, to=tmp_path / "run")
+    frame = run_matrix(matrix, to=tmp_path / "run")
+    assert frame["error"].isna().all()
+    assert result_bytes(tmp_path / "run") == one_at_a_time
+
+
+def test_a_device_that_fails_leaves_what_is_undone_undone(matrix, one_at_a_time, tmp_path, monkeypatch):
+    from focus_eval.scoring.offline import OfflineScorer
+
+    embed, batches = OfflineScorer.embed, []
+
+    def sticky(self, frames):
+        batches.append(len(frames))
+        if len(batches) > 2:
+            raise RunError("cuda:0 failed: CUDA error: an illegal memory access was encountered")
+        return embed(self, frames)
+
+    seen_pictures.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(OfflineScorer, "embed", sticky)
+        with pytest.raises(RunError, match="illegal memory access"):
+            run_matrix(matrix, to=tmp_path / "run")
+    assert run_matrix(matrix, to=tmp_path / "run")["error"].isna().all()
+    assert result_bytes(tmp_path / "run") == one_at_a_time
+
+
+def test_a_fact_that_json_does_not_hold_is_that_questions_error(matrix, tmp_path):
+    file = tmp_path / "odd.py"
+    file.write_text(ODD_SAMPLER)
+    odd = matrix.model_copy(
+        update={"samplers": [SamplerConfig(sampler=f"{file}:Odd"), *matrix.samplers], "max_error_share": 1.0}
+    )
+    frame = run_matrix(odd, to=tmp_path / "run")
+    errors = frame.groupby("sampler")["error"].count()
+    assert errors["odd"] == N_VIDEOS * 2
+    assert errors.drop("odd").sum() == 0
+
+
+ODD_SAMPLER = """
+from dataclasses import dataclass
+from typing import ClassVar
+import numpy as np
+from focus_eval.samplers.base import Choice, FrameSampler
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(FrameSampler):
+    name: ClassVar[str] = "odd"
+    source: ClassVar[str] = "this test"
+    needs_scorer: ClassVar[bool] = False
+
+    def choose(self, video, *, k, ledger, rng, coarse_rng):
+        return Choice(keyframes=np.arange(k), facts={"peak": np.float32(0.5)})
+"""

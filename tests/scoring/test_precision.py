@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.errors import InvalidInput, RunError, ScorerError
 from focus_eval.scoring.precision import BatchRunner, Incidents, arithmetic, torch_device
 
 CPU = torch.device("cpu")
@@ -102,7 +102,7 @@ def test_a_device_that_fails_is_one_line():
     def forward(part):
         raise RuntimeError("CUDA error: device-side assert triggered\nCompile with TORCH_USE_CUDA_DSA")
 
-    with pytest.raises(ScorerError, match=r"^cpu failed: CUDA error: device-side assert triggered; restart the run"):
+    with pytest.raises(RunError, match=r"^cpu failed: CUDA error: device-side assert triggered; run again"):
         BatchRunner(CPU, "fp32", 4).run(forward, 4, dtype=torch.float32)
 
 
