@@ -114,6 +114,25 @@ def test_a_model_that_fails_on_one_question_answers_the_others(recorded, evaluat
         assert all(answers[key]["answer"] == before[key] for key in ("landscape-0", "portrait-0"))
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_device_that_fails_ends_the_run_and_no_question_is_blamed(
+    recorded, evaluate, tools, tmp_path, monkeypatch, batch
+):
+    monkeypatch.setattr(recorded, "batch_size_per_gpu", batch)
+    calls, generate = [], recorded._model.generate
+
+    def failing(**inputs):
+        calls.append(inputs)
+        if len(calls) > 1:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with TORCH_USE_CUDA_DSA")
+        return generate(**inputs)
+
+    monkeypatch.setattr(recorded._model, "generate", failing)
+    with pytest.raises(RunError, match=r"CUDA error: an illegal memory access was encountered; run again"):
+        evaluate(recorded, ["focus_videomme", "focus_mlvu"])
+    assert all(row["error"] is None for row in answers_of(tools, tmp_path).values())
+
+
 def test_an_exception_that_the_wrapper_swallows_is_an_error(tiny_llava, evaluate, tools, tmp_path, monkeypatch):
     from focus_eval.lmms.llava_hf import FocusLlavaOnevision
 
