@@ -119,7 +119,11 @@ def run_progress() -> Iterator[Watch]:
                 failed = f" ({errors[phase]} errors)" if errors[phase] else ""
                 bar.update(tasks[phase], advance=n_rows, description=phase + failed)
 
-        yield Bars()
+        try:
+            yield Bars()
+        except KeyboardInterrupt:
+            typer.echo("stopped; what is finished is kept: run the same command again to go on", err=True)
+            raise
 
 
 def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> MatrixConfig:
