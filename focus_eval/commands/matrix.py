@@ -13,11 +13,10 @@ import typer
 from focus_eval.commands.options import parse_assignments
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from focus_eval.matrix.config import MatrixConfig
     from focus_eval.matrix.planning import Plan
     from focus_eval.matrix.running import Watch
+    from focus_eval.report.cells import Table
 
 MatrixArgument = Annotated[Path, typer.Argument(help="Matrix file (YAML).")]
 OnlyOption = Annotated[list[str], typer.Option("--only", help="Narrow a list, e.g. sampler=focus,aks; repeatable.")]
@@ -155,44 +154,37 @@ def _with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | No
 
 
 def _print_plan(plan: Plan, calibrate: bool) -> None:
-    from focus_eval.commands.tables import table_console
+    from focus_eval.commands.tables import print_table, table_console
 
     console = table_console()
     for name, (asked, everything) in plan.questions.items():
         part = "" if asked == everything else f" of {everything}"
         console.print(f"{name}: {asked}{part} questions")
-    console.print(_selection_table(plan))
+    print_table(_selection_table(plan))
     unknown = next((one for one in plan.selections if one.unknown), None)
     if unknown:
         console.print(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
     _print_sharing(plan, calibrate)
 
 
-def _selection_table(plan: Plan) -> RichTable:
-    """Return a line per selection; what they all share stands in the title instead of a column."""
-    from rich.table import Table
+def _selection_table(plan: Plan) -> Table:
+    from focus_eval.report.cells import Table, TableRow
 
-    what = {
-        "benchmark": [one.spec.benchmark.name for one in plan.selections],
-        "sampler": [one.spec.label for one in plan.selections],
-        "encoder": [one.spec.encoder.name if one.spec.encoder else "" for one in plan.selections],
-        "K": [str(one.spec.k) for one in plan.selections],
-        "seed": [str(one.spec.seed) for one in plan.selections],
-    }
-    shared = {name: values[0] for name, values in what.items() if name != "sampler" and len(set(values)) == 1}
-    title = ", ".join(f"{name} {value}" for name, value in shared.items() if value)
-    table = Table(title=f"selections of {plan.matrix.name}: {title}", title_justify="left")
-    columns = {name: values for name, values in what.items() if name not in shared}
-    columns["pulls"] = [f"{one.pulls:,}" for one in plan.selections]
-    columns["frames seen"] = [f"{one.frames_seen:.2%}" if one.frames else "-" for one in plan.selections]
-    if any(one.unknown for one in plan.selections):
-        columns["unknown"] = [str(one.unknown or "") for one in plan.selections]
-    for name in columns:
-        left = name in ("benchmark", "sampler", "encoder")
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*row)
-    return table
+    has_unknown = any(one.unknown for one in plan.selections)
+    rows = []
+    for one in plan.selections:
+        spec, encoder = one.spec, one.spec.encoder.name if one.spec.encoder else ""
+        keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
+        figures = (f"{one.pulls:,}", f"{one.frames_seen:.2%}" if one.frames else "-", str(one.unknown or ""))
+        rows.append(TableRow(keys, figures if has_unknown else figures[:2]))
+    columns = ("pulls", "frames seen", "unknown")
+    return Table(
+        name="plan",
+        title=f"selections of {plan.matrix.name}",
+        key_titles=("benchmark", "encoder", "K", "seed", "sampler"),
+        columns=columns if has_unknown else columns[:2],
+        rows=tuple(rows),
+    )
 
 
 def _print_sharing(plan: Plan, calibrate: bool) -> None:

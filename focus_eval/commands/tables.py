@@ -27,7 +27,10 @@ def print_table(table: Table) -> None:
     from focus_eval.report.cells import narrowed
     from focus_eval.report.printing import to_terminal
 
-    table_console().print(to_terminal(narrowed(table)))
+    console, drawn = table_console(), to_terminal(narrowed(table))
+    console.print(drawn.title, style="italic")  # as a table's title it would be folded to the table's width
+    drawn.title = None
+    console.print(drawn)
 
 
 def write_table(tables: Sequence[Table], path: Path) -> None:

@@ -68,6 +68,31 @@ def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder
     return jobs
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """One question put to one selector, and where its row goes."""
+
+    questions: QuestionSet
+    question: Question
+    selector: Selector
+    writer: RowWriter
+
+    def error_row(self, error: Exception) -> SelectionRow:
+        return self.selector.error_row(self.question, error, bucket_of=self.questions.benchmark.bucket)
+
+
+def _row(asked: _Asked, rounds: Rounds | None = None) -> SelectionRow:
+    questions, question = asked.questions, asked.question
+    bucket_of, path = questions.benchmark.bucket, questions.video_path(question.video)
+    try:
+        info = None if questions.config.videos else questions.info(question)
+        return asked.selector.select(question, path, info=info, rounds=rounds, bucket_of=bucket_of)
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+        return asked.error_row(error)
+
+
 class SelectWorker:
     """Makes selections, one video after another; loads each encoder once, and writes its own files of rows."""
 
@@ -121,7 +146,7 @@ class SelectWorker:
         by_id = {question.id: question for question in questions.by_video[job.video]}
         with self._starting:
             asked = [
-                (self._selector(spec), by_id[one], self._writer(spec))
+                _Asked(questions, by_id[one], self._selector(spec), self._writer(spec))
                 for spec, ids in job.missing.items()
                 for one in ids
             ]
@@ -129,44 +154,31 @@ class SelectWorker:
 
         if not questions.config.videos:
             # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
-            for selector, question, writer in asked:
-                row = self._row(selector, questions, question, None)
-                self._write(selector, questions, question, writer, row, on_row)
+            for one in asked:
+                self._write(one, _row(one), on_row)
             return
         with self._clock.job() as held:
-            rows = self._rows_of_video(job.video, questions, [(selector, question) for selector, question, _ in asked])
+            rows = self._rows_of_video(questions.video_path(job.video), asked)
             rows = charged_rows(rows, held(), loading=loading)
-        for (selector, question, writer), row in zip(asked, rows, strict=True):
-            self._write(selector, questions, question, writer, row, on_row)
+        for one, row in zip(asked, rows, strict=True):
+            self._write(one, row, on_row)
         self._note_incidents()
 
-    def _rows_of_video(
-        self, video: str, questions: QuestionSet, asked: list[tuple[Selector, Question]]
-    ) -> list[SelectionRow]:
+    def _rows_of_video(self, path: Path, asked: list[_Asked]) -> list[SelectionRow]:
         try:
-            reader = open_video(questions.video_path(video))
+            reader = open_video(path)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
-            return [self._row(selector, questions, question, None) for selector, question in asked]
+            return [_row(one) for one in asked]
         with reader, self._rounds(reader) as rounds:
-            return rounds.run(
-                [partial(self._row, selector, questions, question, rounds) for selector, question in asked]
-            )
+            return rounds.run([partial(_row, one, rounds) for one in asked])
 
-    def _write(
-        self,
-        selector: Selector,
-        questions: QuestionSet,
-        question: Question,
-        writer: RowWriter,
-        row: SelectionRow,
-        on_row: Callable[[SelectionRow], None] | None,
-    ) -> None:
+    def _write(self, asked: _Asked, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None) -> None:
         with self._writing:
             try:
-                writer.write(row)
+                asked.writer.write(row)
             except (TypeError, ValueError) as error:  # a sampler's fact that JSON does not hold
-                row = selector.error_row(question, error, bucket_of=questions.benchmark.bucket)
-                writer.write(row)
+                row = asked.error_row(error)
+                asked.writer.write(row)
             if on_row is not None:
                 on_row(row)
 
@@ -208,24 +220,8 @@ class SelectWorker:
             error = RunError(f"stopped: {error}").with_traceback(error.__traceback__)
         with self._starting:
             self._stopped_by = error
-            for rounds in list(self._underway):
+            for rounds in self._underway:
                 rounds.stop(error)
-
-    def _row(
-        self,
-        selector: Selector,
-        questions: QuestionSet,
-        question: Question,
-        rounds: Rounds | None,
-    ) -> SelectionRow:
-        bucket_of, path = questions.benchmark.bucket, questions.video_path(question.video)
-        try:
-            info = None if questions.config.videos else questions.info(question)
-            return selector.select(question, path, info=info, rounds=rounds, bucket_of=bucket_of)
-        except RunError:
-            raise
-        except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
-            return selector.error_row(question, error, bucket_of=bucket_of)
 
     def _selector(self, spec_name: str) -> Selector:
         if spec_name not in self._selectors:

@@ -10,6 +10,22 @@ import pytest
 import yaml
 
 
+def lvb_question(number, video, seconds, *, answer):
+    """A line of LongVideoBench's annotations about `video`, with two choices and a piece of evidence."""
+    return {
+        "id": f"q{number}",
+        "video_id": video,
+        "video_path": f"{video}.mp4",
+        "question": f"What happens in scene {number}?",
+        "candidates": ["this", "that"],
+        "correct_choice": answer,
+        "duration": float(seconds),
+        "duration_group": 60,
+        "question_category": "S2E",
+        "position": [24 * (number % 50)],
+    }
+
+
 def write_simulation(
     folder, *, n_questions=24, n_videos=6, samplers=("uniform", "topk", "focus", "focus_released"), k=(8,)
 ):
@@ -18,20 +34,7 @@ def write_simulation(
     questions, rates = [], []
     for number in range(n_questions):
         seconds = 60 + 97 * (number % n_videos)
-        questions.append(
-            {
-                "id": f"q{number}",
-                "video_id": f"v{number % n_videos}",
-                "video_path": f"v{number % n_videos}.mp4",
-                "question": f"What happens in scene {number}?",
-                "candidates": ["this", "that"],
-                "correct_choice": number % 2,
-                "duration": float(seconds),
-                "duration_group": 60,
-                "question_category": "S2E",
-                "position": [24 * (number % 50)],
-            }
-        )
+        questions.append(lvb_question(number, f"v{number % n_videos}", seconds, answer=number % 2))
         rates.append({"id": f"q{number}", "duration_s": seconds, "fps": "30"})
     (folder / "questions.json").write_text(json.dumps(questions))
     with open(folder / "rates.csv", "w", newline="") as file:

@@ -26,6 +26,7 @@ from focus_eval.scoring.registry import make_scorer
 from focus_eval.scoring.seen import seen_pictures
 from focus_eval.video.synthetic import ClipWriter
 
+from .conftest import lvb_question
 from .test_running import result_bytes
 
 pytest.importorskip("openvino", reason="the offline extra is not installed")
@@ -42,21 +43,7 @@ def matrix(tmp_path_factory):
         with ClipWriter(folder / f"v{number}.mp4", width=64, height=48, fps=8, gop=24) as writer:
             for _ in range(12):
                 writer.write(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8), n_times=8)
-        for part in range(2):
-            questions.append(
-                {
-                    "id": f"q{number}{part}",
-                    "video_id": f"v{number}",
-                    "video_path": f"v{number}.mp4",
-                    "question": f"What happens in scene {part}?",
-                    "candidates": ["this", "that"],
-                    "correct_choice": part,
-                    "duration": 12.0,
-                    "duration_group": 15,
-                    "question_category": "S2E",
-                    "position": [24],
-                }
-            )
+        questions += [lvb_question(10 * number + part, f"v{number}", 12, answer=part) for part in range(2)]
     (folder / "questions.json").write_text(json.dumps(questions))
     document = {
         "name": "filmed",

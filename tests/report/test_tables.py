@@ -13,9 +13,10 @@ from simulated import Simulation, simulate_run
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.anchors import read_anchors
-from focus_eval.report.cells import Counts, Figure, Table, TableRow, number
+from focus_eval.report.cells import Counts, Figure, Table, TableRow, narrowed, number
 from focus_eval.report.comparisons import baseline_table, run_comparison
 from focus_eval.report.layouts import LAYOUTS
+from focus_eval.report.plots import charts_of
 from focus_eval.report.printing import to_csv, to_latex, to_markdown, to_terminal
 from focus_eval.report.rows import Run, load_run
 from focus_eval.report.statistics import mean_estimate
@@ -254,3 +255,29 @@ def test_latex_compiles(by_length_run, tmp_path, layout):
 )
 def test_numbers_have_true_signs(value, signed, text):
     assert number(value, 1, signed=signed) == text
+
+
+def test_a_screen_says_once_what_every_row_shares():
+    rows = tuple(TableRow(("b", model, sampler), ("1",)) for model in ("m", "n") for sampler in ("x", "y"))
+    table = Table(name="t", title="T", key_titles=("Benchmark", "Model", "Sampler"), columns=("A",), rows=rows)
+    screen = narrowed(table)
+    assert screen.title == "T (Benchmark b)"
+    assert screen.key_titles == ("Model", "Sampler")
+    assert [row.keys for row in screen.rows] == [("m", "x"), ("m", "y"), ("n", "x"), ("n", "y")]
+    assert [row.figures for row in screen.rows] == [row.figures for row in rows]
+    one_sampler = narrowed(replace(table, rows=rows[::2]))
+    assert one_sampler.key_titles == ("Model", "Sampler"), "the last name stays"
+    assert narrowed(replace(table, rows=rows[:1])).key_titles == table.key_titles
+
+
+def test_hours_that_another_selection_paid_for_are_neither_compared_nor_drawn(tmp_path):
+    simulation = Simulation(samplers=("topk", "focus"), models=("llava_video_7b",), device="cuda: NVIDIA x")
+    paid = load_run(simulate_run(tmp_path, simulation))
+    shared = replace(
+        paid, selections=[replace(row, forwards=0) if row.sampler == "focus" else row for row in paid.selections]
+    )
+    for run, published, charts, notes in ((paid, 5.5, 3, 0), (shared, None, 2, 1)):
+        table = results_table(run, "efficiency")
+        assert line(table, "focus").figures[1].published == published
+        assert sum("share_frames: false" in note for note in table.notes) == notes
+        assert len(charts_of(run)) == charts
