@@ -9,7 +9,7 @@ from focus_eval.samplers.registry import make_sampler
 from focus_eval.types import ClipReport, Selection, VideoInfo
 
 if TYPE_CHECKING:
-    from focus_eval.one_file import select_keyframes
+    from focus_eval.api import select_keyframes
 
 __version__ = "0.1.0"
 __all__ = ["ClipReport", "FocusEvalError", "Selection", "VideoInfo", "make_sampler", "select_keyframes"]
@@ -17,7 +17,7 @@ __all__ = ["ClipReport", "FocusEvalError", "Selection", "VideoInfo", "make_sampl
 
 def __getattr__(name: str) -> Any:
     if name == "select_keyframes":
-        from focus_eval.one_file import select_keyframes
+        from focus_eval.api import select_keyframes
 
         return select_keyframes
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

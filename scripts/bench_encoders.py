@@ -22,13 +22,13 @@ import torch
 from encoder_rates import image_gflop, matrix_rate, text_gflop, wait
 
 from focus_eval import make_sampler
-from focus_eval.costs import device_name
-from focus_eval.scoring.blip import BlipScorer
-from focus_eval.scoring.blip_rules import LAVIS
-from focus_eval.scoring.precision import PRECISIONS, torch_device
-from focus_eval.scoring.preprocess import ImageRules, resize_frames, resize_on_device
-from focus_eval.scoring.random_weights import TINY_BLIP_HEADS, random_blip
-from focus_eval.scoring.torch_scorer import EncoderOptions
+from focus_eval.pipeline.timing import device_name
+from focus_eval.scoring.encoders.blip import BlipScorer
+from focus_eval.scoring.encoders.blip_rules import LAVIS
+from focus_eval.scoring.encoders.precision import PRECISIONS, torch_device
+from focus_eval.scoring.encoders.preprocess import ImageRules, resize_frames, resize_on_device
+from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
+from focus_eval.testing.random_weights import TINY_BLIP_HEADS, random_blip
 from focus_eval.types import VideoInfo
 from focus_eval.video.synthetic import moving_texture
 

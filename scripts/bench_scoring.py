@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from focus_eval.scoring.offline import OfflineScorer
-from focus_eval.scoring.store import RelevanceStore
+from focus_eval.scoring.cache.store import RelevanceStore
+from focus_eval.scoring.offline.scorer import OfflineScorer
 
 SIZES = {"360p": (360, 640), "720p": (720, 1280), "1080p": (1080, 1920)}
 N_FRAMES = 32

@@ -23,9 +23,9 @@ def main() -> None:
     from lmms_eval.api.instance import Instance
     from lmms_eval.models.simple.llava_hf import LlavaHf
 
-    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
+    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
     from focus_eval.lmms.sources import GivenRows
-    from focus_eval.records import SelectionRow
+    from focus_eval.rows.records import SelectionRow
     from focus_eval.video.synthetic import write_numbered_clip
 
     torch.set_num_threads(1)

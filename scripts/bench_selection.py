@@ -5,7 +5,7 @@ synthetic H.264 video of those lengths, the real BLIP-large architecture with ra
 encoding is faster for it. On a machine without a GPU: a smoke run with a tiny encoder and short clips.
 
   plain   what the public scripts do (scripts/plain_pipeline.py): one question at a time, one frame at a time, fp32
-  ours    focus_eval.pipeline, several videos at once, one encoder
+  ours    focus_eval.pipeline.selector, several videos at once, one encoder
 
 Hours are wall-clock of the sample over its pulls, times the pulls of all questions (by a planner, without videos); and
 the same by seconds of video. Model loading is left out. `busy` is the share of the wall-clock in which the device was
@@ -35,14 +35,14 @@ from focus_eval import make_sampler
 from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.rates import VideoRate, read_rates
-from focus_eval.costs import device_name
-from focus_eval.pipeline import Selector
-from focus_eval.scoring.blip import BlipScorer
-from focus_eval.scoring.blip_rules import LAVIS
-from focus_eval.scoring.kept import KeptFeatures
-from focus_eval.scoring.precision import PRECISIONS, torch_device
-from focus_eval.scoring.random_weights import TINY_BLIP_HEADS, random_blip
-from focus_eval.scoring.torch_scorer import EncoderOptions
+from focus_eval.pipeline.selector import Selector
+from focus_eval.pipeline.timing import device_name
+from focus_eval.scoring.cache.features import KeptFeatures
+from focus_eval.scoring.encoders.blip import BlipScorer
+from focus_eval.scoring.encoders.blip_rules import LAVIS
+from focus_eval.scoring.encoders.precision import PRECISIONS, torch_device
+from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
+from focus_eval.testing.random_weights import TINY_BLIP_HEADS, random_blip
 from focus_eval.video.synthetic import ClipWriter, moving_texture, repeat_clip
 
 _SEGMENT_SECONDS = 20

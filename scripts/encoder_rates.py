@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from focus_eval.scoring.precision import Precision, arithmetic
+from focus_eval.scoring.encoders.precision import Precision, arithmetic
 
 
 def matrix_rate(device: str, precision: Precision, *, size: int | None = None) -> float:

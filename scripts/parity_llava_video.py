@@ -9,7 +9,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from focus_eval.lmms.llava_video.parity import TOLERANCE, Deviation, measure_all, measure_mistakes
+from focus_eval.testing.llava_video_parity import TOLERANCE, Deviation, measure_all, measure_mistakes
 
 
 def main() -> None:

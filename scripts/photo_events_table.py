@@ -12,8 +12,8 @@ from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.benchmarks.documents import LETTERS
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.demo.photo_events import build_photo_events
-from focus_eval.lmms.zero_shot import option_scores
-from focus_eval.pipeline import Selector
+from focus_eval.lmms.models.zero_shot import option_scores
+from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.scoring.registry import make_scorer
 from focus_eval.video import open_video
@@ -31,7 +31,7 @@ benchmark, scorer = make_benchmark("photo_events"), make_scorer("offline")
 questions = read_annotations("photo_events", root)
 store = None
 if options.store:
-    from focus_eval.scoring.store import RelevanceStore
+    from focus_eval.scoring.cache.store import RelevanceStore
 
     store = RelevanceStore(Path(options.store))
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from focus_eval.costs import Meter
+from focus_eval.pipeline.timing import Meter
 from focus_eval.samplers.randomness import derived_rng
-from focus_eval.scoring.precision import arithmetic
-from focus_eval.scoring.preprocess import ImageRules, normalise
+from focus_eval.scoring.encoders.precision import arithmetic
+from focus_eval.scoring.encoders.preprocess import ImageRules, normalise
 from focus_eval.video import open_video
 
 _BATCH = 32

@@ -12,7 +12,7 @@ paired difference is taken per question on means over seeds; its 95 % interval i
 import argparse
 from pathlib import Path
 
-from focus_eval.report.rows import load_run, sampler_order
+from focus_eval.report.run import load_run, sampler_order
 from focus_eval.report.statistics import compare_paired, spread_over_seeds
 
 RECALL = ("recall@1", "recall@2", "recall@5")

@@ -19,7 +19,7 @@ def acf(
     """Draw the autocorrelation of relevance over lag: median and quartiles over videos, and the half-life."""
     from focus_eval.report.autocorrelation import relevance_autocorrelation
     from focus_eval.report.figures import draw_acf, save_figure
-    from focus_eval.report.rows import load_run
+    from focus_eval.report.run import load_run
 
     rows = load_run(run).selections
     names = list(dict.fromkeys(row.sampler for row in rows))

@@ -16,7 +16,7 @@ def compare(
     """Compare the cells of two runs pairwise on the questions both answered."""
     from focus_eval.commands.tables import print_table, write_table
     from focus_eval.report.comparisons import run_comparison
-    from focus_eval.report.rows import load_run
+    from focus_eval.report.run import load_run
 
     table = run_comparison(load_run(a), load_run(b))
     print_table(table)

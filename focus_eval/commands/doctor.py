@@ -19,7 +19,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Say what is here: versions, devices, decoders, extras, checkpoints, store and disk. Downloads nothing."""
-    from focus_eval.provenance import git_revision, versions
+    from focus_eval.rows.provenance import git_revision, versions
 
     facts = {
         "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},
@@ -39,7 +39,7 @@ def doctor(
 
 def devices() -> dict[str, str]:
     """Return the devices an encoder can run on by torch's name, with what they are."""
-    from focus_eval.costs import cpu_name
+    from focus_eval.pipeline.timing import cpu_name
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIGABYTE if hasattr(os, "sysconf") else 0
     found = {"cpu": f"{cpu_name()}, {os.cpu_count()} cores, {memory:.0f} GB"}
@@ -91,7 +91,7 @@ def extras() -> dict[str, str]:
 def checkpoints() -> dict[str, dict[str, str]]:
     """Return each known checkpoint with its scorer, its size and where it is, or how to fetch it."""
     from focus_eval.errors import FocusEvalError, MissingWeights
-    from focus_eval.scoring.checkpoints import KNOWN, locate
+    from focus_eval.scoring.encoders.checkpoints import KNOWN, locate
 
     found = {}
     for known in KNOWN.values():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
     from focus_eval.matrix.planning import Plan
     from focus_eval.matrix.running import Watch
-    from focus_eval.report.cells import Table
+    from focus_eval.report.table import Table
 
 MatrixArgument = Annotated[Path, typer.Argument(help="Matrix file (YAML).")]
 OnlyOption = Annotated[list[str], typer.Option("--only", help="Narrow a list, e.g. sampler=focus,aks; repeatable.")]
@@ -36,8 +36,8 @@ def plan(
     calibrate: Annotated[bool, typer.Option(help="Measure this machine first, for the estimate of hours.")] = False,
 ) -> None:
     """Say what a matrix will run, what it will cost and what is missing, before anything runs."""
-    from focus_eval.matrix.missing import find_missing
     from focus_eval.matrix.planning import load_sets, make_plan
+    from focus_eval.matrix.preflight import find_missing
 
     loaded = _load(matrix, only, set_, limit)
     loaded = _with_files(loaded, annotations, rates)
@@ -168,7 +168,7 @@ def _print_plan(plan: Plan, calibrate: bool) -> None:
 
 
 def _selection_table(plan: Plan) -> Table:
-    from focus_eval.report.cells import Table, TableRow
+    from focus_eval.report.table import Table, TableRow
 
     has_unknown = any(one.unknown for one in plan.selections)
     rows = []

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from focus_eval.benchmarks.question import Question
-    from focus_eval.report.cells import Table
     from focus_eval.report.recall import EvidenceCase
+    from focus_eval.report.table import Table
     from focus_eval.selections import ImportedSelection
 
 
@@ -136,7 +136,7 @@ def scene_rows(
 
 def _by_bucket(frame: pd.DataFrame, names: Sequence[str], *, name: str, title: str, notes: tuple[str, ...]) -> Table:
     """One line per selection, one column per bucket and figure."""
-    from focus_eval.report.cells import Table, TableRow
+    from focus_eval.report.table import Table, TableRow
 
     buckets = list(dict.fromkeys(frame["bucket"]))
     columns = [(bucket, one) for bucket in buckets for one in names if one != "mean_frames" or bucket == "all"]

@@ -12,9 +12,9 @@ import typer
 from focus_eval.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from focus_eval.records import SelectionRow
-    from focus_eval.report.browser import Thumbnails
-    from focus_eval.report.rows import Run
+    from focus_eval.report.page.question_browser import Thumbnails
+    from focus_eval.report.run import Run
+    from focus_eval.rows.records import SelectionRow
 
 _THUMBNAIL_HEIGHT = 90
 
@@ -37,8 +37,8 @@ def report(
 ) -> None:
     """Print a run's table, and write report.md, .tex, .csv, .html and figures/ beside its rows."""
     from focus_eval.commands.tables import print_table, write_table
-    from focus_eval.report.html import report_tables, write_html
-    from focus_eval.report.rows import load_run
+    from focus_eval.report.page.html import report_tables, write_html
+    from focus_eval.report.run import load_run
 
     run = load_run(folder)
     target = to or folder
@@ -66,7 +66,7 @@ def report(
 def write_figures(run: Run, folder: Path) -> list[Path]:
     """Write accuracy against frames seen per benchmark and model, and the timelines of one telling question each."""
     from focus_eval.report.figures import draw_efficiency, draw_timelines, save_figure
-    from focus_eval.report.plots import cost_points
+    from focus_eval.report.page.charts import cost_points
 
     written = []
     if run.answers:

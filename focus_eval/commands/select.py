@@ -10,8 +10,8 @@ import typer
 from focus_eval.commands.options import SeedOption, parse_assignments
 
 if TYPE_CHECKING:
-    from focus_eval.pipeline import Selector
-    from focus_eval.records import SelectionRow
+    from focus_eval.pipeline.selector import Selector
+    from focus_eval.rows.records import SelectionRow
 
 
 def select(
@@ -29,8 +29,8 @@ def select(
     backend: Annotated[str, typer.Option(help="Video reader: pyav, torchcodec or decord.")] = "pyav",
 ) -> None:
     """Choose keyframes of one video for one query; print them, and write them where asked."""
+    from focus_eval.api import query_question
     from focus_eval.commands.progress import pull_progress
-    from focus_eval.one_file import query_question
 
     _check_writable(out, sheet)
     selector = _selector(sampler, set_, encoder, encoder_set, k=k, seed=seed, store=store, backend=backend)
@@ -57,7 +57,7 @@ def selection_document(row: SelectionRow, selector: Selector) -> dict[str, Any]:
     """Return what `selection.json` holds: the row, frames seen, and the versions of all that took part."""
     from dataclasses import asdict
 
-    from focus_eval.provenance import versions
+    from focus_eval.rows.provenance import versions
 
     return {
         **asdict(row),
@@ -76,7 +76,7 @@ def _selector(
     store: Path | None,
     **rest: Any,
 ) -> Selector:
-    from focus_eval.pipeline import Selector
+    from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler, parse_options
     from focus_eval.scoring.registry import make_scorer
 
@@ -84,7 +84,7 @@ def _selector(
     scorer = make_scorer(encoder, **parse_assignments(encoder_options)) if made.needs_scorer else None
     kept = None
     if store is not None:
-        from focus_eval.scoring.store import RelevanceStore
+        from focus_eval.scoring.cache.store import RelevanceStore
 
         kept = RelevanceStore(store)
     return Selector(sampler=made, scorer=scorer, store=kept, **rest)
@@ -93,7 +93,7 @@ def _selector(
 def _write_json(document: dict[str, Any], path: Path) -> None:
     import json
 
-    from focus_eval.records import replace_file
+    from focus_eval.rows.records import replace_file
 
     with replace_file(path) as part:
         part.write_text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
@@ -103,8 +103,8 @@ def _write_sheet(row: SelectionRow, video: Path, path: Path, backend: str) -> No
     import numpy as np
     from PIL import Image
 
-    from focus_eval.records import replace_file
-    from focus_eval.report.sheet import draw_sheet
+    from focus_eval.report.contact_sheet import draw_sheet
+    from focus_eval.rows.records import replace_file
     from focus_eval.video import open_video
 
     thumbnails = []

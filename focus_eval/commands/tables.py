@@ -11,7 +11,7 @@ from focus_eval.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from focus_eval.report.cells import Table
+    from focus_eval.report.table import Table
 
 
 def table_console() -> Console:
@@ -24,8 +24,8 @@ def table_console() -> Console:
 
 def print_table(table: Table) -> None:
     """Print to the terminal; where that is no terminal, wide enough for every column."""
-    from focus_eval.report.cells import narrowed
     from focus_eval.report.printing import to_terminal
+    from focus_eval.report.table import narrowed
 
     console, drawn = table_console(), to_terminal(narrowed(table))
     console.print(drawn.title, style="italic")  # as a table's title it would be folded to the table's width
@@ -39,8 +39,8 @@ def write_table(tables: Sequence[Table], path: Path) -> None:
     Raises:
         InvalidInput: another suffix.
     """
-    from focus_eval.records import replace_file
     from focus_eval.report.printing import to_csv, to_latex, to_markdown
+    from focus_eval.rows.records import replace_file
 
     writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
     if path.suffix not in writers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from focus_eval.lmms.asking import Ask
+from focus_eval.lmms.requests import Ask
 
 
 def batches_like_the_wrapper(model: Any, asks: list[Ask]) -> list[list[Ask]]:

@@ -22,15 +22,13 @@ class Paths(NamedTuple):
 _HERE = "focus_eval.lmms"
 
 MODELS: dict[str, Paths] = {
-    "focus_qwen2_vl": Paths(simple=f"{_HERE}.qwen_vl.FocusQwen2VL"),
-    "focus_qwen2_5_vl": Paths(f"{_HERE}.qwen_vl.FocusQwen2_5VL", f"{_HERE}.qwen_vl.FocusQwen2_5VLChat"),
-    "focus_qwen3_vl": Paths(f"{_HERE}.qwen_vl.FocusQwen3VL", f"{_HERE}.qwen_vl.FocusQwen3VLChat"),
+    "focus_qwen2_vl": Paths(simple=f"{_HERE}.models.qwen_vl.FocusQwen2VL"),
+    "focus_qwen2_5_vl": Paths(f"{_HERE}.models.qwen_vl.FocusQwen2_5VL", f"{_HERE}.models.qwen_vl.FocusQwen2_5VLChat"),
+    "focus_qwen3_vl": Paths(f"{_HERE}.models.qwen_vl.FocusQwen3VL", f"{_HERE}.models.qwen_vl.FocusQwen3VLChat"),
     "focus_llava_video": Paths(simple=f"{_HERE}.llava_video.wrapper.FocusLlavaVideo"),
-    "focus_llava_onevision": Paths(simple=f"{_HERE}.llava_hf.FocusLlavaOnevision"),
-    "focus_llava_vid": Paths(simple=f"{_HERE}.llava_original.FocusLlavaVid"),
-    "focus_llava_onevision_original": Paths(simple=f"{_HERE}.llava_original.FocusLlavaOnevisionOriginal"),
-    "focus_zero_shot": Paths(simple=f"{_HERE}.zero_shot.FocusZeroShot"),
-    "focus_gpt4o": Paths(f"{_HERE}.openai.FocusGPT4o", f"{_HERE}.openai.FocusGPT4oChat"),
+    "focus_llava_onevision": Paths(simple=f"{_HERE}.models.llava_hf.FocusLlavaOnevision"),
+    "focus_zero_shot": Paths(simple=f"{_HERE}.models.zero_shot.FocusZeroShot"),
+    "focus_gpt4o": Paths(f"{_HERE}.models.openai.FocusGPT4o", f"{_HERE}.models.openai.FocusGPT4oChat"),
 }
 
 

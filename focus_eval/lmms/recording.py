@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from focus_eval.costs import device_name
-from focus_eval.identity import identity_hash
 from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.asking import Ask
-from focus_eval.lmms.parsing import Reading, read_answer
-from focus_eval.records import AnswerRow, RowWriter, SelectionRow, replace_file
+from focus_eval.lmms.requests import Ask
+from focus_eval.lmms.tasks.parsing import Reading, read_answer
+from focus_eval.pipeline.timing import device_name
+from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, replace_file
 
 # Raised whenever our code may turn the same answer into another row, or show other frames.
 SEAM_VERSION = 1
@@ -193,7 +193,7 @@ class Recorder:
     def _describe(self) -> None:
         if self._identity is None or not self._file_name.startswith("rank0"):
             return
-        from focus_eval.provenance import git_revision, versions
+        from focus_eval.rows.provenance import git_revision, versions
 
         document = {"identity": self._identity, "git": git_revision(), "versions": versions()}
         with replace_file(self.where / "cell.json") as part:

@@ -9,21 +9,21 @@ from loguru import logger
 
 from focus_eval.errors import InvalidInput
 from focus_eval.lmms.arguments import NATIVE, SeamOptions, default_of, split_arguments
-from focus_eval.lmms.asking import Ask
-from focus_eval.lmms.course import Course, Showing
-from focus_eval.lmms.ending import (
+from focus_eval.lmms.evaluation import Course, Showing
+from focus_eval.lmms.frame_batch import FedVideo, Feed
+from focus_eval.lmms.generate_trace import Call, WatchedModel
+from focus_eval.lmms.processes import one_process_on_cpu, rank_and_world
+from focus_eval.lmms.recording import Recorder
+from focus_eval.lmms.requests import Ask
+from focus_eval.lmms.run_checks import (
     Tally,
     check_error_share,
     command_line_errors,
     over_all_ranks,
     refuse_response_cache,
 )
-from focus_eval.lmms.feeds import FedVideo, Feed
-from focus_eval.lmms.processes import one_process_on_cpu, rank_and_world
-from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.sources import FrameSource, check_source, make_source
-from focus_eval.lmms.watching import Call, WatchedModel
-from focus_eval.records import AnswerRow
+from focus_eval.rows.records import AnswerRow
 
 
 class FrameSeam:

@@ -12,18 +12,18 @@ import numpy as np
 from focus_eval.benchmarks.question import Question
 from focus_eval.errors import InvalidInput, SelectionMismatch
 from focus_eval.lmms.arguments import SeamOptions, texts
-from focus_eval.records import SelectionRow, error_line
+from focus_eval.rows.records import SelectionRow, error_line
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
-    from focus_eval.pipeline import Selector
+    from focus_eval.pipeline.selector import Selector
     from focus_eval.selections import ImportedSelection
 
 BucketOf = Callable[[float], str]
 
 
 class FrameSource(Protocol):
-    """Gives the selection of one question after another. `focus_eval.pipeline.Selector` is one."""
+    """Gives the selection of one question after another. `focus_eval.pipeline.selector.Selector` is one."""
 
     k: int
 
@@ -90,7 +90,7 @@ def make_source(options: SeamOptions, *, frames: int) -> FrameSource | None:
 
 
 def _selector(options: SeamOptions, frames: int) -> Selector:
-    from focus_eval.pipeline import Selector
+    from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers import registry as samplers
     from focus_eval.scoring import registry as scorers
 
@@ -108,7 +108,7 @@ def _selector(options: SeamOptions, frames: int) -> Selector:
         scorer = scorers.make_scorer(options.encoder, **given)
     store = None
     if options.store:
-        from focus_eval.scoring.store import RelevanceStore
+        from focus_eval.scoring.cache.store import RelevanceStore
 
         store = RelevanceStore(Path(options.store))
     return Selector(
@@ -145,7 +145,7 @@ class ReplayedSelections:
     @property
     def selection_id(self) -> str:
         """Hash of the file's content and how it is read."""
-        from focus_eval.identity import identity_hash
+        from focus_eval.rows.identity import identity_hash
 
         return identity_hash({"content": self._content, "options": self._options, "frames": self.k})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.asking import Ask
 from focus_eval.lmms.recording import CellNames, Recorder
+from focus_eval.lmms.requests import Ask
 from focus_eval.matrix.cells import Cell
-from focus_eval.records import AnswerRow, RowWriter
+from focus_eval.rows.records import AnswerRow, RowWriter
 
 
 class CellRecorder(Recorder):

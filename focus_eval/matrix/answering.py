@@ -13,7 +13,7 @@ from focus_eval.matrix.config import ModelConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.task_requests import TaskRequests
-from focus_eval.records import AnswerRow, error_line
+from focus_eval.rows.records import AnswerRow, error_line
 
 if TYPE_CHECKING:
     from focus_eval.matrix.answer_rows import CellRecorder

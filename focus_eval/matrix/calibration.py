@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from focus_eval.costs import device_name
-from focus_eval.identity import identity_hash
 from focus_eval.matrix.config import EncoderConfig
-from focus_eval.records import replace_file
+from focus_eval.pipeline.timing import device_name
+from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.records import replace_file
 
 N_FRAMES, BATCH = 64, 16
 

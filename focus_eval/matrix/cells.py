@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from focus_eval.errors import InvalidInput, unknown_name
-from focus_eval.identity import identity_hash
 from focus_eval.matrix.config import (
     BenchmarkConfig,
     EncoderConfig,
@@ -19,7 +18,8 @@ from focus_eval.matrix.config import (
     Protocol,
     SamplerConfig,
 )
-from focus_eval.pipeline import CoarseSeed
+from focus_eval.pipeline.selector import CoarseSeed
+from focus_eval.rows.identity import identity_hash
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler
 

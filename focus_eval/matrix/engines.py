@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from focus_eval.costs import device_name
 from focus_eval.errors import unknown_name
 from focus_eval.matrix.answering import AnswerJob, AnswerWorker
 from focus_eval.matrix.cells import Cell, SelectionSpec
@@ -14,6 +13,7 @@ from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, SelectWorker
+from focus_eval.pipeline.timing import device_name
 
 Done = Callable[[int, int], None]
 

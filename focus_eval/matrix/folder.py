@@ -20,9 +20,9 @@ from typing import Any
 from focus_eval.errors import InvalidInput, RunError
 from focus_eval.matrix.cells import Cell, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
-from focus_eval.provenance import git_revision, versions
-from focus_eval.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, replace_file
-from focus_eval.rowfiles import compact, finished_questions, load_rows
+from focus_eval.rows.provenance import git_revision, versions
+from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, replace_file
+from focus_eval.rows.storage import compact, finished_questions, load_rows
 
 
 class RunFolder:

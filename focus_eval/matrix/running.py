@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from focus_eval.energy import measured_energy
 from focus_eval.errors import RunError
 from focus_eval.matrix.answering import AnswerJob, answer_jobs
 from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig
+from focus_eval.matrix.energy import measured_energy
 from focus_eval.matrix.engines import Engine, LocalEngine
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import load_sets
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, select_jobs
-from focus_eval.records import SelectionRow
-from focus_eval.rowfiles import load_rows
+from focus_eval.rows.records import SelectionRow
+from focus_eval.rows.storage import load_rows
 
 if TYPE_CHECKING:
     import pandas as pd

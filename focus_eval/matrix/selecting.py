@@ -14,23 +14,23 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from focus_eval.benchmarks.question import Question
-from focus_eval.costs import SharedClock, charged_rows
 from focus_eval.errors import FocusEvalError, RunError
 from focus_eval.matrix.cells import SelectionSpec
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
-from focus_eval.pipeline import Selector
-from focus_eval.records import RowWriter, SelectionRow
-from focus_eval.rounds import Rounds
-from focus_eval.scoring.kept import KeptFeatures
+from focus_eval.pipeline.frame_server import Rounds
+from focus_eval.pipeline.selector import Selector
+from focus_eval.pipeline.timing import SharedClock, charged_rows
+from focus_eval.rows.records import RowWriter, SelectionRow
+from focus_eval.scoring.cache.features import KeptFeatures
 from focus_eval.scoring.registry import make_scorer
 from focus_eval.scoring.scorer import AnyScorer, CountsIncidents
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
-    from focus_eval.scoring.store import RelevanceStore
+    from focus_eval.scoring.cache.store import RelevanceStore
 
 # Image states held for a video's other questions, where a scorer stores no embeddings.
 KEPT_BYTES = 2 << 30
@@ -258,6 +258,6 @@ class SelectWorker:
 def _open_store(path: Path | None) -> RelevanceStore | None:
     if path is None:
         return None
-    from focus_eval.scoring.store import RelevanceStore
+    from focus_eval.scoring.cache.store import RelevanceStore
 
     return RelevanceStore(path)

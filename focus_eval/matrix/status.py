@@ -13,7 +13,7 @@ from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import load_sets
-from focus_eval.records import AnswerRow, SelectionRow
+from focus_eval.rows.records import AnswerRow, SelectionRow
 
 
 @dataclass(frozen=True, kw_only=True)

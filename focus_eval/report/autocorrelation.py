@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.errors import InvalidInput
-from focus_eval.records import SelectionRow
+from focus_eval.rows.records import SelectionRow
 from focus_eval.types import FloatArray
 
 

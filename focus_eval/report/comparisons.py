@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from focus_eval.errors import InvalidInput
-from focus_eval.report.cells import Figure, Table, TableRow, number
-from focus_eval.report.rows import Run, sampler_order
+from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import (
     PairedComparison,
     compare_paired,
@@ -19,6 +18,7 @@ from focus_eval.report.statistics import (
     holm,
     minimal_difference,
 )
+from focus_eval.report.table import Figure, Table, TableRow, number
 
 BASELINES = ("uniform", "uniform_1fps")
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from focus_eval.errors import InvalidInput
-from focus_eval.records import SelectionRow
 from focus_eval.report.autocorrelation import Autocorrelation
 from focus_eval.report.palette import EVIDENCE, FAINT, INK, STYLES, styles_of
+from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

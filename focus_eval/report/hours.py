@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from focus_eval.records import BESIDE_STAGES, HELD_STAGES
-from focus_eval.report.cells import Figure, Table, TableRow
-from focus_eval.report.rows import Run, sampler_order
+from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.table import Figure, Table, TableRow
+from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES
 
 STAGES_SHOWN = (*HELD_STAGES, *BESIDE_STAGES)
 

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
-from focus_eval.report.cells import COUNT_TITLES, MINUS, Figure, Table, TableRow, count_texts
+from focus_eval.report.table import COUNT_TITLES, MINUS, Figure, Table, TableRow, count_texts
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

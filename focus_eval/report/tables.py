@@ -10,10 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from focus_eval.report.anchors import published_value, read_anchors
-from focus_eval.report.cells import Counts, Figure, Table, TableRow, merge_notes
 from focus_eval.report.layouts import KEY_TITLES, Column, Layout, layout_named
-from focus_eval.report.rows import Run, sampler_order
+from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import mean_estimate, spread_over_seeds
+from focus_eval.report.table import Counts, Figure, Table, TableRow, merge_notes
 
 # What may differ between lines although the layout does not name it; it is then named.
 _HIDDEN_KEYS = ("model", "k", "label", "encoder")

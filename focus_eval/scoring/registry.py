@@ -19,12 +19,12 @@ ENTRY_POINT_GROUP = "focus_eval.scorers"
 
 # name -> ("module:Class", the extra that brings what the module imports)
 _OURS: dict[str, tuple[str, str]] = {
-    "offline": ("focus_eval.scoring.offline:OfflineScorer", "offline"),
+    "offline": ("focus_eval.scoring.offline.scorer:OfflineScorer", "offline"),
     "recorded": ("focus_eval.scoring.recorded:RecordedScorer", ""),
-    "blip": ("focus_eval.scoring.blip:BlipScorer", "encoders"),
-    "clip": ("focus_eval.scoring.dual_encoder:ClipScorer", "encoders"),
-    "siglip": ("focus_eval.scoring.dual_encoder:SiglipScorer", "encoders"),
-    "longclip": ("focus_eval.scoring.dual_encoder:LongClipScorer", "encoders"),
+    "blip": ("focus_eval.scoring.encoders.blip:BlipScorer", "encoders"),
+    "clip": ("focus_eval.scoring.encoders.dual_encoder:ClipScorer", "encoders"),
+    "siglip": ("focus_eval.scoring.encoders.dual_encoder:SiglipScorer", "encoders"),
+    "longclip": ("focus_eval.scoring.encoders.dual_encoder:LongClipScorer", "encoders"),
 }
 
 

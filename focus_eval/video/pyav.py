@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 
 from focus_eval.errors import VideoError
 from focus_eval.types import FloatArray, IntArray
-from focus_eval.video.ahead import in_order_ahead
 from focus_eval.video.checks import checked_frames
 from focus_eval.video.decoder import Decoder, n_cores
 from focus_eval.video.index import FrameIndex, Run
+from focus_eval.video.prefetch import in_order_ahead
 from focus_eval.video.reader import Pixels
 from focus_eval.video.scan import scan_video
 

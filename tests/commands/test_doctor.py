@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.commands import doctor
-from focus_eval.scoring.checkpoints import KNOWN
-from focus_eval.scoring.random_weights import write_tiny_clip
+from focus_eval.scoring.encoders.checkpoints import KNOWN
+from focus_eval.testing.random_weights import write_tiny_clip
 
 
 @pytest.fixture

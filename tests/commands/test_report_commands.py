@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.errors import FocusEvalError, InvalidInput
-from focus_eval.records import RowWriter
-from focus_eval.report.rows import load_run
+from focus_eval.report.run import load_run
+from focus_eval.rows.records import RowWriter
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 

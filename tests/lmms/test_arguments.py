@@ -12,7 +12,7 @@ from focus_eval.errors import FocusEvalError, InvalidInput, MissingDependency, U
 
 
 def qwen(**arguments):
-    from focus_eval.lmms.qwen_vl import FocusQwen2VL
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
     return FocusQwen2VL(**{"pretrained": "no/such-model", "device": "cpu", **arguments})
 
@@ -62,7 +62,7 @@ def test_options_come_in_the_types_they_declare():
 
 
 def test_llava_onevision_answers_one_question_at_a_time():
-    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
+    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
 
     with pytest.raises(InvalidInput, match="batch_size=1"):
         FocusLlavaOnevision(pretrained="no/such-model", sampler="uniform", device="cpu", batch_size=4)
@@ -73,7 +73,7 @@ def test_llava_onevision_answers_one_question_at_a_time():
     [("FocusLlavaVid", "focus_llava_video"), ("FocusLlavaOnevisionOriginal", "focus_llava_onevision")],
 )
 def test_the_original_llava_wrappers_say_what_to_install_and_what_needs_no_install(name, native):
-    from focus_eval.lmms import llava_original
+    from focus_eval.lmms.models import llava_original
 
     with pytest.raises(MissingDependency) as refused:
         getattr(llava_original, name)(pretrained="x", sampler="uniform")
@@ -120,7 +120,7 @@ def test_importing_our_manifests_first_leaves_them_known_to_lmms_eval():
 
 
 def test_the_api_key_may_not_stand_in_the_model_arguments(monkeypatch):
-    from focus_eval.lmms.openai import FocusGPT4o
+    from focus_eval.lmms.models.openai import FocusGPT4o
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
     with pytest.raises(InvalidInput, match="OPENAI_API_KEY") as refused:
@@ -130,7 +130,7 @@ def test_the_api_key_may_not_stand_in_the_model_arguments(monkeypatch):
 
 @pytest.mark.parametrize("arguments", [{"jpeg_quality": 0}, {"jpeg_quality": 96}, {"max_side": 4}, {"max_side": 1.5}])
 def test_image_options_out_of_range_are_refused(monkeypatch, arguments):
-    from focus_eval.lmms.openai import FocusGPT4oChat
+    from focus_eval.lmms.models.openai import FocusGPT4oChat
 
     monkeypatch.setenv("OPENAI_API_KEY", "any")
     with pytest.raises(InvalidInput, match=next(iter(arguments))):

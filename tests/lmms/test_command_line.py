@@ -92,7 +92,7 @@ def recorded(home, tools, folder):
 
 @pytest.mark.slow
 def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tmp_path):
-    from focus_eval.lmms.qwen_vl import FocusQwen2VL
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
     tasks = ["focus_longvideobench", "focus_mlvu"]
     arguments = {"pretrained": str(tiny_qwen), "device": "cpu", "sampler": "random", "frames": 3, "seed": 1}
@@ -136,7 +136,7 @@ def timeless(tools, record, kind):
 def test_a_wrong_argument_ends_the_command_line_with_one_line_and_code_2(monkeypatch, capsys):
     import lmms_eval.__main__ as command_line
 
-    from focus_eval.lmms.qwen_vl import FocusQwen2VL
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
     monkeypatch.setitem(sys.modules, "lmms_eval.__main__", command_line)
     with pytest.raises(SystemExit) as end:  # lmms-eval's command line catches every Exception and ends with code 0

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from focus_eval.errors import InvalidInput, RunError
-from focus_eval.lmms.ending import NO_ANSWER
+from focus_eval.lmms.run_checks import NO_ANSWER
 
 BROKEN = {"empty_0", "text_0", "torn_0", "late_0", "missing_0"}
 
 
 @pytest.fixture(scope="module")
 def qwen(tiny_qwen, tmp_path_factory):
-    from focus_eval.lmms.qwen_vl import FocusQwen2VL
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
     record = tmp_path_factory.mktemp("record")
     return FocusQwen2VL(
@@ -134,7 +134,7 @@ def test_a_device_that_fails_ends_the_run_and_no_question_is_blamed(
 
 
 def test_an_exception_that_the_wrapper_swallows_is_an_error(tiny_llava, evaluate, tools, tmp_path, monkeypatch):
-    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
+    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
 
     llava = FocusLlavaOnevision(
         pretrained=str(tiny_llava), device="cpu", sampler="uniform", frames=2, record=str(tmp_path / "record"),
@@ -186,8 +186,8 @@ def test_lmms_evals_response_cache_is_refused(recorded, evaluate, tmp_path):
 def test_the_response_cache_would_have_answered_from_other_frames(tiny_qwen, evaluate, tmp_path, monkeypatch):
     """Why it is refused: with the refusal off, other frames get the first frames' answers back."""
     from focus_eval.lmms import seam
-    from focus_eval.lmms.qwen_vl import FocusQwen2VL
-    from focus_eval.pipeline import Selector
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
+    from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 
     monkeypatch.setattr(seam, "refuse_response_cache", lambda: None)
@@ -208,7 +208,7 @@ def test_more_frames_than_the_model_was_loaded_for_are_refused(recorded):
 
 
 def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, evaluate, tools, tmp_path):
-    from focus_eval.records import AnswerRow
+    from focus_eval.rows.records import AnswerRow
 
     evaluate(recorded, ["focus_videomme"])
     rows = {key: AnswerRow(**row) for key, row in answers_of(tools, tmp_path).items()}
@@ -224,9 +224,9 @@ def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, 
 
 
 def test_frames_of_mixed_sizes_are_refused_where_they_cannot_be_shown(tiny_llava, evaluate, tools, tmp_path):
-    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
+    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
     from focus_eval.lmms.sources import GivenRows
-    from focus_eval.pipeline import Selector
+    from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 
     class Halves(GivenRows):
@@ -250,7 +250,7 @@ def test_qwen2_vl_shows_frames_of_mixed_sizes_as_images_of_these_sizes(
     import numpy as np
 
     from focus_eval.lmms.sources import GivenRows
-    from focus_eval.pipeline import Selector
+    from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 
     class Halves(GivenRows):

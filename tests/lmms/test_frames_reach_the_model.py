@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from focus_eval.pipeline import Selector
+from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.video.synthetic import frame_number
 
 
 @pytest.fixture(scope="module")
 def qwen(tiny_qwen, tmp_path_factory):
-    from focus_eval.lmms.qwen_vl import FocusQwen2VL
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
     record = tmp_path_factory.mktemp("record")
     return FocusQwen2VL(
@@ -23,7 +23,7 @@ def qwen(tiny_qwen, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def llava(tiny_llava, tmp_path_factory):
-    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
+    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
 
     record = tmp_path_factory.mktemp("record")
     return FocusLlavaOnevision(
@@ -109,7 +109,7 @@ def test_llava_onevision_gets_the_chosen_frames(llava, evaluate, home, tools, tm
 def test_qwen2_5_vl_and_qwen3_vl_get_the_chosen_frames_and_their_real_indices(
     kind, name, factor, evaluate, home, tools, tmp_path, tmp_path_factory, monkeypatch
 ):
-    from focus_eval.lmms import qwen_vl
+    from focus_eval.lmms.models import qwen_vl
 
     weights = tools.save_qwen_successor(tmp_path_factory.mktemp(kind), kind)
     model = getattr(qwen_vl, name)(

@@ -42,7 +42,7 @@ def test_native_sampling_of_qwen2_vl_is_the_stock_wrappers_own(
 ):
     from lmms_eval.models.simple.qwen2_vl import Qwen2_VL
 
-    from focus_eval.lmms.qwen_vl import FocusQwen2VL
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
     options = {"pretrained": str(tiny_qwen), "device": "cpu", "device_map": "cpu", "batch_size": batch}
     stock = Qwen2_VL(**options, max_num_frames=4)
@@ -63,7 +63,7 @@ def test_llava_onevision_native_and_uniform_are_the_stock_wrappers_frames(
 ):
     from lmms_eval.models.simple.llava_hf import LlavaHf
 
-    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
+    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
 
     options = {"pretrained": str(tiny_llava), "device": "cpu", "device_map": "cpu"}
     stock = LlavaHf(**options, max_frames_num=5)
@@ -80,7 +80,7 @@ def test_qwen2_vls_native_indices_through_the_seam_give_the_same_tensors_and_ans
 ):
     from lmms_eval.models.simple.qwen2_vl import Qwen2_VL
 
-    from focus_eval.lmms.qwen_vl import FocusQwen2VL
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
     options = {"pretrained": str(tiny_qwen), "device": "cpu", "device_map": "cpu"}
     tap, answers = run_stock(
@@ -112,8 +112,8 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     assert largest_frame(32) / largest_frame(768) == pytest.approx(2.56)
 
     # The same on a real clip, with the budget divided by 400 so that 48 decoded frames already meet it.
-    from focus_eval.lmms.feeds import FedVideo, Feed
-    from focus_eval.lmms.qwen_vl import feeding
+    from focus_eval.lmms.frame_batch import FedVideo, Feed
+    from focus_eval.lmms.models.qwen_vl import feeding
     from focus_eval.video import open_video
     from focus_eval.video.synthetic import write_numbered_clip
 
@@ -146,8 +146,8 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     ],
 )
 def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyframes, k, fed, says):
-    from focus_eval.lmms.feeds import fed_frames
-    from focus_eval.records import SelectionRow
+    from focus_eval.lmms.frame_batch import fed_frames
+    from focus_eval.rows.records import SelectionRow
 
     row = SelectionRow(
         benchmark="longvideobench", question_id="q", video="v", query="?", selection_id="s", sampler=sampler,

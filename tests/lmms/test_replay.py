@@ -11,7 +11,7 @@ from focus_eval.errors import SelectionMismatch
 
 @pytest.fixture
 def llava(tiny_llava, tmp_path):
-    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
+    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
 
     def make(file, **arguments):
         return FocusLlavaOnevision(

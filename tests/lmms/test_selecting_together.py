@@ -35,8 +35,8 @@ def test_questions_of_one_video_share_each_frame_and_choose_as_alone(
     tiny_llava, home, evaluate, tools, tmp_path, sampler
 ):
     from focus_eval.benchmarks.registry import make_benchmark
-    from focus_eval.lmms.llava_hf import FocusLlavaOnevision
-    from focus_eval.pipeline import Selector
+    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
+    from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 
     model = FocusLlavaOnevision(

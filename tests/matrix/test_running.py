@@ -13,7 +13,6 @@ import time
 import pandas as pd
 import pytest
 
-from focus_eval import rowfiles
 from focus_eval.errors import RunError
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
@@ -21,6 +20,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import make_plan
 from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.status import run_status
+from focus_eval.rows import storage as rowfiles
 
 from .conftest import write_simulation
 

@@ -19,11 +19,11 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import make_plan
 from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.selecting import SelectWorker
-from focus_eval.records import HELD_STAGES, RowWriter
-from focus_eval.report.rows import load_run
-from focus_eval.scoring.random_weights import write_tiny_clip
+from focus_eval.report.run import load_run
+from focus_eval.rows.records import HELD_STAGES, RowWriter
+from focus_eval.scoring.cache.duplicates import seen_pictures
 from focus_eval.scoring.registry import make_scorer
-from focus_eval.scoring.seen import seen_pictures
+from focus_eval.testing.random_weights import write_tiny_clip
 from focus_eval.video.synthetic import ClipWriter
 
 from .conftest import lvb_question
@@ -185,7 +185,7 @@ def test_a_disk_that_is_full_for_a_moment_makes_no_error_row(matrix, one_at_a_ti
 
 
 def test_a_device_that_fails_leaves_what_is_undone_undone(matrix, one_at_a_time, tmp_path, monkeypatch):
-    from focus_eval.scoring.offline import OfflineScorer
+    from focus_eval.scoring.offline.scorer import OfflineScorer
 
     embed, batches = OfflineScorer.embed, []
 

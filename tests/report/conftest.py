@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from simulated import Simulation, simulate_run
 
-from focus_eval.report.rows import load_run
+from focus_eval.report.run import load_run
 
 
 @pytest.fixture(scope="session")

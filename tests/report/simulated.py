@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from focus_eval.records import AnswerRow, RowWriter, SelectionRow
+from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow
 
 SECONDS = {"short": (40, 150), "medium": (240, 900), "long": (1300, 3000)}
 CPU = "cpu: a processor"

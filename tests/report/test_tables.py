@@ -13,13 +13,13 @@ from simulated import Simulation, simulate_run
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.anchors import read_anchors
-from focus_eval.report.cells import Counts, Figure, Table, TableRow, narrowed, number
 from focus_eval.report.comparisons import baseline_table, run_comparison
 from focus_eval.report.layouts import LAYOUTS
-from focus_eval.report.plots import charts_of
+from focus_eval.report.page.charts import charts_of
 from focus_eval.report.printing import to_csv, to_latex, to_markdown, to_terminal
-from focus_eval.report.rows import Run, load_run
+from focus_eval.report.run import Run, load_run
 from focus_eval.report.statistics import mean_estimate
+from focus_eval.report.table import Counts, Figure, Table, TableRow, narrowed, number
 from focus_eval.report.tables import results_table
 
 

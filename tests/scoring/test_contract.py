@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from focus_eval.errors import InvalidInput
-from focus_eval.scoring.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
+from focus_eval.scoring.cache.store import RelevanceStore
 from focus_eval.scoring.recorded import RecordedScorer
 from focus_eval.scoring.registry import make_scorer, scorer_names
 from focus_eval.scoring.scorer import GivesEmbeddings, GivesLogits, Scorer, ScoresFrames
-from focus_eval.scoring.store import RelevanceStore
+from focus_eval.testing.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
 
 QUERIES = [
     "a cat",

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from focus_eval.errors import InvalidInput, ScorerError
-from focus_eval.records import SelectionRow
+from focus_eval.rows.records import SelectionRow
 from focus_eval.scoring.recorded import RecordedScorer
 from focus_eval.scoring.registry import make_scorer
 

@@ -9,7 +9,7 @@ import pytest
 from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.benchmarks.question import Question
 from focus_eval.errors import FocusEvalError, InvalidInput, SelectionMismatch
-from focus_eval.records import RowWriter, SelectionRow
+from focus_eval.rows.records import RowWriter, SelectionRow
 from focus_eval.selections import ImportedSelection, load_selections, selections_hash
 from focus_eval.types import VideoInfo
 
@@ -262,7 +262,7 @@ def test_the_hash_sees_frames_and_nothing_else():
 
 
 def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
-    from focus_eval.rowfiles import compact
+    from focus_eval.rows.storage import compact
 
     part = tmp_path / "run" / "selections" / "focus-k3"
     write_rows(part / "rows-0.jsonl", [row("b", [2, 60, 2999]), row("a", [1, 50])])

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from focus_eval.errors import MissingDependency
+from focus_eval.testing.damage import turn_mp4
 from focus_eval.video import open_video
-from focus_eval.video.damage import turn_mp4
 from focus_eval.video.synthetic import write_numbered_clip
 
 

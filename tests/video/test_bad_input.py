@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from focus_eval.errors import VideoError
+from focus_eval.testing.damage import blank_out, claim_avi_frames, cut_off, set_display_matrix
 from focus_eval.video import open_video
-from focus_eval.video.damage import blank_out, claim_avi_frames, cut_off, set_display_matrix
 from focus_eval.video.reader import VideoReader
 from focus_eval.video.synthetic import frame_number, write_numbered_clip
 

@@ -15,7 +15,7 @@ from focus_eval.lmms.llava_video.config import CheckpointConfig, read_config
 from focus_eval.lmms.llava_video.network import VideoNetwork
 from focus_eval.lmms.llava_video.prompts import STOP, prompt_halves, time_sentence
 from focus_eval.lmms.llava_video.setup import Setup
-from focus_eval.scoring.preprocess import BICUBIC, ImageRules, normalise, resize_frames
+from focus_eval.scoring.encoders.preprocess import BICUBIC, ImageRules, normalise, resize_frames
 from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:

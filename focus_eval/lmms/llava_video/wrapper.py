@@ -14,16 +14,16 @@ from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
 from focus_eval.errors import InvalidInput
-from focus_eval.lmms.asking import Ask
-from focus_eval.lmms.feeds import FedVideo, Feed
+from focus_eval.lmms.frame_batch import FedVideo, Feed
+from focus_eval.lmms.generate_trace import Call
 from focus_eval.lmms.llava_video.checkpoint import find_checkpoint
 from focus_eval.lmms.llava_video.config import HUB_NAME, read_config
 from focus_eval.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion
 from focus_eval.lmms.llava_video.sampling import original_frames, original_times
 from focus_eval.lmms.llava_video.setup import SETUP_OPTIONS, Setup, make_setup
+from focus_eval.lmms.requests import Ask
 from focus_eval.lmms.seam import FrameSeam
-from focus_eval.lmms.watching import Call
-from focus_eval.scoring.preprocess import resize_frames
+from focus_eval.scoring.encoders.preprocess import resize_frames
 from focus_eval.types import VideoInfo, frozen_ints
 from focus_eval.video import open_video
 
@@ -211,7 +211,7 @@ class FocusLlavaVideo(FrameSeam, LlavaVideoWrapper):
 
 
 class _Watched:
-    """A `LlavaVideo` that notes what it is asked; see `focus_eval.lmms.watching`."""
+    """A `LlavaVideo` that notes what it is asked; see `focus_eval.lmms.generate_trace`."""
 
     def __init__(self, model: LlavaVideo, call: Call) -> None:
         self._model = model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from focus_eval.lmms.llava_video.parity import (
+from focus_eval.testing.llava_video_parity import (
     MISTAKES,
     TOLERANCE,
     measure,

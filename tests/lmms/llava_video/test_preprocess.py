@@ -9,7 +9,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from focus_eval.lmms.llava_video.model import tower_rules
-from focus_eval.scoring.preprocess import normalise, resize_frames
+from focus_eval.scoring.encoders.preprocess import normalise, resize_frames
 
 
 def pixel_values(frames: np.ndarray, size: int) -> torch.Tensor:

@@ -13,12 +13,12 @@ import pytest
 
 from focus_eval.errors import InvalidInput, MissingWeights, RunError, UnknownName
 from focus_eval.lmms.llava_video.model import LlavaVideo, VideoQuestion
-from focus_eval.lmms.llava_video.parity import stage_checkpoint
 from focus_eval.lmms.llava_video.sampling import original_frames
 from focus_eval.lmms.llava_video.setup import make_setup
-from focus_eval.pipeline import Selector
+from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.scoring.preprocess import resize_frames
+from focus_eval.scoring.encoders.preprocess import resize_frames
+from focus_eval.testing.llava_video_parity import stage_checkpoint
 from focus_eval.types import VideoInfo
 
 TASK = "focus_longvideobench"

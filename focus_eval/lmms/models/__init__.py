@@ -1,0 +1,1 @@
+"""One adapter for each of lmms-eval's wrappers."""

@@ -1,0 +1,42 @@
+"""How does LLaVA-OneVision (transformers' own class) get the chosen frames?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from lmms_eval.models.simple.llava_hf import LlavaHf
+
+from focus_eval.lmms.frame_batch import FedVideo
+from focus_eval.lmms.processes import rank_and_world
+from focus_eval.lmms.seam import FrameSeam
+from focus_eval.video.reader import Pixels
+
+
+class FocusLlavaOnevision(FrameSeam, LlavaHf):  # type: ignore[misc]
+    """LLaVA-OneVision on lmms-eval's `llava_hf`.
+
+    Its chat variant is not offered: the stock one cannot answer a question about a video.
+    """
+
+    model_id: ClassVar[str] = "focus_llava_onevision"
+    frames_argument: ClassVar[str] = "max_frames_num"
+    largest_batch: ClassVar[int | None] = 1
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Name checkpoint and device map: by default the stock ones are another model and "", which is refused."""
+        wrapper_arguments.setdefault("pretrained", "llava-hf/llava-onevision-qwen2-7b-ov-hf")
+        device = wrapper_arguments.setdefault("device", "cuda")
+        # With several GPUs the wrapper places each process itself, and only where it is given no map.
+        if device == "cpu" or rank_and_world()[1] == 1:
+            wrapper_arguments.setdefault("device_map", device)
+
+    def load_video(self, video_path: Any, max_frames_num: int) -> Pixels:
+        """Return the frames `(n, height, width, 3)` that the path carries; other paths are read as always."""
+        fed = video_path[0] if isinstance(video_path, list) else video_path
+        return fed.feed.take() if isinstance(fed, FedVideo) else super().load_video(video_path, max_frames_num)
+
+    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+        """Return the frames of the one video."""
+        pixels = inputs.get("pixel_values_videos")
+        return [0] if pixels is None else [int(pixels.shape[1])]

@@ -1,0 +1,101 @@
+"""How does GPT-4o, or any model behind an OpenAI-compatible API, get the chosen frames?
+
+The stock wrappers build the request; where they would put images they find stand-ins, and the client puts the real
+frames there (see `api_client`). So both kinds of request send the same images, as PNG or as JPEG, in full size or
+shrunk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from lmms_eval.models.chat.openai import OpenAICompatible as OpenAIChat
+from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
+from PIL import Image
+
+from focus_eval.errors import InvalidInput
+from focus_eval.lmms.frame_batch import FedVideo, Feed
+from focus_eval.lmms.generate_trace import Call
+from focus_eval.lmms.models.api_client import ImageFormat, QuestionClient
+from focus_eval.lmms.requests import Ask
+from focus_eval.lmms.seam import FrameSeam
+
+
+class OpenAISeam(FrameSeam):
+    """The seam of the OpenAI wrappers.
+
+    Own arguments: `jpeg_quality` (PNG without it) and `max_side` (longest side in pixels). `max_retries` counts
+    requests, as in the stock wrapper; `timeout` (seconds, 120 by default) is really set on the client.
+    """
+
+    model_id: ClassVar[str] = "focus_gpt4o"
+    frames_argument: ClassVar[str] = "max_frames_num"
+    takes_mixed_sizes: ClassVar[bool] = True
+    own_arguments: ClassVar[tuple[str, ...]] = ("jpeg_quality", "max_side")
+
+    client: Any
+    num_concurrent: int
+    max_retries: int
+    retry_backoff_s: float
+    timeout: float
+
+    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> ImageFormat:
+        """Check how images are written, and that a key is where it does not end up in a log."""
+        if "api_key" in wrapper_arguments:
+            raise InvalidInput("api_key in --model_args would be printed by lmms-eval; set OPENAI_API_KEY instead")
+        uses_azure = str(wrapper_arguments.get("azure_openai", False)).lower() == "true"
+        name = "AZURE_OPENAI_API_KEY" if uses_azure else "OPENAI_API_KEY"
+        if not os.getenv(name):
+            raise InvalidInput(f"{self.model_id} needs {name} in the environment (any word for a server without keys)")
+        if wrapper_arguments.get("pass_video_url"):
+            raise InvalidInput("pass_video_url=True lets the server sample the video; the chosen frames need images")
+        return ImageFormat(**own, max_megabytes=float(wrapper_arguments.get("max_size_in_mb", 20)))
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Name the model the paper used, and a time-out long enough for many images."""
+        if "model" not in wrapper_arguments:
+            wrapper_arguments.setdefault("model_version", "gpt-4o")
+        wrapper_arguments.setdefault("timeout", 120)
+
+    @property
+    def asks_at_once(self) -> int:
+        """Questions sent in parallel: the wrapper's `num_concurrent`."""
+        return self.num_concurrent
+
+    def ready(self, feed: Feed) -> None:
+        """Write the frames as images, and let go of the pixels: many questions are under way at once."""
+        feed.encoded = [self.prepared.data_url(image) for image in feed.images()]
+        feed.pixels = feed.pixels[:0]
+
+    def watch(self, view: Any, batch: list[Ask], call: Call) -> None:
+        """Give `view` a client of its own that sends the frames of its one question and notes the cost."""
+        feed = batch[0].feed
+        view.client = QuestionClient(
+            self.client.with_options(max_retries=0, timeout=float(self.timeout)),
+            call,
+            images=None if feed is None else feed.encoded,
+            attempts=int(self.max_retries),
+            backoff_seconds=self.retry_backoff_s,
+            secrets=[str(self.client.api_key or "")],
+        )
+        view.max_retries = 1  # the client tries again by itself, and knows what is worth it
+
+    def video_parts(self, feed: Feed) -> list[dict[str, Any]]:
+        """Return one stand-in image per frame."""
+        return [{"type": "image", "url": Image.new("RGB", (1, 1))} for _ in feed.frames]
+
+
+class FocusGPT4o(OpenAISeam, OpenAISimple):  # type: ignore[misc]
+    """OpenAI-compatible API, simple requests: the text first, then the frames."""
+
+    def encode_video(self, video_path: Any, for_get_frames_num: int) -> list[str]:
+        """Return one stand-in per frame for a path that carries frames; other paths are read as always."""
+        if isinstance(video_path, FedVideo):
+            return ["" for _ in video_path.feed.frames]
+        return list(super().encode_video(video_path, for_get_frames_num))
+
+
+class FocusGPT4oChat(OpenAISeam, OpenAIChat):  # type: ignore[misc]
+    """OpenAI-compatible API, chat requests: the frames where the document has its video."""

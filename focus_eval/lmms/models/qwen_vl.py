@@ -1,0 +1,118 @@
+"""How do Qwen2-VL, Qwen2.5-VL and Qwen3-VL get the chosen frames?
+
+Their wrappers hand the path to qwen-vl-utils, whose readers are entries of a table. Each entry is wrapped once: a
+path that carries frames gives those frames, with their indices, rate and length; any other goes to the reader that
+was there. Resizing to `max_pixels`, and everything after it, stays qwen-vl-utils'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from lmms_eval.models.chat.qwen2_5_vl import Qwen2_5_VL as Qwen2_5VLChat
+from lmms_eval.models.chat.qwen3_vl import Qwen3_VL as Qwen3VLChat
+from lmms_eval.models.model_utils.media_encoder import encode_image_to_data_url
+from lmms_eval.models.simple.qwen2_5_vl import Qwen2_5_VL
+from lmms_eval.models.simple.qwen2_vl import Qwen2_VL
+from lmms_eval.models.simple.qwen3_vl import Qwen3_VL
+from PIL import Image
+
+from focus_eval.errors import MissingDependency
+from focus_eval.lmms.frame_batch import FedVideo, Feed
+from focus_eval.lmms.seam import FrameSeam
+
+VideoReading = tuple[torch.Tensor, dict[str, Any], float]
+
+
+class QwenSeam(FrameSeam):
+    """The seam of every wrapper that reads videos through qwen-vl-utils."""
+
+    frames_argument: ClassVar[str] = "max_num_frames"
+    frames_merged: ClassVar[int] = 2  # the vision tower takes frames in pairs; an odd last one is repeated
+    takes_mixed_sizes: ClassVar[bool] = True
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Raise `MissingDependency` without qwen-vl-utils; wrap its readers."""
+        try:
+            from qwen_vl_utils import vision_process
+        except ImportError as error:
+            raise MissingDependency(f"{cls.model_id} needs qwen-vl-utils: pip install qwen-vl-utils") from error
+        readers = vision_process.VIDEO_READER_BACKENDS
+        readers.update({name: feeding(read) for name, read in readers.items()})
+
+    def visuals(self, feed: Feed) -> Any:
+        """Return the video, or one image per frame where frames differ in size."""
+        return feed.images() if feed.scales is not None else [FedVideo(feed)]
+
+    def video_parts(self, feed: Feed) -> list[dict[str, Any]]:
+        """Return the video as one part, or one image part per frame where frames differ in size."""
+        if feed.scales is None:
+            return super().video_parts(feed)
+        return [{"type": "image", "url": image} for image in feed.images()]
+
+    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+        """Return frames per video, in whole pairs; None where frames came as images."""
+        grid = inputs.get("video_grid_thw")
+        if grid is None:
+            return None if inputs.get("image_grid_thw") is not None else [0] * int(inputs["input_ids"].shape[0])
+        return [self.frames_merged * int(pairs) for pairs in grid[:, 0]]
+
+
+class FocusQwen2VL(QwenSeam, Qwen2_VL):  # type: ignore[misc]
+    """Qwen2-VL."""
+
+    model_id = "focus_qwen2_vl"
+
+    def _encode_image_data_url(self, image: Image.Image) -> str:
+        # The stock method writes JPEG; frames of mixed sizes are to arrive as they were decoded.
+        return str(encode_image_to_data_url(image, image_format="PNG"))
+
+
+class FocusQwen2_5VL(QwenSeam, Qwen2_5_VL):  # type: ignore[misc]
+    """Qwen2.5-VL, simple requests."""
+
+    model_id = "focus_qwen2_5_vl"
+
+
+class FocusQwen2_5VLChat(QwenSeam, Qwen2_5VLChat):  # type: ignore[misc]
+    """Qwen2.5-VL, chat requests: lmms-eval's default."""
+
+    model_id = "focus_qwen2_5_vl"
+
+
+class FocusQwen3VL(QwenSeam, Qwen3_VL):  # type: ignore[misc]
+    """Qwen3-VL, simple requests."""
+
+    model_id = "focus_qwen3_vl"
+
+
+class FocusQwen3VLChat(QwenSeam, Qwen3VLChat):  # type: ignore[misc]
+    """Qwen3-VL, chat requests: lmms-eval's default."""
+
+    model_id = "focus_qwen3_vl"
+
+
+def feeding(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[str, Any]], VideoReading]:
+    """Return a reader that gives a `FedVideo` its own frames and leaves every other path to `read`."""
+    if getattr(read, "feeds_frames", False):
+        return read
+
+    def read_or_feed(element: dict[str, Any]) -> VideoReading:
+        video = element["video"]
+        if not isinstance(video, FedVideo):
+            return read(element)
+        feed = video.feed
+        frames = torch.from_numpy(feed.take()).permute(0, 3, 1, 2)
+        metadata = {
+            "fps": feed.fps,
+            "frames_indices": list(feed.frames),
+            "total_num_frames": feed.n_frames,
+            "video_backend": "focus_eval",
+        }
+        return frames, metadata, len(feed.frames) / feed.n_frames * feed.fps
+
+    read_or_feed.feeds_frames = True  # type: ignore[attr-defined]
+    return read_or_feed

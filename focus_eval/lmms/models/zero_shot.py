@@ -1,0 +1,167 @@
+"""Which option fits the shown frames best, as far as an encoder alone can tell?
+
+`focus_zero_shot` needs no language model: frames are weighted by their relevance to the question, and the option
+nearest to the weighted frames is the answer. It reads what is in a frame, not what happens, counts nothing and
+follows no instruction: a modest reader that makes samplers comparable where no model is at hand, not a substitute
+for one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from lmms_eval.api.instance import Instance
+from lmms_eval.api.model import lmms
+
+from focus_eval.benchmarks.documents import LETTERS
+from focus_eval.benchmarks.question import Question
+from focus_eval.errors import AnswerError, InvalidInput
+from focus_eval.lmms.frame_batch import FedVideo
+from focus_eval.lmms.seam import FrameSeam
+from focus_eval.scoring.cache.duplicates import seen_pictures
+from focus_eval.scoring.scorer import EmbedsOneByOne, GivesEmbeddings, PreparesFrames, Scorer
+from focus_eval.types import FloatArray
+
+if TYPE_CHECKING:
+    from focus_eval.lmms.generate_trace import Call
+    from focus_eval.lmms.requests import Ask
+    from focus_eval.video.reader import Pixels
+
+
+class ZeroShotReader(lmms):  # type: ignore[misc]
+    """An lmms-eval model that answers with an encoder; `FocusZeroShot` makes the encoder and shows it the frames.
+
+    Args:
+        temperature: of the softmax over the frames' relevance to the question, above 0.
+        max_num_frames: most frames it is shown.
+        device: of the encoder, where it has a choice.
+        batch_size: questions at a time; only 1.
+    """
+
+    scorer: Scorer
+
+    def __init__(
+        self, *, temperature: float = 0.05, max_num_frames: int = 8, device: str = "", batch_size: int = 1
+    ) -> None:
+        super().__init__()
+        if not temperature > 0:
+            raise InvalidInput(f"focus_zero_shot: temperature must be above 0, got {temperature}")
+        self.temperature = float(temperature)
+        self.max_num_frames = int(max_num_frames)
+        self.batch_size = int(batch_size)
+        self._questions: dict[tuple[str, str, int], Question] = {}
+        self._call: Call | None = None
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """Return the letter of the best option for each request."""
+        return [self._answer_request(request) for request in requests]
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Not served: options are weighed by an encoder, not by likelihood."""
+        raise NotImplementedError("focus_zero_shot has no likelihoods; use tasks that generate an answer")
+
+    def generate_until_multi_round(self, requests: list[Instance]) -> list[str]:
+        """Not served."""
+        raise NotImplementedError("focus_zero_shot: questions of several rounds are not served")
+
+    def _answer_request(self, request: Instance) -> str:
+        _, _, look, doc_id, task, split = request.args
+        (video,) = look(self.task_dict[task][split][doc_id])
+        if not isinstance(video, FedVideo):
+            raise AnswerError("focus_zero_shot has no sampling of its own: choose a sampler")
+        pixels = video.feed.take()
+        started = time.perf_counter()
+        answer = self.read(self._questions[task, split, doc_id], pixels)
+        if self._call is not None:
+            self._call.n_calls += 1
+            self._call.frames = [len(pixels)]
+            self._call.generate_seconds += time.perf_counter() - started
+        return answer
+
+    def read(self, question: Question, pixels: Pixels) -> str:
+        """Return the letter of the option that fits RGB frames `(n, height, width, 3)` best; the first of equals.
+
+        Raises:
+            AnswerError: an open question.
+        """
+        if not question.options:
+            raise AnswerError(
+                f"{question.benchmark} {question.id}: focus_zero_shot answers questions with options only"
+            )
+        features = self._features(pixels)
+        scores = option_scores(self.scorer, features, question.query, question.options, temperature=self.temperature)
+        return LETTERS[int(np.argmax(scores))]
+
+    def _features(self, pixels: Pixels) -> Any:
+        scorer = self.scorer
+        prepared = scorer.prepare(pixels) if isinstance(scorer, PreparesFrames) else pixels
+        if not isinstance(scorer, EmbedsOneByOne):
+            return scorer.embed(prepared)
+        # frames that a sampler pulled in this process, or that another question was shown
+        return seen_pictures(f"{scorer.name} {scorer.revision}").embed(prepared, scorer.embed)[0]
+
+
+class FocusZeroShot(FrameSeam, ZeroShotReader):
+    """The zero-shot reader, shown the chosen frames through the same seam as every model.
+
+    Its own arguments: `reader`, any registered scorer that looks at frames (default "offline"), and
+    `reader_checkpoint` where that has more than one. The reader is not the samplers' `encoder`: keep it fixed while
+    samplers or encoders are compared.
+    """
+
+    model_id: ClassVar[str] = "focus_zero_shot"
+    frames_argument: ClassVar[str] = "max_num_frames"
+    largest_batch: ClassVar[int | None] = 1
+    own_arguments: ClassVar[tuple[str, ...]] = ("reader", "reader_checkpoint")
+
+    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> str:
+        """Make the encoder; return its name and revision, which become part of the run's identity."""
+        from focus_eval.scoring.registry import make_scorer, scorer_options
+
+        name = str(own.get("reader", "offline"))
+        options = {"checkpoint": str(own["reader_checkpoint"])} if own.get("reader_checkpoint") else {}
+        if wrapper_arguments.get("device") and "device" in scorer_options(name):
+            options["device"] = str(wrapper_arguments["device"])
+        scorer = make_scorer(name, **options)
+        if not isinstance(scorer, Scorer):
+            raise InvalidInput(f"reader={name} looks at no frames and cannot read them")
+        self.scorer = scorer
+        return f"{scorer.name} {scorer.revision}"
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Nothing to set: the reader has no device map."""
+
+    def watch(self, view: Any, batch: list[Ask], call: Call) -> None:
+        """Give `view` the questions of its batch: the options are read from the document, not from the prompt."""
+        view._questions = {ask.parts.key: ask.question for ask in batch}
+        view._call = call
+
+
+def option_scores(
+    scorer: Scorer, features: Any, query: str, options: tuple[str, ...], *, temperature: float
+) -> FloatArray:
+    """Return how well each option fits the frames, shape `(n_options,)`, larger is better.
+
+    Frames weigh `softmax(relevance to the query / temperature)`. With embeddings an option scores its cosine with the
+    weighted mean of the frames; without (BLIP), the weighted mean of its frames' relevance to "query option".
+
+    Args:
+        features: of the frames, as `scorer.embed` gave them.
+    """
+    weights = frame_weights(scorer.relevance(features, query), temperature=temperature)
+    if not isinstance(scorer, GivesEmbeddings):
+        return np.array([weights @ scorer.relevance(features, f"{query} {option}") for option in options])
+    images = scorer.embeddings(features, query)[0]
+    shown = weights @ images
+    shown = shown / max(float(np.linalg.norm(shown)), 1e-12)
+    return np.array([float(shown @ scorer.embeddings(features, option)[1]) for option in options])
+
+
+def frame_weights(relevance: FloatArray, *, temperature: float) -> FloatArray:
+    """Return `softmax(relevance / temperature)`, shape `(n,)`, summing to 1."""
+    scaled = (relevance - relevance.max()) / temperature
+    weights = np.exp(scaled)
+    return np.asarray(weights / weights.sum(), dtype=np.float64)

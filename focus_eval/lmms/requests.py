@@ -1,0 +1,200 @@
+"""How does a request of lmms-eval become a question with a video, and go back to the wrapper with its frames?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from focus_eval.benchmarks.question import Benchmark, Question
+from focus_eval.errors import InvalidInput, UnknownName, VideoError
+from focus_eval.lmms.frame_batch import Feed
+from focus_eval.rows.records import SelectionRow, error_line
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestParts:
+    """The arguments of a request by name; simple and chat requests order them differently."""
+
+    context: str
+    generation: dict[str, Any]
+    look: Callable[..., Any]
+    doc_id: int
+    task: str
+    split: str
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Identity of the document."""
+        return (self.task, self.split, self.doc_id)
+
+
+@dataclass(kw_only=True, eq=False)
+class Ask:
+    """One request on its way to an answer: what is asked, which frames are shown, what came of it.
+
+    Args:
+        request: lmms-eval's own, never changed.
+        is_simple: whether it is one of the simple or of the chat requests.
+        question: from the document.
+        path: the video file; None where the document has none.
+        row: the selection; None before it is made, and for the wrapper's own sampling.
+        feed: decoded frames, only while a wrapper works on them.
+        output: what the wrapper returned.
+        error: one line; None while all is well.
+        n_reached: frames that reached the model as far as its inputs tell.
+        is_padding: a copy that only keeps ranks in step; it leaves no row.
+    """
+
+    request: Any
+    is_simple: bool
+    question: Question
+    path: Path | None
+    benchmark: Benchmark | None = None
+    messages: list[dict[str, Any]] | None = None
+    row: SelectionRow | None = None
+    feed: Feed | None = None
+    fed_frames: tuple[int, ...] = ()
+    fallback: str | None = None
+    output: Any = None
+    error: str | None = None
+    n_reached: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> RequestParts:
+        """The request's arguments by name."""
+        return request_parts(self.request, is_simple=self.is_simple)
+
+    @property
+    def is_padding(self) -> bool:
+        """True for the copies that only keep ranks in step."""
+        return bool((self.request.metadata or {}).get("__padding_only__"))
+
+    def fail(self, error: BaseException | str) -> None:
+        """Record that this question has no answer, and why."""
+        self.error = error if isinstance(error, str) else error_line(error)
+        self.output = None
+
+    def bucket_of(self, seconds: float) -> str:
+        """Return the benchmark's length bucket; "" for a task that is none of our benchmarks."""
+        return self.benchmark.bucket(seconds) if self.benchmark else ""
+
+
+def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
+    """Return the arguments of `request` by name."""
+    if is_simple:
+        context, generation, look, doc_id, task, split = request.args
+    else:
+        context, look, generation, doc_id, task, split = request.args
+    return RequestParts(context=context, generation=generation, look=look, doc_id=doc_id, task=task, split=split)
+
+
+def ask_of(request: Any, documents: Mapping[str, Any], *, is_simple: bool) -> Ask:
+    """Return `request` as an `Ask`; a document or a video that cannot be used is an error in it, not an exception."""
+    parts = request_parts(request, is_simple=is_simple)
+    benchmark = _benchmark(parts.task)
+    unknown = Question(
+        benchmark=benchmark.name if benchmark else parts.task,
+        id=f"document {parts.doc_id}",
+        query=parts.context.strip() or "(no text)",
+        options=(),
+        video="(none)",
+        answer=None,
+    )
+    ask = Ask(request=request, is_simple=is_simple, question=unknown, path=None, benchmark=benchmark)
+    try:
+        document = documents[parts.task][parts.split][parts.doc_id]
+        if benchmark is not None:
+            ask.question = benchmark.question(document)
+        ask.path, ask.messages = _look(parts, document, is_simple=is_simple)
+        if benchmark is None:
+            # No benchmark of ours says which part of the prompt is the question: the whole of it is the query, and
+            # the row shows that.
+            ask.question = _plain_question(parts, ask.path)
+    except Exception as error:  # noqa: BLE001 (recorded: one document never ends a run)
+        ask.fail(error)
+    return ask
+
+
+def rewritten(request: Any, *, is_simple: bool) -> Any:
+    """Return a copy of `request` whose document is the `Ask` itself, with generation arguments of its own.
+
+    Several wrappers use the first request's function for a whole batch, so what is shown comes from the document
+    (the view of the model maps (task, split, doc_id) to the `Ask`), never from a closure over one request. Some
+    also change the generation arguments in place.
+    """
+    parts = request_parts(request, is_simple=is_simple)
+    new = copy.copy(request)
+    generation = copy.deepcopy(parts.generation)
+    if is_simple:
+        new.arguments = (parts.context, generation, _visuals, parts.doc_id, parts.task, parts.split)
+    else:
+        new.arguments = (parts.context, _messages, generation, parts.doc_id, parts.task, parts.split)
+    new.resps, new.token_counts = [], []
+    return new
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a view's documents are: the visuals of one question, or its messages."""
+
+    visuals: Any = None
+    messages: Any = None
+
+
+def _visuals(shown: Shown) -> Any:
+    return shown.visuals
+
+
+def _messages(shown: Shown) -> Any:
+    return copy.deepcopy(shown.messages)  # some wrappers put a system message into the list
+
+
+def _look(
+    parts: RequestParts, document: Document, *, is_simple: bool
+) -> tuple[Path | None, list[dict[str, Any]] | None]:
+    """Return the video of `document`, and its messages where the request is a chat one."""
+    try:
+        found = parts.look(document)
+    except SystemExit as error:  # lmms-eval's tasks end the process where a file is missing
+        raise VideoError(str(error)) from error
+    if is_simple:
+        visuals = found if isinstance(found, list) else [found]
+        return _single_video(visuals, parts), None
+    videos = [part["url"] for message in found for part in message["content"] if part["type"] == "video"]
+    return _single_video(videos, parts), found
+
+
+def _single_video(visuals: list[Any], parts: RequestParts) -> Path | None:
+    videos = [visual for visual in visuals if isinstance(visual, str)]
+    if len(videos) != 1 or len(visuals) != 1:
+        raise InvalidInput(f"{parts.task}, document {parts.doc_id}: one video is needed, it has {len(visuals)} visuals")
+    return Path(videos[0])
+
+
+def _plain_question(parts: RequestParts, path: Path | None) -> Question:
+    return Question(
+        benchmark=parts.task,
+        id=str(parts.doc_id),
+        query=parts.context,
+        options=(),
+        video=str(path),
+        answer=None,
+    )
+
+
+@cache
+def _benchmark(task: str) -> Benchmark | None:
+    from focus_eval.benchmarks.registry import benchmark_of_task
+
+    try:
+        return benchmark_of_task(task)
+    except UnknownName:
+        return None

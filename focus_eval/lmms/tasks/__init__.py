@@ -1,0 +1,1 @@
+"""What the YAML files in tasks/ call."""

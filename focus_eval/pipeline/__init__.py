@@ -1,0 +1,1 @@
+"""From one question and one video to one row."""

@@ -1,0 +1,214 @@
+"""How are the questions of one video served together, each frame decoded and embedded once?
+
+Samplers pull in few large batches (coarse, then fine). Every question runs in a thread of its own until it waits for
+frames; when all of them wait, one forward pass over the video serves them all. What a question gets does not depend
+on who else asks, so results are those of questions run alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.errors import RunError
+from focus_eval.pipeline.relevance import VideoSession, Visit, decoded_batches
+from focus_eval.pipeline.timing import Meter
+from focus_eval.types import IntArray
+from focus_eval.video.reader import Pixels, VideoReader
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class _Request:
+    """Frames one question waits for. `forwards` are those of them it was the first to ask the encoder for."""
+
+    number: int
+    session: VideoSession
+    frames: IntArray
+    visit: Visit
+    forwards: int = 0
+    error: BaseException | None = None
+    served: threading.Event = field(default_factory=threading.Event)
+
+
+class Rounds:
+    """Serves the questions of one video in rounds.
+
+    Args:
+        reader: the open video, read by one thread at a time.
+        batch_size: frames decoded and embedded at once.
+    """
+
+    def __init__(self, reader: VideoReader, *, batch_size: int = 32) -> None:
+        self.reader = reader
+        self._batch_size = batch_size
+        self._changed = threading.Condition()
+        self._running = 0
+        self._waiting: list[_Request] = []
+        self._stopped_by: BaseException | None = None
+        self._number = threading.local()
+
+    def run(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        """Run all `questions`, each in a thread, and return what they return, in their order.
+
+        Raises:
+            BaseException: what a question raised, once all have ended.
+        """
+        if not questions:
+            return []
+        self._running = len(questions)
+        requests: list[_Request] = []
+        with ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="question") as pool:
+            try:
+                futures = [pool.submit(self._question, number, one) for number, one in enumerate(questions)]
+                while requests := self._next_round():
+                    self._serve_round(requests)
+            except BaseException as error:  # an interrupt must not leave threads waiting for ever
+                self.stop(error)
+                _send_home(requests, error)
+                raise
+        return [future.result() for future in futures]
+
+    def serve(self, session: VideoSession, frames: IntArray, visit: Visit) -> int:
+        """Wait until a round has visited all `frames`; return the forwards made for this question.
+
+        Raises:
+            VideoError, ScorerError: what went wrong with these frames; the other questions go on.
+        """
+        request = _Request(self._number.value, session, frames, visit)
+        with session.meter.stage("waiting"):
+            with self._changed:
+                if self._stopped_by is not None:
+                    raise self._stopped_by
+                self._waiting.append(request)
+                self._changed.notify()
+            request.served.wait()
+        session.meter.seconds.pop("waiting")  # the round's own work is booked instead, shared out
+        if request.error is not None:
+            raise request.error
+        return request.forwards
+
+    def _question(self, number: int, question: Callable[[], T]) -> T:
+        self._number.value = number
+        try:
+            return question()
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify()
+
+    def _next_round(self) -> list[_Request]:
+        """Wait until every question still running waits for frames; return their requests, [] when none is left."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._waiting) == self._running)
+            requests, self._waiting = sorted(self._waiting, key=lambda one: one.number), []
+            return requests
+
+    def _serve_round(self, requests: list[_Request]) -> None:
+        try:
+            self._pass(requests)
+        except RunError:  # nothing more can be served
+            raise
+        except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
+            if len(requests) == 1:
+                requests[0].error = error
+            else:  # a damaged stretch that one question needs is no other's concern
+                for request in requests:
+                    self._serve_alone(request)
+                return
+        for request in requests:
+            request.served.set()
+
+    def _serve_alone(self, request: _Request) -> None:
+        """Serve a request of a round that failed: what the failed pass embedded is known by now."""
+        found, features = request.session.known(request.frames)
+        if found.any():
+            _show(request, request.frames[found], features)
+            request.frames = request.frames[~found]
+        if request.error is not None or request.frames.size == 0:
+            request.served.set()
+        else:
+            self._serve_round([request])
+
+    def stop(self, error: BaseException) -> None:
+        """Send every question home that waits now or will; `run` then raises `error`. For any thread."""
+        with self._changed:
+            self._stopped_by = error
+            waiting, self._waiting = self._waiting, []
+        _send_home(waiting, error)
+
+    def _pass(self, requests: list[_Request]) -> None:
+        """Decode what is asked for once, forward; embed it once per scorer; show everyone their frames."""
+        meter = Meter()
+        before = {id(request): request.forwards for request in requests}
+        union = np.unique(np.concatenate([request.frames for request in requests]))
+        scorers = list({id(request.session.scorer): request.session for request in requests}.values())
+        asking = [[one for one in requests if one.session.scorer is session.scorer] for session in scorers]
+        wanted = [_wanted(union, these) for these in asking]
+        prepare = scorers[0].prepare if len(scorers) == 1 else None
+        at = 0
+        for part, pixels in decoded_batches(self.reader, union, self._batch_size, meter, prepare=prepare):
+            if self._stopped_by is not None:
+                raise self._stopped_by
+            with meter.stage("encode"):
+                for session, these, all_wanted in zip(scorers, asking, wanted, strict=True):
+                    _embed_for(session, these, all_wanted[:, at : at + part.size], part, pixels)
+            at += part.size
+        made = [request.forwards - before[id(request)] for request in requests]
+        if not any(made):  # every picture was seen before
+            made = [1] * len(requests)
+        for request, forwards in zip(requests, made, strict=True):
+            for stage, seconds in meter.seconds.items():
+                request.session.meter.add(stage, seconds * forwards / sum(made))
+
+
+def _send_home(requests: list[_Request], error: BaseException) -> None:
+    for request in requests:
+        if not request.served.is_set():
+            request.error = error
+            request.served.set()
+
+
+def _show(request: _Request, frames: IntArray, features: Any) -> None:
+    """Let a question score its frames; what goes wrong with its query is its own error, the others are shown theirs."""
+    if request.error is not None:
+        return
+    try:
+        request.visit(frames, features)
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
+        request.error = error
+
+
+def _wanted(union: IntArray, requests: list[_Request]) -> NDArray[np.bool_]:
+    """Return which frames of the ascending `union` each request asks for, shape `(n_requests, n)`."""
+    wanted = np.zeros((len(requests), union.size), dtype=bool)
+    for mine, request in zip(wanted, requests, strict=True):
+        mine[np.searchsorted(union, request.frames)] = True
+    return wanted
+
+
+def _embed_for(
+    session: VideoSession, asking: list[_Request], wanted: NDArray[np.bool_], part: IntArray, pixels: Pixels
+) -> None:
+    anyone = wanted.any(axis=0)
+    if not anyone.any():
+        return
+    features, computed = session.embed(part[anyone], pixels if anyone.all() else pixels[anyone])
+    first = wanted.argmax(axis=0)
+    for at, (request, mine) in enumerate(zip(asking, wanted[:, anyone], strict=True)):
+        request.forwards += int((computed & (first[anyone] == at)).sum())
+        if mine.any():
+            _show(request, part[anyone][mine], _rows(features, mine))
+
+
+def _rows(features: Any, mask: Any) -> Any:
+    return features if mask.all() else features[np.flatnonzero(mask)]

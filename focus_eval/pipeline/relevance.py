@@ -1,0 +1,227 @@
+"""How does a pull become relevance: from the store where it is known, else decoded and encoded?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.pipeline.timing import Meter
+from focus_eval.scoring.cache.duplicates import seen_pictures
+from focus_eval.scoring.cache.features import KeptFeatures
+from focus_eval.scoring.scorer import EmbedsOneByOne, GivesEmbeddings, GivesLogits, PreparesFrames, Scorer
+from focus_eval.types import FloatArray, IntArray
+from focus_eval.video.reader import Pixels, VideoReader
+
+if TYPE_CHECKING:
+    from focus_eval.scoring.cache.store import RelevanceStore
+
+
+class Progress(Protocol):
+    """Is told how many frames will be scored, and of each batch that was."""
+
+    def expect(self, n_pulls: int) -> None:
+        """Called once, before the first pull."""
+        ...
+
+    def advance(self, n_pulls: int) -> None:
+        """Called after each batch."""
+        ...
+
+
+Visit = Callable[[IntArray, Any], None]
+Prepare = Callable[[Pixels], Pixels]
+
+
+class FrameServer(Protocol):
+    """Embeds frames of a video for several questions at once."""
+
+    def serve(self, session: VideoSession, frames: IntArray, visit: Visit) -> int:
+        """Call `visit(part, features)` until all `frames` were visited; return the forwards made for this caller."""
+        ...
+
+
+@dataclass(kw_only=True)
+class VideoSession:
+    """One open video, its scorer, and what is already known of its frames.
+
+    Args:
+        key: fingerprint of the video's content; "" where there is no store.
+        kept: features of a scorer that stores none, for the next question of the video.
+        batch_size: frames encoded at once; bounds the pixels held in memory.
+        server: embeds frames together with other questions; None: each question alone.
+        shares: whether a picture that was embedded for someone else is not embedded again.
+    """
+
+    reader: VideoReader
+    scorer: Scorer
+    store: RelevanceStore | None = None
+    key: str = ""
+    kept: KeptFeatures | None = None
+    batch_size: int = 32
+    meter: Meter = field(default_factory=Meter)
+    server: FrameServer | None = None
+    shares: bool = True
+
+    @property
+    def scorer_key(self) -> str:
+        """Identity of the numbers this scorer gives."""
+        return f"{self.scorer.name} {self.scorer.revision}"
+
+    @property
+    def prepare(self) -> Prepare | None:
+        """What shrinks a frame right after decoding; a GPU resizes faster itself."""
+        on_processor = str(getattr(self.scorer, "device", "cpu")).startswith("cpu")
+        return self.scorer.prepare if on_processor and isinstance(self.scorer, PreparesFrames) else None
+
+    def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
+        """Return which of `frames` have features already, shape `(n,)`, and these features."""
+        if self.store is not None and self.scorer.stores_embeddings:
+            return self.store.embeddings(self.scorer_key, self.key, frames)
+        if self.kept is not None:
+            return self.kept.get(str(self.reader.path), frames)
+        return np.zeros(frames.shape, dtype=bool), None
+
+    def embed(self, frames: IntArray, pixels: Pixels) -> tuple[Any, NDArray[np.bool_]]:
+        """Return the features of decoded frames, and for which of them the encoder ran; keep them for who asks next."""
+        if self.shares and isinstance(self.scorer, EmbedsOneByOne):
+            features, computed = seen_pictures(self.scorer_key).embed(pixels, self.scorer.embed)
+        else:
+            features, computed = self.scorer.embed(pixels), np.ones(frames.shape, dtype=bool)
+        if self.store is not None and self.scorer.stores_embeddings:
+            # Another process may have been first: all go on with what the store holds.
+            features = self.store.put_embeddings(self.scorer_key, self.key, frames, features)
+        elif self.kept is not None:
+            self.kept.put(str(self.reader.path), frames, features)
+        return features, computed
+
+
+class Pull:
+    """Relevance of one video's frames to one query, as a sampler's ledger wants it.
+
+    Has `logits` and `embeddings` exactly where the scorer has them. `forwards` counts the encoder forwards
+    really made; frames that came from the store, that another question asked for first, or that show the very
+    pixels of a frame embedded before (`EmbedsOneByOne`), are not among them.
+    """
+
+    def __init__(self, session: VideoSession, query: str, *, progress: Progress | None = None) -> None:
+        self.name = session.scorer.name
+        self.forwards = 0
+        self._session = session
+        self._query = query
+        self._advance = progress.advance if progress else _ignore
+        if isinstance(session.scorer, GivesLogits):
+            self.logits = self._logits
+        if isinstance(session.scorer, GivesEmbeddings):
+            self.embeddings = self._embeddings
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return relevance in [0, 1], shape `(n,)`."""
+        session = self._session
+        if session.store is None or session.scorer.stores_embeddings:
+            return self._from_features(frames, lambda features: session.scorer.relevance(features, self._query))
+        values = session.store.relevance(session.scorer_key, session.key, self._query, frames)
+        missing = np.isnan(values)
+        self._advance(int((~missing).sum()))
+        if missing.any():
+            fresh = self._from_features(
+                frames[missing], lambda features: session.scorer.relevance(features, self._query)
+            )
+            values[missing] = session.store.put_relevance(
+                session.scorer_key, session.key, self._query, frames[missing], fresh
+            )
+        return values
+
+    def _logits(self, frames: IntArray) -> FloatArray:
+        scorer: Any = self._session.scorer
+        return self._from_features(frames, lambda features: scorer.logits(features, self._query))
+
+    def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        scorer: Any = self._session.scorer
+        images: dict[int, FloatArray] = {}
+        queries: list[FloatArray] = []
+
+        def visit(part: IntArray, features: Any) -> None:
+            embedded, query = scorer.embeddings(features, self._query)
+            images.update(zip(part.tolist(), embedded, strict=True))
+            queries.append(query)
+
+        self._visit(frames, visit)
+        return np.stack([images[frame] for frame in frames.tolist()]), queries[-1]
+
+    def _from_features(self, frames: IntArray, score: Callable[[Any], FloatArray]) -> FloatArray:
+        values = np.full(frames.shape, np.nan)
+        place = {frame: at for at, frame in enumerate(frames.tolist())}
+
+        def visit(part: IntArray, features: Any) -> None:
+            values[[place[frame] for frame in part.tolist()]] = score(features)
+
+        self._visit(frames, visit)
+        return values
+
+    def _visit(self, frames: IntArray, visit: Visit) -> None:
+        """Call `visit` with known features first, then with fresh ones, batch by batch, ascending."""
+        session = self._session
+        found, features = session.known(frames)
+        if found.any():
+            with session.meter.stage("encode"):
+                visit(frames[found], features)
+            self._advance(int(found.sum()))
+        missing = np.sort(frames[~found])
+        if missing.size == 0:
+            return
+        if session.server is not None:
+            self.forwards += session.server.serve(session, missing, visit)
+            self._advance(missing.size)
+            return
+        for part, pixels in decoded_batches(
+            session.reader, missing, session.batch_size, session.meter, prepare=session.prepare
+        ):
+            with session.meter.stage("encode"):
+                features, computed = session.embed(part, pixels)
+                visit(part, features)
+            self.forwards += int(computed.sum())
+            self._advance(part.size)
+
+
+def decoded_batches(
+    reader: VideoReader, frames: IntArray, batch_size: int, meter: Meter, *, prepare: Prepare | None = None
+) -> Iterator[tuple[IntArray, Pixels]]:
+    """Yield batches of decoded frames, ascending; a thread decodes the next one while the caller encodes.
+
+    Args:
+        frames: ascending, each once.
+        meter: gets the thread's seconds as "decode" and "preprocess", the wait for them as "idle".
+        prepare: shrinks each frame at once, so that no more than one is held at full size.
+    """
+    parts = [frames[at : at + batch_size] for at in range(0, frames.size, batch_size)]
+    stream = reader.stream(frames)
+
+    def decode(part: IntArray) -> tuple[Pixels, float, float]:
+        started, preparing, kept = time.perf_counter(), 0.0, []
+        for _ in range(part.size):
+            pixels = next(stream)[1][np.newaxis]
+            before = time.perf_counter()
+            kept.append(prepare(pixels) if prepare else pixels)
+            preparing += time.perf_counter() - before
+        return np.concatenate(kept), time.perf_counter() - started - preparing, preparing
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        ahead = pool.submit(decode, parts[0])
+        for part, following in zip(parts, [*parts[1:], None], strict=True):
+            with meter.stage("idle"):
+                pixels, decoding, preparing = ahead.result()
+            meter.add("decode", decoding)
+            meter.add("preprocess", preparing)
+            if following is not None:
+                ahead = pool.submit(decode, following)
+            yield part, pixels
+
+
+def _ignore(n_pulls: int) -> None:
+    """Nobody watches."""

@@ -1,0 +1,248 @@
+"""How are the keyframes of one question chosen, from the file to the row?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import astuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.errors import InvalidInput
+from focus_eval.pipeline.frame_server import Rounds
+from focus_eval.pipeline.relevance import Progress, Pull, VideoSession
+from focus_eval.pipeline.timing import Meter, device_name
+from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.records import SelectionRow, error_line
+from focus_eval.samplers.base import FrameSampler
+from focus_eval.samplers.ledger import RelevanceFn
+from focus_eval.samplers.randomness import derived_rng
+from focus_eval.scoring.cache.features import KeptFeatures
+from focus_eval.scoring.scorer import AnyScorer, CutsQueries, ScoresFrames
+from focus_eval.types import FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.video import open_video
+from focus_eval.video.reader import VideoReader
+
+if TYPE_CHECKING:
+    from focus_eval.scoring.cache.store import RelevanceStore
+
+CoarseSeed = Literal["question", "video"]
+
+
+class Selector:
+    """Chooses keyframes for one question after another, the same whatever their order.
+
+    Args:
+        sampler: the algorithm.
+        scorer: gives relevance; None only for samplers that never pull.
+        k: keyframes per question.
+        seed: first part of every question's generator.
+        store: keeps embeddings or relevance between runs; None keeps nothing.
+        backend: video reader.
+        coarse_seed: "video" lets the questions of one video share their coarse pulls.
+        batch_size: frames encoded at once.
+        kept: features of a scorer that stores no embeddings, bounded, for the other questions of a video; may be
+            shared by selectors with the same scorer.
+        share_frames: False embeds every frame anew, whatever other selectors of this process embedded.
+
+    Raises:
+        InvalidInput: a sampler that pulls without a scorer, or k below 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        sampler: FrameSampler,
+        scorer: AnyScorer | None,
+        k: int,
+        seed: int = 0,
+        store: RelevanceStore | None = None,
+        backend: str = "pyav",
+        coarse_seed: CoarseSeed = "question",
+        batch_size: int = 32,
+        kept: KeptFeatures | None = None,
+        share_frames: bool = True,
+    ) -> None:
+        if sampler.needs_scorer and scorer is None:
+            raise InvalidInput(f"sampler {sampler.name!r} pulls relevance and needs a scorer")
+        if k < 1:
+            raise InvalidInput(f"k must be at least 1, got {k}")
+        self.sampler = sampler
+        self.scorer = scorer if sampler.needs_scorer else None
+        self.k = k
+        self.seed = seed
+        self._store = store
+        self._backend = backend
+        self._coarse_seed = coarse_seed
+        self._batch_size = batch_size
+        self._kept = kept
+        self._share_frames = share_frames
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change a selection, JSON values only."""
+        file = {"sampler_file": self.sampler.file_digest} if self.sampler.file_digest else {}
+        return {
+            **file,
+            "sampler": self.sampler.name,
+            "sampler_version": self.sampler.version,
+            "options": self.sampler.options,
+            "scorer": self.scorer.name if self.scorer else "",
+            "scorer_revision": self.scorer.revision if self.scorer else "",
+            "k": self.k,
+            "seed": self.seed,
+            "coarse_seed": self._coarse_seed,
+        }
+
+    @property
+    def selection_id(self) -> str:
+        """Hash of `identity`, 16 hexadecimal digits."""
+        return identity_hash(self.identity)
+
+    def select(
+        self,
+        question: Question,
+        video_path: Path,
+        *,
+        info: VideoInfo | None = None,
+        rounds: Rounds | None = None,
+        bucket_of: Callable[[float], str] | None = None,
+        progress: Progress | None = None,
+    ) -> SelectionRow:
+        """Return the row of `question` on the video at `video_path`.
+
+        Args:
+            info: length and rate where no frame need be read (a sampler that never pulls, recorded relevance);
+                the file is then never opened.
+            rounds: serves this question together with others of the same video; its reader is used, and stays open.
+            bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
+            progress: is told of the pulls as they are made.
+
+        Raises:
+            FocusEvalError: a file, a frame or a relevance that is not as it must be.
+        """
+        meter = Meter()
+        if info is not None:
+            selection, forwards = self._run(question, video_path, info, self._pull_unread(question, video_path), meter)
+            times = np.asarray(selection.keyframes) / info.fps
+        else:
+            with meter.stage("open"):
+                opened = nullcontext(rounds.reader) if rounds else open_video(video_path, backend=self._backend)
+            with opened as reader:
+                if progress is not None:
+                    progress.expect(self.sampler.count_pulls(reader.info, k=self.k))
+                pull = self._pull(question, reader, meter, progress, rounds)
+                selection, forwards = self._run(question, video_path, reader.info, pull, meter)
+                times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
+        return self._row(question, selection, times, forwards, meter, bucket_of)
+
+    def error_row(
+        self, question: Question, error: BaseException, *, bucket_of: Callable[[float], str] | None = None
+    ) -> SelectionRow:
+        """Return the row that records why `question` has no selection."""
+        return SelectionRow(
+            **self._of_question(question, question.duration_seconds, bucket_of), error=error_line(error)
+        )
+
+    @property
+    def device(self) -> str:
+        """Name of the device the scorer runs on."""
+        return device_name(getattr(self.scorer, "device", "cpu") if self.scorer else "cpu")
+
+    def _run(
+        self, question: Question, video_path: Path, info: VideoInfo, pull: RelevanceFn, meter: Meter
+    ) -> tuple[Selection, int]:
+        rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
+        coarse_rng = None
+        if self._coarse_seed == "video":
+            coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
+        with meter.stage("select"):
+            selection = self.sampler.select(info, k=self.k, pull=pull, rng=rng, coarse_rng=coarse_rng)
+        return selection, pull.forwards if isinstance(pull, Pull) else 0
+
+    def _pull(
+        self,
+        question: Question,
+        reader: VideoReader,
+        meter: Meter,
+        progress: Progress | None,
+        rounds: Rounds | None,
+    ) -> RelevanceFn:
+        if self.scorer is None or isinstance(self.scorer, ScoresFrames):
+            return self._pull_unread(question, reader.path)
+        session = VideoSession(
+            reader=reader,
+            scorer=self.scorer,
+            store=self._store,
+            key=self._store.video_fingerprint(reader.path) if self._store else "",
+            kept=None if self.scorer.stores_embeddings else self._kept,
+            batch_size=self._batch_size,
+            meter=meter,
+            server=rounds,
+            shares=self._share_frames,
+        )
+        return Pull(session, question.query, progress=progress)
+
+    def _pull_unread(self, question: Question, video_path: Path) -> RelevanceFn:
+        scorer = self.scorer
+        if scorer is None:
+            return _nothing_pulled
+        if not isinstance(scorer, ScoresFrames):
+            raise InvalidInput(f"scorer {scorer.name!r} needs the frames of {video_path}, not only its length")
+        return lambda frames: scorer.relevance_of(video_path, frames, question.query)
+
+    def _facts_about_query(self, query: str) -> dict[str, bool]:
+        is_cut = isinstance(self.scorer, CutsQueries) and self.scorer.is_cut(query)
+        return {"query_cut": True} if is_cut else {}
+
+    def _row(
+        self,
+        question: Question,
+        selection: Selection,
+        times: FloatArray,
+        forwards: int,
+        meter: Meter,
+        bucket_of: Callable[[float], str] | None,
+    ) -> SelectionRow:
+        stated = question.duration_seconds
+        duration = selection.video.duration_seconds if stated is None else stated
+        return SelectionRow(
+            **self._of_question(question, duration, bucket_of),
+            n_frames=selection.video.n_frames,
+            fps=selection.video.fps,
+            keyframes=list(selection.keyframes),
+            times_seconds=[round(float(time), 6) for time in times],
+            scales=None if selection.scales is None else list(selection.scales),
+            pulled_frames=selection.pulled_frames.tolist(),
+            pulled_relevance=[None if np.isnan(value) else value for value in selection.pulled_relevance.tolist()],
+            clips=[list(astuple(clip)) for clip in selection.clips],
+            facts={**selection.facts, **self._facts_about_query(question.query)},
+            forwards=forwards,
+            seconds=meter.rounded(),
+            device=self.device,
+        )
+
+    def _of_question(
+        self, question: Question, duration_seconds: float | None, bucket_of: Callable[[float], str] | None
+    ) -> dict[str, Any]:
+        """Return the columns that a row has whether or not a selection came of it."""
+        who = self.identity
+        bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
+        return {
+            "benchmark": question.benchmark,
+            "question_id": question.id,
+            "video": question.video,
+            "query": question.query,
+            "selection_id": identity_hash(who),
+            **{name: who[name] for name in ("sampler", "options", "scorer", "scorer_revision", "k", "seed")},
+            "bucket": question.bucket or bucket,
+            "duration_seconds": duration_seconds or 0.0,
+            "evidence_seconds": list(question.evidence_seconds),
+        }
+
+
+def _nothing_pulled(frames: IntArray) -> FloatArray:
+    raise InvalidInput(f"{frames.size} frames pulled without a scorer")

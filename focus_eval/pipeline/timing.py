@@ -1,0 +1,139 @@
+"""Where did the seconds go?"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from threading import Lock
+
+from focus_eval.rows.records import HELD_STAGES, SelectionRow
+
+STAGES = ("open", "decode", "preprocess", "encode", "select", "idle", "generate")
+
+
+class Meter:
+    """Wall-clock seconds by stage. A stage entered inside another stops the outer clock, so stages never overlap.
+
+    Work of other threads (decoding ahead) is booked with `add` and does overlap; what the main thread waits for
+    it is `idle`. The algorithm itself, `select`, is booked in processor seconds of its thread: where many questions
+    are served together it mostly waits for its turn.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._since = self._cpu_since = 0.0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Book the time inside the block on `name`."""
+        self._book()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._book()
+            self._open.pop()
+
+    def add(self, name: str, seconds: float) -> None:
+        """Book `seconds` of another thread, or of a scorer's own clock, on `name`."""
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    def move(self, source: str, target: str, seconds: float) -> None:
+        """Rebook `seconds` from one stage to another, for a part that only the callee could time."""
+        self.add(source, -seconds)
+        self.add(target, seconds)
+
+    def rounded(self) -> dict[str, float]:
+        """Return seconds by stage, to the microsecond, in the order of `STAGES`."""
+        known = [stage for stage in STAGES if stage in self.seconds]
+        return {stage: round(self.seconds[stage], 6) for stage in known + sorted(set(self.seconds) - set(known))}
+
+    def _book(self) -> None:
+        now, cpu = time.perf_counter(), time.thread_time()
+        if self._open:
+            name = self._open[-1]
+            self.add(name, cpu - self._cpu_since if name == "select" else now - self._since)
+        self._since, self._cpu_since = now, cpu
+
+
+class SharedClock:
+    """Shares out wall-clock time among jobs that run at once: while n of them run, each is charged one nth of it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._charged: dict[object, float] = {}
+        self._since = 0.0
+
+    @contextmanager
+    def job(self) -> Iterator[Callable[[], float]]:
+        """Charge the block; gives a function that returns the seconds so far."""
+        mine = object()
+
+        def charged() -> float:
+            with self._lock:
+                self._charge()
+                return self._charged[mine]
+
+        with self._lock:
+            self._charge()
+            self._charged[mine] = 0.0
+        try:
+            yield charged
+        finally:
+            with self._lock:
+                self._charge()
+                del self._charged[mine]
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        for job in self._charged:
+            self._charged[job] += (now - self._since) / len(self._charged)
+        self._since = now
+
+
+def charged_rows(rows: Sequence[SelectionRow], held: float, *, loading: float = 0.0) -> list[SelectionRow]:
+    """Return the rows of questions served together with seconds that add up to the time the device was held for them.
+
+    Their threads wait for one another, so what each measured overlaps; the proportions are kept.
+
+    Args:
+        held: wall-clock seconds of the whole.
+        loading: seconds the encoder took to load before, booked as `open` on the rows that use one.
+    """
+    measured = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
+    users = sum(bool(row.scorer and row.seconds) for row in rows)
+    factor = held / measured if measured else 0.0
+
+    def charged(row: SelectionRow) -> SelectionRow:
+        seconds = {stage: value * (factor if stage in HELD_STAGES else 1.0) for stage, value in row.seconds.items()}
+        if row.scorer and row.seconds:
+            seconds["open"] = seconds.get("open", 0.0) + loading / users
+        return replace(row, seconds={stage: round(value, 6) for stage, value in seconds.items()})
+
+    return [charged(row) for row in rows]
+
+
+@cache
+def cpu_name() -> str:
+    """Return the processor's name, e.g. "AMD EPYC"."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def device_name(device: str) -> str:
+    """Return a readable name of a torch device string ("cpu", "cuda:0"), e.g. "cuda: NVIDIA H200"."""
+    torch = sys.modules.get("torch")
+    if device.startswith("cuda") and torch is not None:
+        return f"cuda: {torch.cuda.get_device_name(device)}"
+    return f"{device}: {cpu_name()}"

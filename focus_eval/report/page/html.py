@@ -1,0 +1,160 @@
+"""How does a run become one page that opens offline?"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from focus_eval.report.comparisons import baseline_table
+from focus_eval.report.hours import cost_tables
+from focus_eval.report.page.charts import charts_of, colours_of
+from focus_eval.report.page.question_browser import Browser, Thumbnails, json_for_script, pack_browser
+from focus_eval.report.run import Run, labels_of, sampler_order
+from focus_eval.report.table import COUNT_TITLES, Figure, Table, count_texts, narrowed
+from focus_eval.report.tables import results_table
+from focus_eval.rows.records import replace_file
+
+
+def write_html(
+    run: Run,
+    path: Path,
+    *,
+    tables: Sequence[Table] | None = None,
+    thumbnails: Thumbnails | None = None,
+    thumbnail_bytes: int = 12_000_000,
+) -> Path:
+    """Write the report of `run`: one self-contained file, no request to anywhere, texts of the data escaped.
+
+    Args:
+        tables: what `report_tables` gave, where that was asked already.
+        thumbnails, thumbnail_bytes: as in `pack_browser`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = render_html(run, tables=tables, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
+    with replace_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+    return path
+
+
+def render_html(
+    run: Run,
+    *,
+    tables: Sequence[Table] | None = None,
+    thumbnails: Thumbnails | None = None,
+    thumbnail_bytes: int = 12_000_000,
+) -> str:
+    """Return the page as text; arguments as in `write_html`."""
+    from jinja2 import Environment, StrictUndefined
+
+    browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(_asset("report.html.j2"))
+    style, script = _asset("report.css"), _asset("report.js")
+    return template.render(
+        run=run,
+        facts=_facts(run, browser),
+        tables=[narrowed(one) for one in _notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
+        charts=charts_of(run),
+        legend=_legend(run),
+        index=json_for_script(browser.index),
+        chunks=browser.chunks,
+        pictured=browser.pictured,
+        has_pictures=thumbnails is not None,
+        style=style,
+        script=script,
+        # Only this style and this script may run, whatever a question's text holds; nothing may be fetched.
+        policy=(
+            "default-src 'none'; img-src data: file: 'self'; base-uri 'none'; form-action 'none'; "
+            f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+        ),
+        Figure=Figure,
+        count_titles=COUNT_TITLES,
+        count_texts=count_texts,
+    )
+
+
+def _asset(name: str) -> str:
+    return (files("focus_eval.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def report_tables(run: Run, layout: str | None = None, *, baseline: str | None = None) -> list[Table]:
+    """Return the tables every form of the report begins with.
+
+    Args:
+        layout: of the first table; the matrix's own, else the overview, which is never left out.
+        baseline: sampler to compare with; uniform by default.
+    """
+    tables = [results_table(run, layout)]
+    if tables[0].name != "overview":
+        tables.append(results_table(run, "overview"))
+    against = baseline_table(run, baseline=baseline)
+    return [*tables, *([against] if against else [])]
+
+
+def _notes_once(tables: Sequence[Table]) -> list[Table]:
+    """The tables without notes that an earlier one carries."""
+    said: set[str] = set()
+    kept = []
+    for table in tables:
+        kept.append(replace(table, notes=tuple(note for note in table.notes if note not in said)))
+        said.update(table.notes)
+    return kept
+
+
+def _legend(run: Run) -> list[tuple[str, str]]:
+    labels = sorted(set(labels_of(run.selections).values()), key=sampler_order)
+    return [(label, colours_of(run)[label]) for label in labels]
+
+
+def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
+    starts: Sequence[dict[str, Any]] = run.provenance.get("starts", [])
+    last = starts[-1] if starts else {}
+    models = ", ".join(dict.fromkeys(row.model for row in run.answers)) or "none: frames only"
+    benchmarks = ", ".join(dict.fromkeys(row.benchmark for row in run.selections))
+    versions = last.get("versions", {})
+    facts = [
+        ("Benchmark", benchmarks),
+        ("Questions", f"{len(browser.index['questions']):,}"),
+        ("Model", models),
+        ("Started", str(last.get("time", ""))),
+        ("Device", str(last.get("device", ""))),
+        ("GPU energy", _energy(starts)),
+        ("Mended by encoders", _incidents(run.provenance.get("incidents", {}))),
+        ("Code", " ".join(str(one) for one in (versions.get("focus-eval", ""), _short(last.get("git"))) if one)),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _energy(starts: Sequence[dict[str, Any]]) -> str:
+    """Watt-hours by phase over all starts that could measure them; a killed start noted none."""
+    parts: dict[str, float] = {}
+    for start in starts:
+        for phase, joules in start.get("gpu_joules", {}).items():
+            parts[phase] = parts.get(phase, 0.0) + joules / 3600
+    said = ", ".join(f"{phase} {hours:.1f} Wh" for phase, hours in parts.items())
+    missing = sum("gpu_joules" not in start for start in starts)
+    return f"{said} ({missing} of {len(starts)} starts not measured)" if said and missing else said
+
+
+def _incidents(by_encoder: dict[str, dict[str, int]]) -> str:
+    """Batches that an encoder had to do again, by encoder and kind."""
+    kinds = {"halved_batches": "halved for lack of memory", "fp32_batches": "redone in fp32"}
+    return ", ".join(
+        f"{encoder}: {count} {'batch' if count == 1 else 'batches'} {kinds.get(kind, kind)}"
+        for encoder, counts in by_encoder.items()
+        for kind, count in counts.items()
+    )
+
+
+def _short(commit: str | None) -> str:
+    """The first ten digits of a commit, and its "+" where files differed from it."""
+    return "" if not commit else commit[:10] + ("+" if commit.endswith("+") else "")

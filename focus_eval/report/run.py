@@ -1,0 +1,235 @@
+"""Which rows does a run hold, and what does each say in one line of a data frame?"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from focus_eval.errors import InvalidInput
+from focus_eval.report.recall import DISTANCES_SECONDS, recall_within
+from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES, AnswerRow, SelectionRow
+from focus_eval.rows.storage import load_rows
+from focus_eval.types import frozen_floats
+
+# Questions of each benchmark's split, for runs that do not state it (protocol, "Benchmarks").
+KNOWN_SIZES = {"longvideobench": 1337, "videomme": 2700, "mlvu": 2174}
+_ORDER = ("uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
+# Options that say the same thing in FOCUS's public code and in ours.
+_ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_sec")
+
+
+@dataclass(frozen=True)
+class Run:
+    """All rows of one run's folder.
+
+    Args:
+        name: of the matrix, else of the folder.
+        provenance: `run.json`, empty where there is none.
+    """
+
+    name: str
+    selections: list[SelectionRow]
+    answers: list[AnswerRow]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def anchors(self) -> str:
+        """Name of the published table that this run stands beside; "" where there is none."""
+        return str(self.provenance.get("matrix", {}).get("anchors", ""))
+
+    @cached_property
+    def expected_questions(self) -> dict[str, int]:
+        """Questions of each benchmark's whole split, where known."""
+        stated = {
+            one["benchmark"]: one["questions"]
+            for one in self.provenance.get("matrix", {}).get("benchmarks", [])
+            if one.get("questions")
+        }
+        return {**KNOWN_SIZES, **stated}
+
+    @cached_property
+    def cut_queries(self) -> dict[str, tuple[int, int]]:
+        """Questions of which an encoder read only the start, and all it was asked; by scorer, where any was cut."""
+        asked: dict[str, dict[tuple[str, str], bool]] = {}
+        for row in self.selections:
+            if row.scorer and row.error is None:
+                is_cut = bool(row.facts.get("query_cut"))
+                asked.setdefault(row.scorer, {})[row.benchmark, row.question_id] = is_cut
+        return {scorer: (sum(cut.values()), len(cut)) for scorer, cut in asked.items() if any(cut.values())}
+
+    @cached_property
+    def pays_its_own(self) -> dict[str, bool]:
+        """Whether each selection made all the forwards that it needed, so that its hours are its own; by id.
+
+        The questions of a video share frames within a selection: they need each distinct frame once.
+        """
+        needed: dict[str, set[tuple[str, int]]] = {}
+        made: dict[str, int] = {}
+        for row in self.selections:
+            needed.setdefault(row.selection_id, set()).update((row.video, frame) for frame in row.pulled_frames)
+            made[row.selection_id] = made.get(row.selection_id, 0) + row.forwards
+        return {one: made[one] >= len(frames) for one, frames in needed.items()}
+
+    @cached_property
+    def selection_frame(self) -> pd.DataFrame:
+        """One line per selection: who chose, what it cost, and what of the evidence it shows."""
+        labels = labels_of(self.selections)
+        frame: pd.DataFrame = pd.DataFrame([_selection_line(row, labels) for row in self.selections])
+        return frame
+
+    @cached_property
+    def answer_frame(self) -> pd.DataFrame:
+        """One line per answer with its selection's columns, joined on benchmark, question and selection."""
+        _refuse_two_cells(self.name, self.answers)
+        lines: pd.DataFrame = pd.DataFrame([_answer_line(row) for row in self.answers])
+        if lines.empty or self.selection_frame.empty:
+            return lines
+        keys = ["benchmark", "question_id", "selection_id"]
+        chosen = self.selection_frame.drop(columns=["video", "bucket", "error"])
+        joined: pd.DataFrame = lines.merge(chosen, on=keys, how="left", validate="many_to_one")
+        missing = joined[joined["label"].isna()]
+        if len(missing):
+            first = missing.iloc[0]
+            raise InvalidInput(
+                f"{self.name}: {len(missing)} answers without their selection, the first is {first['question_id']!r}"
+            )
+        return joined
+
+
+def load_run(folder: str | Path) -> Run:
+    """Return the rows of `selections/` and `answers/` in a run's folder: JSON lines and Parquet, one part or many.
+
+    Raises:
+        InvalidInput: no such folder, no rows, or a damaged file; names it.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise InvalidInput(f"{path}: no such folder; a run is a folder with selections/ and answers/")
+    file = path / "run.json"
+    try:
+        provenance = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    except ValueError as error:
+        raise InvalidInput(f"{file}: not JSON ({error})") from error
+    selections = [row for part in _parts(path / "selections") for row in load_rows(part, SelectionRow)]
+    answers = [row for part in _parts(path / "answers") for row in load_rows(part, AnswerRow)]
+    if not selections and not answers:
+        raise InvalidInput(f"{path}: no rows under selections/ or answers/; has the run begun?")
+    return Run(str(provenance.get("name") or path.resolve().name), selections, answers, provenance)
+
+
+def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
+    """Return a short name per selection id: the sampler, and only what tells its variants apart.
+
+    "focus" alone; "focus alpha=0.1" and "focus alpha=0.5" where both are there; "focus (clip)" among encoders.
+    """
+    variants = {row.selection_id: row for row in rows}
+    by_sampler: dict[str, list[SelectionRow]] = {}
+    for row in variants.values():
+        by_sampler.setdefault(row.sampler, []).append(row)
+    labels = {}
+    for sampler, same in by_sampler.items():
+        differing = [name for name in same[0].options if len({str(row.options.get(name)) for row in same}) > 1]
+        several_scorers = len({row.scorer for row in same}) > 1
+        for row in same:
+            parts = [sampler, *(f"{name}={row.options.get(name)}" for name in differing)]
+            labels[row.selection_id] = " ".join(parts) + (f" ({row.scorer})" if several_scorers else "")
+    return _told_apart(labels, variants)
+
+
+def _told_apart(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
+    """Mark selections that a table would take for one: the same label, k and seed, but chosen in another way.
+
+    A folder holds such rows when a matrix was changed and run there again (another `coarse_seed`, a sampler's
+    newer version). Pooled, they would pass for seeds of one configuration.
+    """
+    alike = Counter((labels[key], row.k, row.seed) for key, row in variants.items())
+    return {
+        key: f"{labels[key]} #{key[:4]}" if alike[labels[key], row.k, row.seed] > 1 else labels[key]
+        for key, row in variants.items()
+    }
+
+
+def sampler_order(label: str) -> tuple[int, str]:
+    """Return a sorting key of sampler labels: baselines first, then as the paper lists them, then by name."""
+    sampler = label.split(" ")[0]
+    return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER), label)
+
+
+def _refuse_two_cells(name: str, rows: Iterable[AnswerRow]) -> None:
+    """Refuse answers of one model to one question from one selection that differ in loader, protocol or arguments."""
+    cells: dict[tuple[str, str, str, str], str] = {}
+    for row in rows:
+        key = (row.benchmark, row.question_id, row.model, row.selection_id)
+        if cells.setdefault(key, row.cell_id) != row.cell_id:
+            raise InvalidInput(
+                f"{name}: {row.model} answered {row.question_id!r} in two cells from the same frames "
+                f"({row.cell} is one): the matrix was changed between runs; give the newer one its own folder (--to)"
+            )
+
+
+def _parts(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [folder, *sorted(one for one in folder.iterdir() if one.is_dir())]
+
+
+def _selection_line(row: SelectionRow, labels: Mapping[str, str]) -> dict[str, Any]:
+    evidence = frozen_floats(row.evidence_seconds)
+    has_recall = evidence.size > 0 and row.error is None
+    recalls = recall_within(evidence, row.times_seconds, DISTANCES_SECONDS) if has_recall else [None] * 3
+    return {
+        "benchmark": row.benchmark,
+        "question_id": row.question_id,
+        "video": row.video,
+        "bucket": row.bucket,
+        "selection_id": row.selection_id,
+        "label": labels[row.selection_id],
+        "sampler": row.sampler,
+        "encoder": row.scorer,
+        "k": row.k,
+        "seed": row.seed,
+        "alpha": _option(row, _ALPHA),
+        "clip_seconds": _option(row, _CLIP_SECONDS),
+        "n_keyframes": len(row.keyframes),
+        "n_frames": row.n_frames,
+        "n_pulls": len(row.pulled_frames),
+        "forwards": row.forwards,
+        "select_device": row.device,
+        "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in HELD_STAGES),
+        **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in (*HELD_STAGES, *BESIDE_STAGES)},
+        **{f"recall@{d:g}": value for d, value in zip(DISTANCES_SECONDS, recalls, strict=True)},
+        "error": row.error,
+    }
+
+
+def _answer_line(row: AnswerRow) -> dict[str, Any]:
+    return {
+        "benchmark": row.benchmark,
+        "question_id": row.question_id,
+        "video": row.video,
+        "bucket": row.bucket,
+        "selection_id": row.selection_id,
+        "cell_id": row.cell_id,
+        "model": row.model,
+        "score": row.score,
+        "is_answered": row.error is None,
+        "is_unparsed": row.is_unparsed,
+        "error": row.error,
+        "fallback": row.fallback,
+        "frames_asked": row.frames_asked,
+        "frames_fed": row.frames_fed,
+        "is_below_k": row.error is None and row.frames_fed < row.frames_asked,
+        "generate_seconds": row.seconds.get("generate", 0.0),
+        "answer_device": row.device,
+    }
+
+
+def _option(row: SelectionRow, names: Iterable[str]) -> Any:
+    return next((row.options[name] for name in names if name in row.options), None)

@@ -1,0 +1,1 @@
+"""The networks of the papers: BLIP, CLIP, SigLIP, Long-CLIP."""

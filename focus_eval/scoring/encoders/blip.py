@@ -1,0 +1,241 @@
+"""What does BLIP's image-text matching head say of a frame and a question, as LAVIS computes it?
+
+Relevance is the softmax of the two matching logits, the "match" one (Li et al. 2022, "BLIP", section 3.2), on
+transformers' `BlipForImageTextRetrieval`. The image tower does not know the question: `embed` gives its image
+tokens, and the text encoder attends to them, for several questions of a video at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.scoring.encoders.blip_attention import use_fused_attention
+from focus_eval.scoring.encoders.blip_rules import LAVIS, TRANSFORMERS, BlipRules, clean_caption
+from focus_eval.scoring.encoders.checkpoints import load_weights, locate
+from focus_eval.scoring.encoders.precision import Precision
+from focus_eval.scoring.encoders.preprocess import ImageRules, Resize
+from focus_eval.scoring.encoders.torch_scorer import EncoderOptions, TorchScorer
+from focus_eval.scoring.scorer import checked_query
+from focus_eval.types import FloatArray
+from focus_eval.video.reader import Pixels
+
+_TEXT_ROWS = 512  # frames x questions in one pass of the text encoder: about 1 GB of activations in fp32
+_QUERIES_AT_ONCE = 64
+
+
+class BlipScorer(TorchScorer):
+    """BLIP-ITM: relevance is the probability that image and text match.
+
+    Args:
+        checkpoint: a known name, a repository of the model hub, or a folder; see `focus-eval doctor`.
+        revision: commit, tag or branch of the repository; None: the known one.
+        preprocess: "lavis", what FOCUS and AKS ran; "hf", transformers' own defaults of text and image.
+        text_heads: attention heads of the text encoder as trained; "hf" takes what the configuration says.
+        device, precision, batch_size, resize, compile: see `EncoderOptions`.
+
+    Raises:
+        MissingWeights, ScorerError: see `checkpoints.locate`.
+    """
+
+    name: ClassVar[str] = "blip"
+    stores_embeddings: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        checkpoint: str = "blip-itm-large-coco",
+        revision: str | None = None,
+        preprocess: Literal["lavis", "hf"] = "lavis",
+        text_heads: int = 12,
+        device: str = "auto",
+        precision: Precision = "fp32",
+        batch_size: int = 64,
+        resize: Resize = "auto",
+        compile: bool = False,
+    ) -> None:
+        if preprocess not in ("lavis", "hf"):
+            raise InvalidInput(f"preprocess {preprocess!r} is none of lavis, hf")
+        rules = BlipRules(text_heads=text_heads) if preprocess == "lavis" else TRANSFORMERS
+        options = EncoderOptions(
+            device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
+        )
+        located = locate(checkpoint, revision=revision, model_type="blip")
+        self._setup(
+            load_model(located.folder, rules, where=located.identity),
+            load_tokenizer(located.folder),
+            rules=rules,
+            options=options,
+            identity=located.identity,
+            image_processor=_torchvision_processor(located.folder) if rules.resize == "torchvision" else None,
+        )
+
+    @classmethod
+    def of_parts(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        *,
+        identity: str,
+        rules: BlipRules = LAVIS,
+        options: EncoderOptions | None = None,
+        image_processor: Any = None,
+    ) -> BlipScorer:
+        """Return a scorer on a `BlipForImageTextRetrieval` made elsewhere, for benchmarks on random weights."""
+        scorer = cls.__new__(cls)
+        scorer._setup(
+            model,
+            tokenizer,
+            rules=rules,
+            options=options or EncoderOptions(),
+            identity=identity,
+            image_processor=image_processor,
+        )
+        return scorer
+
+    def _setup(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        rules: BlipRules,
+        options: EncoderOptions,
+        identity: str,
+        image_processor: Any,
+    ) -> None:
+        side = int(model.config.vision_config.image_size)
+        super().__init__(model, image_rules=ImageRules(height=side, width=side), options=options)
+        use_fused_attention(self._model)
+        self.rules = rules
+        self._tokenizer = tokenizer
+        self._image_processor = image_processor
+        self._vision = torch.compile(self._model.vision_model) if options.compile else self._model.vision_model
+        self._text_runner = self._runner(_TEXT_ROWS)
+        self.revision = self._label(identity, **_settings(rules))
+
+    def embed(self, frames: Pixels) -> torch.Tensor:
+        """Return image tokens `(n, tokens, width)` on the device, 577 x 1024 a frame for the large model."""
+        dtype = self._image_runner.half_dtype
+        return self._encode(frames, lambda pixels: self._vision(pixel_values=pixels).last_hidden_state, dtype=dtype)
+
+    def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
+        """Return the probability of a match, shape `(n,)`."""
+        relevance: FloatArray = self.relevance_many(features, [query])[0]
+        return relevance
+
+    def relevance_many(self, features: torch.Tensor, queries: Sequence[str]) -> NDArray[np.float64]:
+        """Return the probability of a match of each query with each frame, shape `(n_queries, n)`.
+
+        The queries go through the text encoder as one padded batch per frame; the frame's keys and values are
+        projected once for all of them. Equal to one query at a time within 1e-5 in fp32.
+        """
+        checked = [checked_query(query) for query in queries]
+        groups = [checked[at : at + _QUERIES_AT_ONCE] for at in range(0, len(checked), _QUERIES_AT_ONCE)]
+        return np.concatenate([self._match_probability(features, part) for part in groups])
+
+    def text_inputs(self, texts: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return token ids and mask of `texts`, each int64 `(n_texts, longest)`, as the text encoder gets them.
+
+        Raises:
+            ScorerError: without a cut, a text longer than the text encoder has positions.
+        """
+        cut = {"truncation": True, "max_length": self.rules.max_tokens} if self.rules.max_tokens else {}
+        cleaned = [self._cleaned(text) for text in texts]
+        encoded = self._tokenizer(cleaned, padding="longest", return_tensors="pt", **cut)
+        ids = encoded["input_ids"].clone()
+        positions = self._model.config.text_config.max_position_embeddings
+        if ids.shape[1] > positions:
+            raise ScorerError(f"a query has {ids.shape[1]} tokens, the encoder {positions}; use preprocess=lavis")
+        if self.rules.first_token is not None:
+            ids[:, 0] = self.rules.first_token
+        return ids, encoded["attention_mask"]
+
+    def count_tokens(self, query: str) -> int:
+        """Return the tokens of `query` with both ends before the cut to 35 (of its first 50 words, if it has more)."""
+        return len(self._tokenizer(self._cleaned(query))["input_ids"])
+
+    def is_cut(self, query: str) -> bool:
+        """Return whether the text encoder sees only the start of `query`."""
+        return self.rules.max_tokens is not None and self.count_tokens(query) > self.rules.max_tokens
+
+    def _cleaned(self, text: str) -> str:
+        return clean_caption(text) if self.rules.caption else text
+
+    def _match_probability(self, features: torch.Tensor, queries: Sequence[str]) -> NDArray[np.float64]:
+        if not len(features):
+            return np.empty((len(queries), 0))
+        ids, mask = (part.to(self._torch_device) for part in self.text_inputs(queries))
+        found = self._text_runner.run(
+            lambda tokens: self._match(tokens, ids, mask),
+            len(features),
+            load=lambda part: features[part].to(self._torch_device),
+            dtype=torch.float32,
+            rows_per_frame=len(queries),
+        )
+        probability: NDArray[np.float64] = found.double().cpu().numpy().T
+        return probability
+
+    def _match(self, tokens: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return match probabilities `(n, n_queries)` in fp32."""
+        n = len(tokens)
+        is_half = torch.is_autocast_enabled(self._torch_device.type)
+        states = tokens if is_half else tokens.float()  # half tokens may be computed on again in fp32
+        hidden = self._model.text_encoder(
+            input_ids=ids.repeat(n, 1), attention_mask=mask.repeat(n, 1), encoder_hidden_states=states
+        ).last_hidden_state
+        logits: torch.Tensor = self._model.itm_head(hidden[:, 0]).float()
+        return logits.softmax(dim=-1)[:, 1].view(n, len(ids))
+
+    def _pixel_values(self, frames: Pixels) -> torch.Tensor:
+        if self._image_processor is None:
+            return super()._pixel_values(frames)
+        started = time.perf_counter()
+        pixels = self._image_processor(list(frames), return_tensors="pt", input_data_format="channels_last")
+        values: torch.Tensor = pixels["pixel_values"].to(self._torch_device)
+        self.preprocess_seconds += time.perf_counter() - started
+        return values
+
+
+def load_model(folder: Path, rules: BlipRules, *, where: str) -> Any:
+    """Return the `BlipForImageTextRetrieval` in `folder`, configured as `rules` say, in fp32.
+
+    Raises:
+        ScorerError: weights of another model or damaged ones.
+    """
+    from transformers import BlipConfig, BlipForImageTextRetrieval
+
+    config: Any = BlipConfig.from_pretrained(folder, local_files_only=True)
+    if rules.text_heads is not None:
+        config.text_config.num_attention_heads = rules.text_heads
+    if rules.vision_eps is not None:
+        config.vision_config.layer_norm_eps = rules.vision_eps
+    return load_weights(BlipForImageTextRetrieval, folder, config=config, where=where)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer in `folder`."""
+    from transformers import BertTokenizer
+
+    return BertTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _settings(rules: BlipRules) -> dict[str, Any]:
+    """Return what to say of `rules` in the revision: a name, and the fields that differ from it."""
+    if rules == TRANSFORMERS:
+        return {"preprocess": "hf"}
+    changed = {name: value for name, value in asdict(rules).items() if value != getattr(LAVIS, name)}
+    return {"preprocess": "lavis", **changed}
+
+
+def _torchvision_processor(folder: Path) -> Any:
+    from transformers import BlipImageProcessor
+
+    return BlipImageProcessor.from_pretrained(folder, local_files_only=True)

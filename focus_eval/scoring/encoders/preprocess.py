@@ -1,0 +1,161 @@
+"""How does a decoded frame become the pixels an encoder was trained on?"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+
+from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.scoring.encoders.exact_resize import resize_exactly
+from focus_eval.video.reader import Pixels
+
+Resize = Literal["auto", "pil", "device"]
+Triple = tuple[float, float, float]
+
+CLIP_MEAN: Triple = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD: Triple = (0.26862954, 0.26130258, 0.27577711)
+BICUBIC = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRules:
+    """Size and colour of an encoder's input.
+
+    Args:
+        height, width: of the input in pixels.
+        shortest_edge: shrink or grow the shorter side to this many pixels, keeping the aspect, then cut the centre;
+            None: resize straight to `(height, width)`, aspect not kept.
+        resample: Pillow's code of the filter.
+        mean, std: per channel, of values in [0, 1].
+    """
+
+    height: int
+    width: int
+    shortest_edge: int | None = None
+    resample: int = BICUBIC
+    mean: Triple = CLIP_MEAN
+    std: Triple = CLIP_STD
+
+    def __post_init__(self) -> None:
+        if min(self.height, self.width) < 1 or min(self.std) <= 0:
+            raise InvalidInput(f"an encoder's input needs a size and a spread above 0, got {self}")
+        if self.shortest_edge is not None and self.shortest_edge < max(self.height, self.width):
+            raise InvalidInput(f"a centre of {self.height}x{self.width} cannot be cut from edge {self.shortest_edge}")
+
+    def resized_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return (height, width) after resizing a frame of that size, before the centre is cut."""
+        if self.shortest_edge is None:
+            return self.height, self.width
+        if height <= width:
+            return self.shortest_edge, int(self.shortest_edge * width / height)
+        return int(self.shortest_edge * height / width), self.shortest_edge
+
+    def centre(self, height: int, width: int) -> tuple[slice, slice]:
+        """Return the rows and columns of the centre of a resized frame of that size."""
+        top, left = (height - self.height) // 2, (width - self.width) // 2
+        return slice(top, top + self.height), slice(left, left + self.width)
+
+
+def read_image_rules(folder: Path) -> ImageRules:
+    """Return the rules of `preprocessor_config.json` in a checkpoint's folder, old or new spelling.
+
+    Raises:
+        ScorerError: no such file, or a step switched off that these encoders need.
+    """
+    path = folder / "preprocessor_config.json"
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ScorerError(f"{path}: no readable image settings ({error}); fetch the checkpoint again") from error
+    off = [step for step in ("do_resize", "do_rescale", "do_normalize") if not config.get(step, True)]
+    if off:
+        raise ScorerError(f"{path}: {', '.join(off)} is false, which this scorer does not know")
+    size = config["size"] if isinstance(config["size"], Mapping) else {"shortest_edge": config["size"]}
+    edge = size.get("shortest_edge")
+    crop = config.get("crop_size", edge) if edge is not None else size
+    height, width = (crop["height"], crop["width"]) if isinstance(crop, Mapping) else (crop, crop)
+    return ImageRules(
+        height=height,
+        width=width,
+        shortest_edge=edge,
+        resample=config.get("resample", BICUBIC),
+        mean=_triple(config["image_mean"]),
+        std=_triple(config["image_std"]),
+    )
+
+
+def resize_frames(frames: Pixels, rules: ImageRules) -> Pixels:
+    """Return RGB uint8 `(n, rules.height, rules.width, 3)` of frames `(n, h, w, 3)`, by Pillow, on several threads.
+
+    Frames that have the right size already come back unchanged.
+    """
+    height, width = rules.resized_size(*frames.shape[1:3])
+    rows, columns = rules.centre(height, width)
+    if frames.shape[1:3] == (height, width):
+        return frames[:, rows, columns]
+
+    def resized(frame: Pixels) -> Pixels:
+        return _pillow_resize(frame, height, width, rules.resample)[rows, columns]
+
+    out = np.empty((len(frames), rules.height, rules.width, 3), dtype=np.uint8)
+    for at, image in enumerate(_on_threads(resized, frames)):
+        out[at] = image
+    return out
+
+
+def resize_on_device(frames: torch.Tensor, rules: ImageRules) -> torch.Tensor:
+    """Return uint8 `(n, 3, rules.height, rules.width)` of uint8 frames `(n, h, w, 3)`, bit-equal to `resize_frames`."""
+    images = frames.permute(0, 3, 1, 2)
+    height, width = rules.resized_size(*frames.shape[1:3])
+    rows, columns = rules.centre(height, width)
+    return resize_exactly(images, height, width, resample=rules.resample)[:, :, rows, columns]
+
+
+def normalise(images: torch.Tensor, rules: ImageRules) -> torch.Tensor:
+    """Return fp32 `(u8 / 255 - mean) / std` of uint8 `(n, 3, h, w)`, on its device.
+
+    The divisors are tensors: by a plain number a GPU multiplies with the reciprocal, which differs in the last bit.
+    """
+    mean, std, scale = _constants(rules, images.device)
+    return images.to(torch.float32).div_(scale).sub_(mean).div_(std).contiguous()
+
+
+@cache
+def _constants(rules: ImageRules, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return mean and std `(3, 1, 1)` and 255 on the device, once: an upload waits for all that is queued there."""
+    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (rules.mean, rules.std))
+    return mean, std, torch.tensor(255.0, device=device)
+
+
+def _pillow_resize(frame: Pixels, height: int, width: int, resample: int) -> Pixels:
+    """Width first, then height, in two calls: in one call Pillow 13, unlike those before, turns portrait images."""
+    image = Image.fromarray(np.ascontiguousarray(frame))
+    across = image.resize((width, frame.shape[0]), resample=Image.Resampling(resample))
+    return np.asarray(across.resize((width, height), resample=Image.Resampling(resample)))
+
+
+def _on_threads(function: Callable[[Pixels], Pixels], frames: Pixels) -> list[Pixels]:
+    if len(frames) == 1:
+        return [function(frames[0])]
+    return list(_pool().map(function, frames))
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads for Pillow, which releases the interpreter while it resizes."""
+    return ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="resize")
+
+
+def _triple(values: Sequence[Any]) -> Triple:
+    red, green, blue = (float(value) for value in values)
+    return red, green, blue

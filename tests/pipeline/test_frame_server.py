@@ -1,0 +1,204 @@
+"""Questions of one video served together: the same results as alone, each frame embedded once, errors kept apart."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+
+from focus_eval import make_sampler
+from focus_eval.benchmarks.question import Question
+from focus_eval.errors import RunError, ScorerError, VideoError
+from focus_eval.pipeline.frame_server import Rounds
+from focus_eval.pipeline.selector import Selector
+from focus_eval.scoring.cache.store import RelevanceStore
+from focus_eval.video import open_video
+from focus_eval.video.synthetic import ClipWriter
+
+from .test_selector import Brightness
+
+SAMPLERS = ("uniform", "topk", "aks", "focus", "focus_c", "focus_f", "focus_released", "focus_iterative")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    with ClipWriter(path, width=64, height=48, fps=24, gop=50) as writer:
+        for frame in range(480):
+            writer.write(np.full((48, 64, 3), 40 + (frame * 7) % 200, dtype=np.uint8))
+    return path
+
+
+def questions(clip):
+    return [
+        Question(benchmark="b", id=str(n), query="bright" * (n + 1), options=(), video=clip.name, answer=None)
+        for n in range(3)
+    ]
+
+
+def selectors(scorer, store=None):
+    return [Selector(sampler=make_sampler(name), scorer=scorer, k=8, store=store) for name in SAMPLERS]
+
+
+def together(clip, made):
+    with open_video(clip) as reader:
+        rounds = Rounds(reader, batch_size=16)
+        works = [partial(one.select, question, clip, rounds=rounds) for one in made for question in questions(clip)]
+        return rounds.run(works)
+
+
+def comparable(row):
+    return (row.keyframes, row.pulled_frames, row.pulled_relevance, row.clips, row.facts)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_questions_served_together_get_what_they_get_alone(clip, tmp_path, stored):
+    store = RelevanceStore(tmp_path / "store") if stored else None
+    rows = together(clip, selectors(Brightness(), store))
+    alone = [one.select(question, clip) for one in selectors(Brightness()) for question in questions(clip)]
+    assert [comparable(row) for row in rows] == [comparable(row) for row in alone]
+
+
+def test_a_frame_is_embedded_once_for_all_that_ask_in_a_round(clip, tmp_path):
+    scorer = Brightness()
+    rows = together(clip, selectors(scorer, RelevanceStore(tmp_path / "store")))
+    distinct = {frame for row in rows for frame in row.pulled_frames}
+    assert scorer.embedded == len(distinct)
+    assert sum(row.forwards for row in rows) == len(distinct)
+    assert sum(len(row.pulled_frames) for row in rows) > 2 * len(distinct)
+
+
+def test_seconds_are_shared_out_and_none_is_lost(clip):
+    rows = together(clip, selectors(Brightness()))
+    assert sum(row.seconds.get("decode", 0) for row in rows) > 0
+    assert all("waiting" not in row.seconds for row in rows)
+    assert all(row.seconds.get("encode", 0) == 0 for row in rows if row.forwards == 0 and row.sampler == "uniform")
+
+
+def test_a_frame_that_cannot_be_decoded_fails_only_who_asked_for_it(clip):
+    with open_video(clip) as reader:
+
+        class Damaged:
+            path, info, width, height = reader.path, reader.info, reader.width, reader.height
+            frame_times = staticmethod(reader.frame_times)
+
+            @staticmethod
+            def stream(frames):
+                if 475 in frames.tolist():
+                    raise VideoError("clip.mp4: frame 475 is damaged")
+                return reader.stream(frames)
+
+        rounds = Rounds(Damaged())
+        made = Selector(sampler=make_sampler("topk"), scorer=Brightness(), k=4)
+        bad = np.array([475])
+
+        def pull_bad():
+            from focus_eval.pipeline.relevance import Pull, VideoSession
+
+            return Pull(VideoSession(reader=Damaged(), scorer=Brightness(), server=rounds), "bright")(bad)
+
+        def attempt(work):
+            try:
+                return work()
+            except VideoError as error:
+                return str(error)
+
+        good = partial(made.select, questions(clip)[0], clip, rounds=rounds)
+        results = rounds.run([partial(attempt, good), partial(attempt, pull_bad)])
+    assert comparable(results[0]) == comparable(made.select(questions(clip)[0], clip))
+    assert results[1] == "clip.mp4: frame 475 is damaged"
+
+
+def test_an_interrupt_leaves_no_thread_waiting(clip):
+    class Interrupted(Brightness):
+        def embed(self, frames):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        together(clip, selectors(Interrupted()))
+
+
+class Clumsy(Brightness):
+    """Brightness whose batches do what they are told; relevance to "bad" fails."""
+
+    def __init__(self, *batches):
+        super().__init__()
+        self._batches = list(batches)
+        self.n_embedded = 0
+
+    def embed(self, frames):
+        self.n_embedded += len(frames)
+        if self._batches:
+            self._batches.pop(0)()
+        return super().embed(frames)
+
+    def relevance(self, features, query):
+        if query == "bad":
+            raise ScorerError("cannot read that")
+        return super().relevance(features, query)
+
+
+def run_together(clip, scorer, queries, *, store=None, rounds_made=lambda rounds: None):
+    asked = [
+        Question(benchmark="b", id=str(n), query=query, options=(), video=clip.name, answer=None)
+        for n, query in enumerate(queries)
+    ]
+    selector = Selector(sampler=make_sampler("topk"), scorer=scorer, k=4, store=store)
+
+    def choose(question, rounds):
+        try:
+            return selector.select(question, clip, rounds=rounds)
+        except ScorerError as error:
+            return selector.error_row(question, error)
+
+    with open_video(clip) as reader:
+        rounds = Rounds(reader)
+        rounds_made(rounds)
+        return rounds.run([partial(choose, question, rounds) for question in asked])
+
+
+def test_a_query_that_fails_costs_the_others_nothing(clip):
+    good, scorer = Clumsy(), Clumsy()
+    whole = run_together(clip, good, ["x"] * 4)
+    rows = run_together(clip, scorer, ["x", "x", "bad", "x"])
+    assert rows[2].error == "cannot read that"
+    assert [comparable(rows[n]) for n in (0, 1, 3)] == [comparable(whole[n]) for n in (0, 1, 3)]
+    assert scorer.n_embedded == good.n_embedded
+
+
+def fails():
+    raise ScorerError("one batch went wrong")
+
+
+def test_a_round_that_fails_is_served_one_by_one_from_what_is_known(clip, tmp_path):
+    scorer = Clumsy(fails)
+    rows = run_together(clip, scorer, ["x"] * 4, store=RelevanceStore(tmp_path / "store"))
+    whole = run_together(clip, Clumsy(), ["x"] * 4)
+    assert [comparable(row) for row in rows] == [comparable(row) for row in whole]
+    assert sum(row.forwards for row in rows) == whole[0].forwards
+
+
+def test_an_interrupt_while_a_failed_round_is_served_again_ends_every_question(clip):
+    made = []
+    scorer = Clumsy(fails, lambda: made[0].stop(KeyboardInterrupt()))
+    ended = []
+
+    def interrupted():
+        with pytest.raises(KeyboardInterrupt):
+            run_together(clip, scorer, ["x"] * 4, rounds_made=made.append)
+        ended.append(True)
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(timeout=60)
+    assert ended, "it hangs"
+
+
+def test_a_device_that_fails_ends_them_all(clip):
+    def device_fails():
+        raise RunError("cuda failed")
+
+    with pytest.raises(RunError, match="cuda failed"):
+        run_together(clip, Clumsy(device_fails), ["x"] * 4)

@@ -1,0 +1,202 @@
+"""From a file to a row: what is stored, shared and counted, on a real clip with a scorer that reads pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from focus_eval import VideoInfo, make_sampler, select_keyframes
+from focus_eval.api import query_question, selection_of
+from focus_eval.benchmarks.question import Question
+from focus_eval.errors import InvalidInput, ScorerError, UnknownName, VideoError
+from focus_eval.pipeline.selector import Selector
+from focus_eval.scoring.cache.features import KeptFeatures
+from focus_eval.scoring.cache.store import RelevanceStore
+from focus_eval.scoring.recorded import RecordedScorer
+from focus_eval.video import open_video
+from focus_eval.video.synthetic import ClipWriter
+
+N_FRAMES, FPS = 240, 24
+
+
+class Brightness:
+    """Relevance is a frame's mean brightness: a scorer small enough to check by hand. Counts what it embeds."""
+
+    name = "brightness"
+    revision = "1"
+    stores_embeddings = True
+
+    def __init__(self, *, stores_embeddings=True):
+        self.stores_embeddings = stores_embeddings
+        self.embedded = 0
+
+    def embed(self, frames):
+        self.embedded += len(frames)
+        return frames.reshape(len(frames), -1).mean(axis=1, keepdims=True).astype(np.float32) / 255
+
+    def relevance(self, features, query):
+        return np.clip(np.asarray(features, dtype=np.float64)[:, 0] * len(query) / 10, 0, 1)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    with ClipWriter(path, width=64, height=48, fps=FPS, gop=50) as writer:
+        for frame in range(N_FRAMES):
+            writer.write(np.full((48, 64, 3), 40 + (frame * 7) % 200, dtype=np.uint8))
+    return path
+
+
+def selector(scorer, **changes):
+    return Selector(sampler=make_sampler("focus"), scorer=scorer, k=8, **changes)
+
+
+def question(number, clip, query="bright"):
+    return Question(benchmark="b", id=str(number), query=query, options=(), video=clip.name, answer=None)
+
+
+def test_relevance_is_that_of_the_decoded_frame(clip):
+    row = selector(Brightness()).select(question(1, clip), clip)
+    with open_video(clip) as reader:
+        pixels = reader.read(np.array(row.pulled_frames))
+    expected = Brightness().relevance(Brightness().embed(pixels), "bright")
+    assert row.pulled_relevance == expected.tolist()
+
+
+def test_the_row_gives_the_selection_back(clip):
+    selection = select_keyframes(clip, query="bright", k=8, sampler="focus", scorer=Brightness(), seed=3)
+    assert len(selection.keyframes) == 8
+    assert selection.video == VideoInfo(N_FRAMES, FPS)
+    assert sum(one.is_final for one in selection.clips) >= 4
+    assert selection.clips[-1].stop == N_FRAMES
+
+
+def test_the_same_seed_gives_the_same_frames_and_another_seed_others(clip):
+    frames = [selector(Brightness(), seed=seed).select(question(1, clip), clip).pulled_frames for seed in (0, 0, 1)]
+    assert frames[0] == frames[1] != frames[2]
+
+
+def test_the_order_of_questions_and_the_batch_size_change_nothing(clip):
+    forward = [selector(Brightness()).select(question(n, clip), clip).keyframes for n in range(4)]
+    small = selector(Brightness(), batch_size=3)
+    backward = [small.select(question(n, clip), clip).keyframes for n in reversed(range(4))]
+    assert forward == backward[::-1]
+
+
+@pytest.mark.parametrize("stores_embeddings", [True, False])
+def test_a_second_run_forwards_nothing_it_has(clip, tmp_path, stores_embeddings):
+    scorer = Brightness(stores_embeddings=stores_embeddings)
+    first = selector(scorer, store=RelevanceStore(tmp_path / "store")).select(question(1, clip), clip)
+    assert scorer.embedded == first.forwards == len(first.pulled_frames)
+    again = selector(scorer, store=RelevanceStore(tmp_path / "store")).select(question(1, clip), clip)
+    assert scorer.embedded == first.forwards
+    assert again.forwards == 0
+    assert again.keyframes == first.keyframes
+    assert again.pulled_relevance == first.pulled_relevance
+
+
+def test_questions_of_a_video_share_coarse_pulls_only_when_asked_to(clip):
+    def coarse(seed_of):
+        made = selector(Brightness(), coarse_seed=seed_of)
+        rows = [made.select(question(number, clip), clip) for number in (1, 2)]
+        return [row.pulled_frames[:24] for row in rows]
+
+    assert len(set(map(tuple, coarse("video")))) == 1
+    assert len(set(map(tuple, coarse("question")))) == 2
+
+
+def test_kept_features_spare_the_forwards_of_the_next_question(clip):
+    scorer = Brightness(stores_embeddings=False)
+    made = Selector(sampler=make_sampler("topk"), scorer=scorer, k=4, kept=KeptFeatures(1 << 20))
+    rows = [made.select(question(number, clip, query), clip) for number, query in ((1, "bright"), (2, "dark"))]
+    assert [row.forwards for row in rows] == [10, 0]
+    alone = Selector(sampler=make_sampler("topk"), scorer=scorer, k=4).select(question(2, clip, "dark"), clip)
+    assert alone.pulled_relevance == rows[1].pulled_relevance
+
+
+def test_whatever_can_change_a_selection_changes_its_identity(clip):
+    base = selector(Brightness())
+    other_scorer = Brightness()
+    other_scorer.revision = "2"
+    others = [
+        selector(Brightness(), seed=1),
+        selector(Brightness(), coarse_seed="video"),
+        selector(other_scorer),
+        Selector(sampler=make_sampler("focus", alpha=0.5), scorer=Brightness(), k=8),
+        Selector(sampler=make_sampler("focus_m"), scorer=Brightness(), k=8),
+        Selector(sampler=make_sampler("focus"), scorer=Brightness(), k=9),
+    ]
+    ids = {base.selection_id, *(one.selection_id for one in others)}
+    assert len(ids) == 1 + len(others)
+    assert selector(Brightness(), batch_size=5).selection_id == base.selection_id
+
+
+def test_recorded_relevance_needs_no_file():
+    trace = np.linspace(0, 1, N_FRAMES)
+    made = selector(RecordedScorer(trace))
+    row = made.select(
+        question(1, __import__("pathlib").Path("absent.mp4")), "absent.mp4", info=VideoInfo(N_FRAMES, FPS)
+    )
+    assert row.pulled_relevance == [trace[frame] for frame in row.pulled_frames]
+    assert row.times_seconds == pytest.approx([frame / FPS for frame in row.keyframes])
+
+
+def test_stages_add_up_to_less_than_the_wall_clock(clip):
+    import time
+
+    started = time.perf_counter()
+    row = selector(Brightness()).select(question(1, clip), clip)
+    wall = time.perf_counter() - started
+    assert {"open", "decode", "preprocess", "encode", "select", "idle"} <= set(row.seconds)
+    assert sum(seconds for stage, seconds in row.seconds.items() if stage not in ("decode", "preprocess")) <= wall
+
+
+def test_a_selection_that_failed_is_not_read_as_one(clip):
+    made = selector(Brightness())
+    row = made.error_row(question(1, clip), VideoError("clip.mp4: broken"))
+    with pytest.raises(Exception, match=r"clip\.mp4: broken"):
+        selection_of(row)
+
+
+def test_nan_relevance_is_refused(clip):
+    class Broken(Brightness):
+        def relevance(self, features, query):
+            return np.full(len(features), np.nan)
+
+    with pytest.raises(ScorerError, match=r"frame .* relevance nan"):
+        selector(Broken()).select(query_question(clip, "bright"), clip)
+
+
+def test_logits_are_refused_by_the_scorers_name(clip):
+    with pytest.raises(ScorerError, match="brightness gives no raw logits"):
+        Selector(sampler=make_sampler("qframe"), scorer=Brightness(), k=4).select(question(1, clip), clip)
+
+
+def test_wrong_names_are_refused_with_the_nearest(clip):
+    with pytest.raises(UnknownName, match="did you mean 'alpha'"):
+        make_sampler("focus", alpa=0.2)
+    with pytest.raises(UnknownName, match="did you mean 'offline'"):
+        select_keyframes(clip, query="x", k=2, scorer="ofline")
+    with pytest.raises(InvalidInput, match="k must be at least 1"):
+        select_keyframes(clip, query="x", k=0, scorer=Brightness())
+    with pytest.raises(InvalidInput, match="query"):
+        select_keyframes(clip, query="  ", k=1, scorer=Brightness())
+
+
+def test_a_query_that_the_encoder_cuts_is_counted(clip, tmp_path):
+    from focus_eval.report.run import load_run
+    from focus_eval.rows.records import RowWriter
+
+    class Short(Brightness):
+        def is_cut(self, query):
+            return len(query) > 8
+
+    made = selector(Short())
+    writer = RowWriter(tmp_path / "selections" / "rows.jsonl")
+    for number, query in enumerate(["bright", "a long question", "dark"]):
+        writer.write(made.select(question(number, clip, query), clip))
+    writer.close()
+    assert load_run(tmp_path).cut_queries == {"brightness": (1, 3)}

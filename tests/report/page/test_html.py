@@ -1,0 +1,298 @@
+"""The report's page in a real browser: nothing fetched, nothing logged, filters right, texts escaped."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import re
+import shutil
+import time
+
+import pytest
+from simulated import Simulation, simulate_run, simulated_parts
+
+from focus_eval.report.page.html import render_html, write_html
+from focus_eval.report.page.question_browser import CHUNK_QUESTIONS, json_for_script, pack_browser
+from focus_eval.report.run import Run, load_run
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A real Chromium, or the reason why there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium is installed")
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page that remembers what it logged and asked for."""
+
+    def __init__(self, chromium, path, **options):
+        self.page = chromium.new_page(**options)
+        self.problems, self.requests, self.dialogs = [], [], []
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("#detail h3", state="attached")
+
+    def listed(self):
+        return self.page.locator("#count").inner_text()
+
+    def pick(self, **values):
+        for name, value in values.items():
+            self.page.select_option(f"#{name}", value)
+
+
+@pytest.fixture
+def opened(chromium):
+    pages = []
+
+    def open_(path, **options):
+        one = Opened(chromium, path, **options)
+        pages.append(one)
+        return one
+
+    yield open_
+    for one in pages:
+        one.page.close()
+
+
+@pytest.fixture(scope="session")
+def page_file(by_length_run, tmp_path_factory):
+    return write_html(by_length_run, tmp_path_factory.mktemp("page") / "report.html", thumbnails=pictures)
+
+
+def pictures(rows):
+    from PIL import Image
+
+    images = {}
+    for frame in sorted({frame for row in rows for frame in row.keyframes}):
+        buffer = io.BytesIO()
+        Image.new("RGB", (64, 36), (frame % 256, 80, 120)).save(buffer, "JPEG")
+        images[frame] = buffer.getvalue()
+    return images
+
+
+def by_question(run, sampler):
+    return {row.question_id: row for row in run.answers if row.selection_id.startswith(f"{sampler}-")}
+
+
+def test_the_page_fetches_nothing_and_logs_nothing(opened, page_file):
+    one = opened(page_file)
+    one.page.locator("#list button").nth(3).click()
+    one.page.wait_for_timeout(200)
+    assert one.problems == []
+    assert [url for url in one.requests if not url.startswith("data:")] == [page_file.as_uri()]
+
+
+def test_filters_find_what_the_rows_say(opened, page_file, by_length_run):
+    one = opened(page_file)
+    uniform, topk = by_question(by_length_run, "uniform"), by_question(by_length_run, "topk")
+    names = one.page.locator("#arm option").all_inner_texts()
+    assert one.listed() == "120 of 120 questions"
+
+    def right(row):
+        return row.error is None and row.score >= 0.5
+
+    one.pick(bucket="long")
+    assert one.listed() == f"{sum(row.bucket == 'long' for row in uniform.values())} of 120 questions"
+    one.pick(verdict="r", arm=str(names.index("topk")))
+    expected = sum(row.bucket == "long" and right(row) for row in topk.values())
+    assert one.listed() == f"{expected} of 120 questions"
+    one.pick(bucket="", other=str(names.index("uniform")))
+    only_topk = [key for key in topk if right(topk[key]) and not uniform[key].error and not right(uniform[key])]
+    assert one.listed() == f"{len(only_topk)} of 120 questions"
+    assert one.page.locator("#list .id").first.inner_text() == only_topk[0]
+    one.pick(verdict="e", other="")
+    assert one.listed() == f"{sum(row.error is not None for row in topk.values())} of 120 questions"
+    one.page.click("text=Clear")
+    one.page.fill("#search", "scene 117")
+    one.page.wait_for_function("document.getElementById('count').textContent.startsWith('1 of')")
+    assert one.page.locator("#list .id").inner_text() == "q00117"
+
+
+def test_a_question_shows_timelines_frames_evidence_and_answers(opened, page_file, by_length_run):
+    one = opened(page_file)
+    one.page.locator("#list button").nth(7).click()
+    one.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 7')")
+    row = next(row for row in by_length_run.selections if row.question_id == "q00007" and row.sampler == "focus")
+    names = one.page.locator("#detail h4").all_inner_texts()
+    assert names[0] == "uniform"
+    arm = one.page.locator("#detail .arm").nth(names.index("focus"))
+    assert arm.locator(".time .key").count() == len(row.keyframes)
+    assert arm.locator(".time .evidence").count() == len(row.evidence_seconds)
+    assert arm.locator(".time .clip").count() == sum(clip[3] is not None for clip in row.clips)
+    assert arm.locator("img").count() == len(row.keyframes)
+    loaded = "nodes => nodes.every(node => node.complete && node.naturalWidth === 64)"
+    one.page.wait_for_timeout(200)
+    assert arm.locator("img").evaluate_all(loaded)
+    answer = by_question(by_length_run, "focus")["q00007"]
+    assert answer.answer in arm.inner_text()
+
+
+def test_a_reader_chooses_which_samplers_are_drawn(opened, page_file):
+    one = opened(page_file)
+    assert one.page.locator("#detail .arm").count() == 4
+    one.page.locator(".shown button").nth(1).click()
+    assert one.page.locator("#detail .arm").count() == 3
+    assert one.page.locator("#list button").first.locator(".marks span").count() == 3
+    one.page.locator(".shown button").nth(1).click()
+    assert one.page.locator("#detail .arm").count() == 4
+
+
+def test_of_many_samplers_the_well_known_ones_are_drawn_first(tmp_path):
+    samplers = ("focus_c", "focus_f", "focus_m", "uniform", "random", "topk", "aks", "focus")
+    browser = pack_browser(load_run(simulate_run(tmp_path, Simulation(n_questions=3, samplers=samplers))))
+    shown = [arm["name"] for arm in browser.index["arms"] if arm["shown"]]
+    assert shown == ["uniform", "random", "topk", "aks", "focus"]
+    assert len(browser.index["arms"]) == 8
+
+
+def test_keys_move_from_question_to_question(opened, page_file):
+    one = opened(page_file)
+    title = one.page.locator("#detail h3")
+    one.page.keyboard.press("/")
+    assert one.page.evaluate("document.activeElement.id") == "search"
+    one.page.keyboard.press("Tab")
+    one.page.locator("#list button").first.focus()
+    one.page.keyboard.press("ArrowDown")
+    one.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 1?')")
+    one.page.keyboard.press("j")
+    one.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 2?')")
+    one.page.keyboard.press("k")
+    one.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 1?')")
+    assert "scene 1?" in title.inner_text()
+    assert one.page.evaluate("document.activeElement.getAttribute('aria-current')") == "true"
+
+
+def test_an_address_opens_its_question(opened, page_file):
+    one = opened(page_file)
+    one.page.goto(page_file.as_uri() + "#q=longvideobench%2Fq00050")
+    one.page.reload()
+    one.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 50')")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (820, "dark"), (1360, "light")])
+def test_no_width_scrolls_sideways(opened, page_file, width, scheme):
+    one = opened(page_file, viewport={"width": width, "height": 850}, color_scheme=scheme)
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+    one.page.locator("#list button").nth(2).click()
+    one.page.wait_for_selector("#detail .time .key")
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert one.page.locator("#detail").is_visible()
+    dark = one.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
+    assert dark == (scheme == "dark")
+    one.page.click("#theme")
+    assert (one.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)") != dark
+
+
+def test_on_a_phone_a_question_replaces_the_list_and_back_returns(opened, page_file):
+    one = opened(page_file, viewport={"width": 390, "height": 844})
+    one.page.locator("#list button").nth(2).click()
+    one.page.wait_for_selector("#detail .time .key")
+    assert not one.page.locator("#list").is_visible()
+    one.page.click(".back")
+    assert one.page.locator("#list").is_visible()
+
+
+def test_the_printed_page_has_tables_and_the_question_but_no_controls(opened, page_file):
+    one = opened(page_file)
+    one.page.emulate_media(media="print")
+    assert not one.page.locator("#filters").is_visible()
+    assert not one.page.locator("#list").is_visible()
+    assert one.page.locator("table").first.is_visible()
+    assert one.page.locator("#detail").is_visible()
+    assert len(one.page.pdf()) > 20_000
+
+
+def test_questions_that_are_markup_stay_text(opened, hostile_run, tmp_path):
+    one = opened(write_html(hostile_run, tmp_path / "hostile.html"))
+    one.page.locator("#list button").nth(4).click()
+    one.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('\"quoted\" 4')")
+    shown = one.page.locator("#detail h3").inner_text()
+    assert shown.startswith('</script><script>alert("4")</script> <img src=x onerror=alert(1)>')
+    assert one.page.locator("#detail img").count() == 0
+    assert one.page.title().startswith("hostile_&_<b>")
+    assert one.dialogs == []
+    assert one.problems == []
+    assert len([url for url in one.requests if not url.startswith("data:")]) == 1
+
+
+def test_no_text_of_the_data_ends_a_script_element(hostile_run):
+    text = render_html(hostile_run)
+    assert "alert(" not in re.sub(r'<script type="application/json".*?</script>', "", text, flags=re.S)
+    assert text.count("<script") == text.count("</script>")
+    assert json.loads(json_for_script(["</script><!--", "\u2028"])) == ["</script><!--", "\u2028"]
+
+
+def test_a_chunk_holds_its_questions_whole(by_length_run):
+    browser = pack_browser(by_length_run)
+    first = json.loads(gzip.decompress(base64.b64decode(browser.chunks[0])))
+    assert len(first) == CHUNK_QUESTIONS
+    assert len(browser.chunks) == 3
+    names = [arm["name"] for arm in browser.index["arms"]]
+    row = next(row for row in by_length_run.selections if row.question_id == "q00007" and row.sampler == "topk")
+    assert first[7]["arms"][names.index("topk")]["frames"] == row.keyframes
+    assert first[7]["arms"][names.index("topk")]["pulls"] == len(row.pulled_frames)
+    assert first[7]["evidence"] == pytest.approx(row.evidence_seconds, abs=0.01)
+
+
+def test_pictures_stop_at_their_budget_and_come_from_all_lengths(by_length_run):
+    few = pack_browser(by_length_run, thumbnails=pictures, thumbnail_bytes=200_000)
+    assert 0 < few.pictured < 120
+    details = [one for chunk in few.chunks for one in json.loads(gzip.decompress(base64.b64decode(chunk)))]
+    buckets = {line[2] for line, one in zip(few.index["questions"], details, strict=True) if one["pictures"]}
+    assert buckets == {"short", "medium", "long"}
+    linked = pack_browser(
+        by_length_run, thumbnails=lambda rows: {f: f"thumbs/{f}.jpg" for row in rows for f in row.keyframes}
+    )
+    assert linked.pictured == 119
+
+
+def test_the_same_rows_give_the_same_page(demo_run):
+    assert render_html(demo_run) == render_html(demo_run)
+
+
+@pytest.mark.slow
+def test_a_page_of_5000_questions_stays_small_and_opens(opened, tmp_path, capsys):
+    what = Simulation(n_questions=5000, samplers=("uniform", "topk", "focus"), k=64)
+    parts = list(simulated_parts(what))
+    run = Run(
+        "large",
+        [row for _, rows, _ in parts for row in rows],
+        [row for _, _, answers in parts for rows in answers.values() for row in rows],
+    )
+    path = write_html(run, tmp_path / "large.html")
+    size = path.stat().st_size / 1e6
+    began = time.perf_counter()
+    one = opened(path)
+    one.page.wait_for_selector("#detail .time .key")
+    seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    one.page.locator("#list button").nth(30).click()
+    one.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 30')")
+    click = time.perf_counter() - began
+    with capsys.disabled():
+        print(f"\n5000 questions, 3 samplers: {size:.1f} MB, opens in {seconds:.2f} s, one question in {click:.2f}")
+    assert size < 30
+    assert one.listed() == "5,000 of 5,000 questions"
+    assert one.problems == []

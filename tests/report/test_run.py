@@ -1,0 +1,39 @@
+"""Rows of a folder whose matrix was changed and run there again are told apart or refused, never pooled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from focus_eval.errors import InvalidInput
+from focus_eval.report.run import Run, labels_of
+from focus_eval.rows.records import AnswerRow, SelectionRow
+
+SELECTION = SelectionRow(
+    benchmark="b", question_id="q", video="v", query="a cat", selection_id="1111aaaa", sampler="focus",
+    options={"alpha": 0.25}, scorer="blip", scorer_revision="r", k=8, seed=0, bucket="short", duration_seconds=60.0,
+    n_frames=1800, fps=30.0, keyframes=[1], times_seconds=[0.03],
+)  # fmt: skip
+ANSWER = AnswerRow(
+    benchmark="b", question_id="q", video="v", selection_id="1111aaaa", cell_id="c1", cell="b-m-focus", model="m",
+    bucket="short", frames_asked=8, frames_chosen=1, frames_fed=1, answer="A", parsed="A", correct_answer="A",
+    score=1.0,
+)  # fmt: skip
+
+
+def test_selections_that_differ_in_what_no_option_shows_get_names_of_their_own():
+    other = replace(SELECTION, selection_id="2222bbbb")
+    assert labels_of([SELECTION, other]) == {"1111aaaa": "focus #1111", "2222bbbb": "focus #2222"}
+
+
+def test_seeds_and_k_of_one_configuration_keep_one_name():
+    rows = [SELECTION, replace(SELECTION, selection_id="2222bbbb", seed=1), replace(SELECTION, selection_id="3", k=16)]
+    assert set(labels_of(rows).values()) == {"focus"}
+
+
+def test_two_cells_on_the_same_frames_are_refused():
+    changed = replace(ANSWER, cell_id="c2", score=0.0)
+    with pytest.raises(InvalidInput, match=r"'q' in two cells from the same frames \(b-m-focus is one\)"):
+        _ = Run("run", [SELECTION], [ANSWER, changed]).answer_frame
+    assert len(Run("run", [SELECTION], [ANSWER]).answer_frame) == 1
