@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from focus_eval.errors import FocusEvalError, InvalidInput, MissingDependency, UnknownName
+from focus_eval.errors import FocusEvalError, InvalidInput, UnknownName
 
 
 def qwen(**arguments):
@@ -66,19 +66,6 @@ def test_llava_onevision_answers_one_question_at_a_time():
 
     with pytest.raises(InvalidInput, match="batch_size=1"):
         FocusLlavaOnevision(pretrained="no/such-model", sampler="uniform", device="cpu", batch_size=4)
-
-
-@pytest.mark.parametrize(
-    ("name", "native"),
-    [("FocusLlavaVid", "focus_llava_video"), ("FocusLlavaOnevisionOriginal", "focus_llava_onevision")],
-)
-def test_the_original_llava_wrappers_say_what_to_install_and_what_needs_no_install(name, native):
-    from focus_eval.lmms.models import llava_original
-
-    with pytest.raises(MissingDependency) as refused:
-        getattr(llava_original, name)(pretrained="x", sampler="uniform")
-    assert "pip install git+" in str(refused.value)
-    assert native in str(refused.value)
 
 
 def test_lmms_eval_lists_every_model_of_ours_and_each_class_is_what_it_says():

@@ -56,8 +56,8 @@ _OTHER_MODELS = {
     "qwen2_vl": "focus_qwen2_vl",
     "qwen2_5_vl": "focus_qwen2_5_vl",
     "qwen3_vl": "focus_qwen3_vl",
-    "llava_llama": "focus_llava_vid, with the llava package installed",
-    "llava_mistral": "focus_llava_vid, with the llava package installed",
+    "llava_llama": "lmms-eval's own llava, in an environment of its own",
+    "llava_mistral": "lmms-eval's own llava, in an environment of its own",
 }
 
 

@@ -88,7 +88,7 @@ def test_the_published_7b_has_eight_billion_parameters(tmp_path):
     [
         ({"model_type": "qwen2_vl"}, "'qwen2_vl' checkpoint, not LLaVA-Video; use focus_qwen2_vl"),
         ({"model_type": "llava_onevision"}, "use focus_llava_onevision .*take the original lmms-lab/LLaVA-Video-7B"),
-        ({"model_type": "llava_llama"}, "use focus_llava_vid"),
+        ({"model_type": "llava_llama"}, "use lmms-eval's own llava"),
         ({"model_type": "bert"}, "use the wrapper of its own family"),
         ({"mm_newline_position": "absent"}, "LLaVA-OneVision or older.*use focus_llava_onevision"),
         ({"mm_vision_tower": "openai/clip-vit-large-patch14-336"}, "vision tower 'openai/clip-vit"),
