@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from focus_eval.errors import FocusEvalError
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.types import ClipReport, Selection, VideoInfo
 
@@ -12,7 +13,17 @@ if TYPE_CHECKING:
     from focus_eval.api import select_keyframes
 
 __version__ = "0.1.0"
-__all__ = ["ClipReport", "FocusEvalError", "Selection", "VideoInfo", "make_sampler", "select_keyframes"]
+__all__ = [
+    "Choice",
+    "ClipReport",
+    "FocusEvalError",
+    "FrameSampler",
+    "Selection",
+    "SelectionRequest",
+    "VideoInfo",
+    "make_sampler",
+    "select_keyframes",
+]
 
 
 def __getattr__(name: str) -> Any:

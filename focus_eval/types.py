@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +17,15 @@ FloatArray = NDArray[np.float64]
 
 
 def frozen_ints(values: ArrayLike) -> IntArray:
-    """Return a read-only 1-D int64 copy of `values`."""
-    array = np.array(values, dtype=np.int64).reshape(-1)
+    """Return a read-only 1-D int64 copy of `values`.
+
+    Raises:
+        InvalidInput: values that are not integers; 0.9 is not frame 0.
+    """
+    given = np.asarray(values).reshape(-1)
+    if given.size and given.dtype.kind not in "iu":
+        raise InvalidInput(f"frame indices must be integers, got {given[0]!r} ({given.dtype})")
+    array = given.astype(np.int64)
     array.setflags(write=False)
     return array
 
@@ -62,6 +70,18 @@ class VideoInfo:
     def duration_seconds(self) -> float:
         """Length in seconds: `n_frames / fps`."""
         return self.n_frames / self.fps
+
+    def frames_every(self, seconds: float) -> IntArray:
+        """Return frames `round(j * seconds * fps)` of `[0, n_frames)`, ascending, each once, at least frame 0.
+
+        Raises:
+            InvalidInput: seconds that are not above 0.
+        """
+        step = seconds * self.fps
+        if not step > 0:
+            raise InvalidInput(f"frames every {seconds} seconds: it must be above 0")
+        frames = np.unique(np.rint(np.arange(math.ceil(self.n_frames / step)) * step).astype(np.int64))
+        return frames[frames < self.n_frames]
 
 
 @dataclass(frozen=True)
@@ -109,7 +129,7 @@ class Selection:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        frames = np.asarray(self.keyframes, dtype=np.int64)
+        frames = frozen_ints(self.keyframes)
         if frames.size and (frames.min() < 0 or frames.max() >= self.video.n_frames):
             raise InvalidInput(f"{self.sampler}: a keyframe lies outside [0, {self.video.n_frames})")
         if (np.diff(frames) < 0).any():

@@ -9,9 +9,8 @@ import numpy as np
 
 from focus_eval.bandit.arms import best_first
 from focus_eval.bandit.draws import min_max
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import one_fps
-from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
@@ -37,17 +36,15 @@ class Aks(FrameSampler):
     t2: float = option(-100.0)
     max_depth: int = option(5, at_least=0)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Pull every candidate, then split and judge."""
-        candidates = self.candidates(video)
-        relevance = ledger.relevance(candidates)
+        candidates = self.candidates(request.video)
+        relevance = request.ledger.relevance(candidates)
         facts = {"candidates": int(candidates.size)}
-        if candidates.size < k:
+        if candidates.size < request.k:
             return Choice(keyframes=candidates, facts=facts)
-        kept = self._kept_segments(min_max(relevance), k)
-        best = [start + best_first(values)[: int(k / 2**depth)] for start, depth, values in kept]
+        kept = self._kept_segments(min_max(relevance), request.k)
+        best = [start + best_first(values)[: int(request.k / 2**depth)] for start, depth, values in kept]
         return Choice(keyframes=candidates[np.concatenate(best)], facts={**facts, "segments": len(kept)})
 
     def candidates(self, video: VideoInfo) -> IntArray:

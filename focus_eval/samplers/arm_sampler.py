@@ -11,7 +11,7 @@ import numpy as np
 from focus_eval.bandit.arms import Arms
 from focus_eval.bandit.clips import Clips, equal_clips
 from focus_eval.bandit.draws import draw_in_clips
-from focus_eval.samplers.base import FrameSampler
+from focus_eval.samplers.base import FrameSampler, SelectionRequest
 from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
 from focus_eval.types import IntArray, VideoInfo
@@ -40,11 +40,12 @@ class ArmSampler(FrameSampler):
         desired = max(MIN_ARMS, _ceil(video.duration_seconds / self.clip_seconds))
         return equal_clips(video.n_frames, min(video.n_frames, desired))
 
-    def coarse(self, video: VideoInfo, ledger: Ledger, rng: np.random.Generator) -> Arms:
-        """Return the arms of `video` after `pulls_per_arm` pulls of each, in one batch (step 1)."""
-        clips = self.clips(video)
-        frames = draw_in_clips(clips, self.coarse_candidates(video, clips), self.pulls_per_arm, rng)
-        return pulled(Arms.unpulled(clips), frames, ledger)
+    def coarse(self, request: SelectionRequest) -> Arms:
+        """Return the arms of the video after `pulls_per_arm` pulls of each, in one batch (step 1)."""
+        clips = self.clips(request.video)
+        candidates = self.coarse_candidates(request.video, clips)
+        frames = draw_in_clips(clips, candidates, self.pulls_per_arm, request.coarse_rng)
+        return pulled(Arms.unpulled(clips), frames, request.ledger)
 
     def coarse_candidates(self, video: VideoInfo, clips: Clips) -> IntArray:
         """Return the frames that coarse pulls are drawn from, ascending: all."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -14,6 +15,33 @@ from focus_eval.samplers.ledger import Ledger, RelevanceFn
 from focus_eval.samplers.options import checked_values
 from focus_eval.samplers.randomness import derived_rng
 from focus_eval.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo
+
+Role = Literal["sampler", "control", "ceiling", "floor"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionRequest:
+    """What a sampler is asked, and what it may use to answer.
+
+    Args:
+        video: length, rate and, where known, sync frames.
+        k: keyframes wanted, at least 1; may be more than the video has frames.
+        ledger: the only way to relevance; counts every pull.
+        rng: source of every random draw.
+        coarse_rng: source of the first draws of a sampler that looks coarsely first, which the questions of a video
+            may share; `rng` itself by default.
+    """
+
+    video: VideoInfo
+    k: int
+    ledger: Ledger
+    rng: np.random.Generator
+    coarse_rng: np.random.Generator
+
+    @property
+    def n_wanted(self) -> int:
+        """Keyframes to return: `min(k, n_frames)`."""
+        return min(self.k, self.video.n_frames)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +70,8 @@ class FrameSampler(ABC):
     Class attributes:
         name: how it is registered.
         source: where the algorithm is described.
+        role: what a table marks it as: a "sampler" that could be used, a "control" that it has to beat, a "ceiling"
+            that knows the answer's place, or a "floor" without frames.
         version: raised whenever the code may choose other frames; part of a cell's identity.
         file_digest: hash of the file of a sampler that nobody installed; likewise part of it.
         needs_scorer: False for samplers that never pull.
@@ -51,6 +81,7 @@ class FrameSampler(ABC):
 
     name: ClassVar[str]
     source: ClassVar[str]
+    role: ClassVar[Role] = "sampler"
     version: ClassVar[int] = 1
     file_digest: ClassVar[str] = ""
     needs_scorer: ClassVar[bool] = True
@@ -61,14 +92,13 @@ class FrameSampler(ABC):
     may_repeat: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_class(type(self), f"sampler {self.name!r}")
         for name, value in checked_values(f"sampler {self.name!r}", self).items():
             object.__setattr__(self, name, value)
 
     @abstractmethod
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
-        """Run the algorithm: pull through `ledger`, draw from `rng` (coarse pulls from `coarse_rng`)."""
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Run the algorithm: pull through `request.ledger`, draw from `request.rng`."""
 
     def select(
         self,
@@ -99,8 +129,13 @@ class FrameSampler(ABC):
         if k < 1:
             raise InvalidInput(f"k must be at least 1, got {k}")
         ledger = Ledger(pull, video, budget=budget)
-        choice = self.choose(video, k=k, ledger=ledger, rng=rng, coarse_rng=rng if coarse_rng is None else coarse_rng)
-        keyframes = np.asarray(choice.keyframes, dtype=np.int64)
+        request = SelectionRequest(
+            video=video, k=k, ledger=ledger, rng=rng, coarse_rng=rng if coarse_rng is None else coarse_rng
+        )
+        choice = self.choose(request)
+        if not isinstance(choice, Choice):
+            raise SamplerError(f"{self.name}: choose must return a Choice, not {_described(choice)}")
+        keyframes = _as_frames(choice.keyframes, self.name)
         order = np.argsort(keyframes, kind="stable")
         return Selection(
             keyframes=tuple(keyframes[order].tolist()),
@@ -112,7 +147,7 @@ class FrameSampler(ABC):
             pulled_relevance=ledger.relevances,
             scales=None if choice.scales is None else tuple(np.asarray(choice.scales, dtype=float)[order].tolist()),
             clips=choice.clips,
-            facts={**choice.facts, **self._facts_about_count(keyframes, asked=min(k, video.n_frames))},
+            facts={**choice.facts, **self._facts_about_count(keyframes, asked=request.n_wanted)},
         )
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
@@ -157,3 +192,44 @@ class FlatSource:
     def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return the same unit vector for every frame `(n, 1)` and the query `(1,)`."""
         return np.ones((frames.size, 1)), np.ones(1)
+
+
+def check_class(kind: type[FrameSampler], label: str) -> None:
+    """Refuse a sampler class whose `choose` cannot be called with one request, or whose role does not exist.
+
+    Raises:
+        SamplerError: with what was found and what is needed.
+    """
+    if kind.role not in get_args(Role):
+        raise SamplerError(f"{label}: role must be {' or '.join(get_args(Role))}, got {kind.role!r}")
+    signature = inspect.signature(kind.choose)
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise SamplerError(
+            f"{label}: choose{signature} must be choose(self, request); "
+            "request.video, .k, .ledger, .rng and .coarse_rng are what it may use"
+        ) from error
+
+
+def _as_frames(keyframes: Any, sampler: str) -> IntArray:
+    """Return `keyframes` as int64, `(n,)`.
+
+    Raises:
+        SamplerError: keyframes that are not integers (seconds, say), or not in one dimension.
+    """
+    try:
+        frames = np.asarray(keyframes)
+    except ValueError as error:
+        raise SamplerError(f"{sampler}: keyframes must be a one-dimensional array of integers") from error
+    if frames.ndim != 1:
+        raise SamplerError(f"{sampler}: keyframes must be a one-dimensional array, got shape {frames.shape}")
+    if frames.size and frames.dtype.kind not in "iu":
+        raise SamplerError(
+            f"{sampler}: keyframes must be integers, the indices of frames; got {frames[0]!r} ({frames.dtype})"
+        )
+    return frames.astype(np.int64)
+
+
+def _described(value: Any) -> str:
+    return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"

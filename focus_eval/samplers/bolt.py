@@ -8,11 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.bandit.draws import min_max
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import one_fps
-from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
-from focus_eval.types import VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,18 +32,16 @@ class Bolt(FrameSampler):
 
     power: float = option(3.0, above=0)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Pull every candidate, sharpen, and invert the cumulative sum."""
-        candidates = one_fps(video)
+        candidates = one_fps(request.video)
         facts = {"candidates": int(candidates.size)}
         if candidates.size == 0:
             return Choice(keyframes=candidates, facts=facts)
-        weights = min_max(ledger.relevance(candidates)) ** self.power
+        weights = min_max(request.ledger.relevance(candidates)) ** self.power
         if weights.sum() == 0:
             weights = np.ones(candidates.size)
         share = np.cumsum(weights) / weights.sum()
-        n = min(k, video.n_frames)
+        n = request.n_wanted
         reached = np.searchsorted(share, np.linspace(1 / n, 1 - 1 / n, n))
         return Choice(keyframes=candidates[np.minimum(reached, candidates.size - 1)], facts=facts)

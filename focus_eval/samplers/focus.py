@@ -13,7 +13,7 @@ from focus_eval.bandit.arms import Arms, best_first
 from focus_eval.bandit.clips import Clips, nearest_pulled
 from focus_eval.bandit.draws import draw_in_clips, min_max, softmax_draw
 from focus_eval.samplers.arm_sampler import ArmSampler, pulled
-from focus_eval.samplers.base import Choice
+from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
@@ -37,26 +37,26 @@ class Focus(ArmSampler):
     seconds_per_fine_pull: float = option(1.0, above=0)
     temperature: float = option(0.06, above=0)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Run Algorithm 2."""
-        arms = self.coarse(video, ledger, coarse_rng)
+        arms = self.coarse(request)
         promising = best_first(arms.mean + self.exploration(arms))[: self.n_chosen_arms(len(arms.clips))]
-        arms = self.fine(arms, promising, self.fine_pulls_per_arm(video, arms.clips), ledger, rng)
+        arms = self.fine(arms, promising, request)
         n_final = self.n_final_arms(len(arms.clips))
-        choice = choice_of_best_arms(arms, n_final, k, ledger, temperature=self.temperature, rng=rng)
+        choice = choice_of_best_arms(arms, n_final, request, temperature=self.temperature)
         return replace(choice, facts={"promising_arms": np.sort(promising).tolist(), **choice.facts})
 
     def exploration(self, arms: Arms) -> FloatArray:
         """Return what is added to the means to choose the promising arms, `(n_arms,)` (step 2)."""
         return arms.radius
 
-    def fine(self, arms: Arms, promising: IntArray, n_each: int, ledger: Ledger, rng: np.random.Generator) -> Arms:
-        """Return the arms after `n_each` more pulls of each promising one, in one batch (step 3)."""
+    def fine(self, arms: Arms, promising: IntArray, request: SelectionRequest) -> Arms:
+        """Return the arms after `fine_pulls_per_arm` more pulls of each promising one, in one batch (step 3)."""
         chosen = np.sort(promising)
         closer = Clips(arms.clips.starts[chosen], arms.clips.stops[chosen])
-        return pulled(arms, draw_in_clips(closer, ledger.unpulled, n_each, rng), ledger)
+        n_each = self.fine_pulls_per_arm(request.video, arms.clips)
+        frames = draw_in_clips(closer, request.ledger.unpulled, n_each, request.rng)
+        return pulled(arms, frames, request.ledger)
 
     def fine_pulls_per_arm(self, video: VideoInfo, clips: Clips) -> int:
         """Return `z`: the mean length of an arm in seconds over `seconds_per_fine_pull`, rounded, at least 1.
@@ -73,20 +73,18 @@ class Focus(ArmSampler):
         return self.planned_coarse_pulls(clips) + int(fine.sum())
 
 
-def choice_of_best_arms(
-    arms: Arms, n_final: int, k: int, ledger: Ledger, *, temperature: float, rng: np.random.Generator
-) -> Choice:
+def choice_of_best_arms(arms: Arms, n_final: int, request: SelectionRequest, *, temperature: float) -> Choice:
     """Draw `min(k, n_frames)` keyframes in the `n_final` arms of the highest mean (steps 4 and 5).
 
     Every frame takes the relevance of the nearest pulled frame of its arm (the earlier of two), scaled to [0, 1]
     within the arm. What an arm cannot give goes to the next best arm, final or not; the facts count the latter.
     """
     ranked = best_first(arms.mean)
-    shares = within_capacity(even_shares(k, n_final), arms.clips.sizes[ranked])
+    shares = within_capacity(even_shares(request.k, n_final), arms.clips.sizes[ranked])
     giving = np.flatnonzero(shares)
     frames, group = arms.clips.frames_of(ranked[giving])
-    relevance = _interpolated(arms.clips, ranked[giving], ledger)
-    drawn = softmax_draw(min_max(relevance, group), group, shares[giving], temperature=temperature, rng=rng)
+    relevance = _interpolated(arms.clips, ranked[giving], request.ledger)
+    drawn = softmax_draw(min_max(relevance, group), group, shares[giving], temperature=temperature, rng=request.rng)
     facts = {"overflow_arms": int((giving >= n_final).sum())} if (giving >= n_final).any() else {}
     return Choice(keyframes=frames[drawn], clips=arms.reports(arms.radius, final=ranked[:n_final]), facts=facts)
 

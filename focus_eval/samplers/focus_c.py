@@ -10,8 +10,7 @@ import numpy as np
 from focus_eval.bandit.allocation import within_capacity
 from focus_eval.bandit.arms import best_first
 from focus_eval.samplers.arm_sampler import ArmSampler
-from focus_eval.samplers.base import Choice
-from focus_eval.samplers.ledger import Ledger
+from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.types import VideoInfo
 
 
@@ -25,19 +24,17 @@ class FocusC(ArmSampler):
     name: ClassVar[str] = "focus_c"
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the coarse stage alone"
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Pull coarsely, rank the arms by mean, draw uniformly."""
-        arms = self.coarse(video, ledger, coarse_rng)
+        arms = self.coarse(request)
         ranked = best_first(arms.mean)
         n_final = self.n_final_arms(len(arms.clips))
         final, others = ranked[:n_final], ranked[n_final:]
         inside, _ = arms.clips.frames_of(final)
-        drawn = [rng.choice(inside, min(k, inside.size), replace=False)]
-        more = within_capacity(np.array([k - drawn[0].size]), arms.clips.sizes[others])
+        drawn = [request.rng.choice(inside, min(request.k, inside.size), replace=False)]
+        more = within_capacity(np.array([request.k - drawn[0].size]), arms.clips.sizes[others])
         for arm, n in zip(others[more > 0], more[more > 0], strict=True):
-            drawn.append(rng.choice(np.arange(arms.clips.starts[arm], arms.clips.stops[arm]), n, replace=False))
+            drawn.append(request.rng.choice(np.arange(arms.clips.starts[arm], arms.clips.stops[arm]), n, replace=False))
         facts = {"overflow_arms": int((more > 0).sum())} if more.any() else {}
         return Choice(keyframes=np.concatenate(drawn), clips=arms.reports(arms.radius, final=final), facts=facts)
 

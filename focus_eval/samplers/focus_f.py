@@ -9,11 +9,9 @@ import numpy as np
 
 from focus_eval.bandit.clips import nearest_pulled
 from focus_eval.bandit.draws import min_max, softmax_draw
-from focus_eval.samplers.base import Choice
+from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.candidates import evenly
 from focus_eval.samplers.focus import Focus
-from focus_eval.samplers.ledger import Ledger
-from focus_eval.types import VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +24,12 @@ class FocusF(Focus):
     name: ClassVar[str] = "focus_f"
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the fine stage alone"
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Pull evenly, interpolate, draw."""
-        pulled = evenly(video, self.planned_pulls(video))
-        frames = np.arange(video.n_frames)
-        relevance = min_max(nearest_pulled(frames, pulled, ledger.relevance(pulled)))
+        pulled = evenly(request.video, self.planned_pulls(request.video))
+        frames = np.arange(request.video.n_frames)
+        relevance = min_max(nearest_pulled(frames, pulled, request.ledger.relevance(pulled)))
         whole_video = np.zeros(frames.size, dtype=np.int64)
-        n_drawn = np.array([min(k, video.n_frames)])
-        drawn = softmax_draw(relevance, whole_video, n_drawn, temperature=self.temperature, rng=rng)
+        n_drawn = np.array([request.n_wanted])
+        drawn = softmax_draw(relevance, whole_video, n_drawn, temperature=self.temperature, rng=request.rng)
         return Choice(keyframes=frames[drawn])

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.bandit.clips import Clips
-from focus_eval.samplers.base import Choice
+from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.focus import Focus
-from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
 from focus_eval.types import IntArray, VideoInfo
 
@@ -32,12 +31,10 @@ class FocusGop(Focus):
 
     frames_after_sync: int = option(2, at_least=0)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Run Algorithm 2 with coarse pulls among cheap frames."""
-        choice = super().choose(video, k=k, ledger=ledger, rng=rng, coarse_rng=coarse_rng)
-        n_without = int(self._lacks_cheap(self.clips(video), self._cheap_frames(video)).sum())
+        choice = super().choose(request)
+        n_without = int(self._lacks_cheap(self.clips(request.video), self._cheap_frames(request.video)).sum())
         return replace(choice, facts={"arms_without_cheap_frames": n_without, **choice.facts})
 
     def coarse_candidates(self, video: VideoInfo, clips: Clips) -> IntArray:

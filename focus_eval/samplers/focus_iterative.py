@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from focus_eval.bandit.arms import Arms, best_first, top_set
 from focus_eval.samplers.arm_sampler import pulled
-from focus_eval.samplers.base import Choice
+from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.focus import Focus, choice_of_best_arms
-from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, VideoInfo
 
@@ -34,19 +33,17 @@ class FocusIterative(Focus):
 
     max_pulls: int | Literal["auto"] | None = option("auto", at_least=1)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Run Algorithm 1, then draw frames as `focus` does."""
-        limit = self.planned_pulls(video)
-        arms = self.coarse(video, ledger, coarse_rng)
+        limit = self.planned_pulls(request.video)
+        arms = self.coarse(request)
         n_final = self.n_final_arms(len(arms.clips))
         n_rounds = 0
-        while (disputed := _disputed(arms, n_final)).any() and ledger.n_pulls < limit:
+        while (disputed := _disputed(arms, n_final)).any() and request.ledger.n_pulls < limit:
             arm = int(np.argmax(np.where(disputed, _radius(arms), -1.0)))
-            arms = self._pull_arm(arms, arm, min(self.pulls_per_arm, limit - ledger.n_pulls), ledger, rng)
+            arms = self._pull_arm(arms, arm, min(self.pulls_per_arm, limit - request.ledger.n_pulls), request)
             n_rounds += 1
-        choice = choice_of_best_arms(arms, n_final, k, ledger, temperature=self.temperature, rng=rng)
+        choice = choice_of_best_arms(arms, n_final, request, temperature=self.temperature)
         facts = {"stopped": "max_pulls" if disputed.any() else "stable", "rounds": n_rounds, **choice.facts}
         return replace(choice, clips=arms.reports(_radius(arms), final=best_first(arms.mean)[:n_final]), facts=facts)
 
@@ -57,10 +54,10 @@ class FocusIterative(Focus):
         first = self.planned_coarse_pulls(self.clips(video))
         return video.n_frames if self.max_pulls is None else min(video.n_frames, max(first, self.max_pulls))
 
-    def _pull_arm(self, arms: Arms, arm: int, n: int, ledger: Ledger, rng: np.random.Generator) -> Arms:
+    def _pull_arm(self, arms: Arms, arm: int, n: int, request: SelectionRequest) -> Arms:
         frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
-        free = frames[~ledger.is_pulled(frames)]
-        return pulled(arms, rng.choice(free, min(n, free.size), replace=False), ledger)
+        free = frames[~request.ledger.is_pulled(frames)]
+        return pulled(arms, request.rng.choice(free, min(n, free.size), replace=False), request.ledger)
 
 
 def _disputed(arms: Arms, n_final: int) -> NDArray[np.bool_]:

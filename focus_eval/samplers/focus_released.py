@@ -18,7 +18,7 @@ from focus_eval.bandit.allocation import even_shares
 from focus_eval.bandit.arms import Arms, best_first
 from focus_eval.bandit.clips import Clips
 from focus_eval.bandit.radius import optimistic_mean
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.interpolation import interpolated, softmax_probabilities
 from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
@@ -66,10 +66,9 @@ class FocusReleased(FrameSampler):
     region_half_window_sec: float | None = option(None, at_least=0)
     min_gap_sec: float | Literal["auto"] = option("auto", at_least=0)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Run the public code's steps; `coarse_rng` is not used."""
+        video, k, ledger, rng = request.video, request.k, request.ledger, request.rng
         clips = self.clips(video)
         coarse = self.coarse_frames(clips, rng)
         rewards = ledger.relevance(coarse.reshape(-1)).reshape(coarse.shape)
@@ -90,9 +89,8 @@ class FocusReleased(FrameSampler):
             )
             is_chosen[drawn] = True
         facts = {"min_gap_sec": gap_seconds, "coarse_pulls": coarse.size, "fine_pulls": ledger.n_pulls - coarse.size}
-        return Choice(
-            keyframes=np.flatnonzero(is_chosen)[:k], clips=arms.reports(scores - arms.mean, final=final), facts=facts
-        )
+        clip_reports = arms.reports(scores - arms.mean, final=final)
+        return Choice(keyframes=np.flatnonzero(is_chosen)[:k], clips=clip_reports, facts=facts)
 
     def clips(self, video: VideoInfo) -> Clips:
         """Return arms of one size from frame 0 on; a remainder at the end belongs to none."""

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import evenly
-from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
@@ -36,16 +35,14 @@ class MaxInfo(FrameSampler):
     n_candidates: int = option(128, at_least=1)
     energy: float = option(0.99, above=0, at_most=1)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Pull embeddings of every candidate and choose rows."""
-        candidates = evenly(video, self.n_candidates)
-        images, _ = ledger.embeddings(candidates)
+        candidates = evenly(request.video, self.n_candidates)
+        images, _ = request.ledger.embeddings(candidates)
         left, singular, _ = np.linalg.svd(images, full_matrices=False)
         kept_energy = np.cumsum(singular**2) / max(float((singular**2).sum()), np.finfo(float).tiny)
-        rank = int(min(np.searchsorted(kept_energy, self.energy) + 1, k, singular.size))
-        chosen = largest_volume_rows(left[:, :rank], min(k, candidates.size))
+        rank = int(min(np.searchsorted(kept_energy, self.energy) + 1, request.k, singular.size))
+        chosen = largest_volume_rows(left[:, :rank], min(request.k, candidates.size))
         return Choice(keyframes=candidates[chosen], facts={"candidates": int(candidates.size), "rank": rank})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import evenly
 from focus_eval.samplers.embeddings import unit_rows
-from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
@@ -41,18 +40,16 @@ class Mdp3(FrameSampler):
     balance: float = option(0.2, above=0)
     segment_size: int = option(32, at_least=1)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Pull embeddings of every candidate and run the dynamic programme."""
-        candidates = evenly(video, self.n_candidates)
-        images, query = ledger.embeddings(candidates)
+        candidates = evenly(request.video, self.n_candidates)
+        images, query = request.ledger.embeddings(candidates)
         images, query = unit_rows(images), unit_rows(query[None])
         gain = (2.0 / self.balance) * np.log(multi_gaussian(images, query)[:, 0])
         kernel = multi_gaussian(images, images)
-        size = self.segment_size if k <= self.segment_size else candidates.size
+        size = self.segment_size if request.k <= self.segment_size else candidates.size
         segments = [np.arange(start, min(start + size, candidates.size)) for start in range(0, candidates.size, size)]
-        chosen = best_list(kernel, gain, segments, min(k, candidates.size))
+        chosen = best_list(kernel, gain, segments, min(request.k, candidates.size))
         return Choice(keyframes=candidates[chosen], facts={"candidates": int(candidates.size)})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:

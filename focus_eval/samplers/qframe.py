@@ -8,11 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.bandit.arms import best_first
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import at_most_one_fps
-from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
-from focus_eval.types import VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +37,14 @@ class QFrame(FrameSampler):
     temperature: float = option(0.8, above=0)
     fixed_frames: bool = option(False)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Rank the candidates and hand out resolutions by rank."""
-        candidates = at_most_one_fps(video, self.n_candidates)
-        logits = ledger.logits(candidates) / self.temperature
+        candidates = at_most_one_fps(request.video, self.n_candidates)
+        logits = request.ledger.logits(candidates) / self.temperature
         # log softmax differs from the logits by one constant, which does not move a rank.
-        ranked = candidates[best_first(logits + rng.gumbel(size=logits.size))]
+        ranked = candidates[best_first(logits + request.rng.gumbel(size=logits.size))]
         facts = {"candidates": int(candidates.size)}
         if self.fixed_frames:
-            return Choice(keyframes=ranked[:k], facts=facts)
-        scales = np.repeat([1 / 2, 1 / 4, 1 / 8], [k // 2, k, 4 * k])[: ranked.size]
+            return Choice(keyframes=ranked[: request.k], facts=facts)
+        scales = np.repeat([1 / 2, 1 / 4, 1 / 8], [request.k // 2, request.k, 4 * request.k])[: ranked.size]
         return Choice(keyframes=ranked[: scales.size], scales=scales, facts=facts)

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from focus_eval.samplers.base import Choice, FrameSampler
-from focus_eval.samplers.ledger import Ledger
-from focus_eval.types import VideoInfo
+from focus_eval.samplers.base import Choice, FrameSampler, Role, SelectionRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,10 +14,9 @@ class Random(FrameSampler):
 
     name: ClassVar[str] = "random"
     source: ClassVar[str] = "control"
+    role: ClassVar[Role] = "control"
     needs_scorer: ClassVar[bool] = False
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Draw the frames."""
-        return Choice(keyframes=rng.choice(video.n_frames, min(k, video.n_frames), replace=False))
+        return Choice(keyframes=request.rng.choice(request.video.n_frames, request.n_wanted, replace=False))

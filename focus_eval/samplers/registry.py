@@ -22,7 +22,7 @@ from typing import Any
 
 import focus_eval.samplers
 from focus_eval.errors import SamplerError, unknown_name
-from focus_eval.samplers.base import FrameSampler
+from focus_eval.samplers.base import FrameSampler, check_class
 from focus_eval.samplers.options import check_names, values_from_text
 
 ENTRY_POINT_GROUP = "focus_eval.samplers"
@@ -154,6 +154,7 @@ def _checked(kind: Any, label: str) -> type[FrameSampler]:
         raise SamplerError(f"{label} is no FrameSampler class")
     if inspect.isabstract(kind):
         raise SamplerError(f"{label} has no `choose` method")
+    check_class(kind, label)
     if "name" not in vars(kind) or not hasattr(kind, "source"):
         raise SamplerError(f"{label} needs class attributes `name` (its own) and `source`")
     needs_value = [one.name for one in fields(kind) if one.default is one.default_factory is MISSING]

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from focus_eval.bandit.arms import best_first
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import one_fps
-from focus_eval.samplers.ledger import Ledger
-from focus_eval.types import VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +18,9 @@ class TopK(FrameSampler):
     source: ClassVar[str] = "Top-K baseline of FOCUS, table 2"
     may_return_fewer: ClassVar[bool] = True
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Pull every candidate and keep the best."""
-        candidates = one_fps(video)
-        relevance = ledger.relevance(candidates)
-        return Choice(keyframes=candidates[best_first(relevance)[:k]], facts={"candidates": int(candidates.size)})
+        candidates = one_fps(request.video)
+        relevance = request.ledger.relevance(candidates)
+        best = candidates[best_first(relevance)[: request.k]]
+        return Choice(keyframes=best, facts={"candidates": int(candidates.size)})

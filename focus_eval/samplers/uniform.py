@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import evenly, one_fps
-from focus_eval.samplers.ledger import Ledger
-from focus_eval.types import VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +17,9 @@ class Uniform(FrameSampler):
     source: ClassVar[str] = "lmms-eval's model wrappers"
     needs_scorer: ClassVar[bool] = False
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Take frames at equal distances from the first to the last."""
-        return Choice(keyframes=evenly(video, k))
+        return Choice(keyframes=evenly(request.video, request.k))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +34,10 @@ class UniformOneFps(FrameSampler):
     needs_scorer: ClassVar[bool] = False
     may_return_fewer: ClassVar[bool] = True
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Take the 1-fps candidates, or frames at equal distances where there are too many."""
-        candidates = one_fps(video)
-        if candidates.size <= k:
+        candidates = one_fps(request.video)
+        if candidates.size <= request.k:
             return Choice(keyframes=candidates, facts={"candidates": int(candidates.size)})
         facts = {"candidates": int(candidates.size), "fallback": "uniform"}
-        return Choice(keyframes=evenly(video, k), facts=facts)
+        return Choice(keyframes=evenly(request.video, request.k), facts=facts)

@@ -12,10 +12,9 @@ from focus_eval.bandit.allocation import within_capacity
 from focus_eval.bandit.arms import best_first
 from focus_eval.bandit.draws import min_max
 from focus_eval.errors import MissingDependency
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import one_fps
 from focus_eval.samplers.embeddings import unit_rows
-from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
@@ -40,18 +39,16 @@ class WfsSb(FrameSampler):
 
     balance: float = option(0.5, at_least=0, at_most=1)
 
-    def choose(
-        self, video: VideoInfo, *, k: int, ledger: Ledger, rng: np.random.Generator, coarse_rng: np.random.Generator
-    ) -> Choice:
+    def choose(self, request: SelectionRequest) -> Choice:
         """Pull embeddings of every candidate, split, share out, choose inside."""
-        candidates = one_fps(video)
+        candidates = one_fps(request.video)
         if candidates.size == 0:
             return Choice(keyframes=candidates, facts={"candidates": 0})
-        images, query = ledger.embeddings(candidates)
+        images, query = request.ledger.embeddings(candidates)
         images = unit_rows(images)
         relevance = min_max(images @ unit_rows(query[None])[0])
         segments = np.split(np.arange(candidates.size), boundaries(relevance))
-        shares = segment_shares(segments, relevance, min(k, candidates.size))
+        shares = segment_shares(segments, relevance, min(request.k, candidates.size))
         chosen = [
             segment[diverse_best(images[segment], relevance[segment], int(share), balance=self.balance)]
             for segment, share in zip(segments, shares, strict=True)

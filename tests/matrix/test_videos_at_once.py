@@ -228,6 +228,6 @@ class Odd(FrameSampler):
     source: ClassVar[str] = "this test"
     needs_scorer: ClassVar[bool] = False
 
-    def choose(self, video, *, k, ledger, rng, coarse_rng):
-        return Choice(keyframes=np.arange(k), facts={"peak": np.float32(0.5)})
+    def choose(self, request):
+        return Choice(keyframes=np.arange(request.k), facts={"peak": np.float32(0.5)})
 """

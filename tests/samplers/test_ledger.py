@@ -10,7 +10,7 @@ import pytest
 
 from focus_eval import VideoInfo
 from focus_eval.errors import InvalidInput, SamplerError, ScorerError
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.ledger import Ledger
 from tests.samplers.worlds import World, bumpy
 
@@ -87,8 +87,61 @@ class Says(FrameSampler):
 
     frames: str = ""
 
-    def choose(self, video, *, k, ledger, rng, coarse_rng):
-        return Choice(keyframes=np.array([int(frame) for frame in self.frames.split()]))
+    def choose(self, request):
+        return Choice(keyframes=[int(frame) for frame in self.frames.split()])
+
+
+def test_a_pull_that_is_not_a_frame_index_is_refused():
+    world = World(bumpy(100))
+    with pytest.raises(InvalidInput, match="frame indices must be integers"):
+        Ledger(world, VIDEO).relevance(np.array([0.9, 2.0]))
+    assert world.calls == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returns(FrameSampler):
+    """Returns what it was given, whatever that is."""
+
+    name: ClassVar[str] = "returns"
+    source: ClassVar[str] = "test"
+    value: ClassVar[object] = None
+
+    def choose(self, request):
+        return self.value
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([1, 2, 3], "returns: choose must return a Choice, not a list"),
+        (None, "returns: choose must return a Choice, not None"),
+        (Choice(keyframes=np.array([0.9, 1.9, 2.9])), r"keyframes must be integers.*0\.9"),
+        (Choice(keyframes=np.array([1.0, 2.0, 3.0])), "keyframes must be integers"),
+        (Choice(keyframes=np.array([True, False, True])), "keyframes must be integers"),
+        (Choice(keyframes=["1", "2", "3"]), "keyframes must be integers"),
+        (Choice(keyframes=np.array([[1], [2], [3]])), r"one-dimensional array, got shape \(3, 1\)"),
+        (Choice(keyframes=[[1], [2, 3]]), "one-dimensional"),
+    ],
+)
+def test_what_is_not_a_choice_of_frame_indices_is_refused_in_one_line(monkeypatch, value, says):
+    monkeypatch.setattr(Returns, "value", value)
+    with pytest.raises(SamplerError, match=says) as refused:
+        Returns().select(VIDEO, k=3, pull=None, rng=None)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_sampler_with_another_signature_is_refused_when_it_is_made():
+    class Older(Returns):
+        def choose(self, video, *, k, ledger, rng, coarse_rng):
+            return Choice(keyframes=np.arange(k))
+
+    with pytest.raises(SamplerError, match=r"choose\(self, video, .*\) must be choose\(self, request\)"):
+        Older()
+
+
+def test_a_request_says_how_many_keyframes_are_wanted():
+    request = SelectionRequest(video=VIDEO, k=300, ledger=Ledger(None, VIDEO), rng=None, coarse_rng=None)
+    assert request.n_wanted == 100
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ TOY = """
 
         start: int = 0
 
-        def choose(self, video, *, k, ledger, rng, coarse_rng):
-            return Choice(keyframes=np.arange(self.start, min(self.start + k, video.n_frames)))
+        def choose(self, request):
+            return Choice(keyframes=np.arange(self.start, min(self.start + request.k, request.video.n_frames)))
 """
 
 
@@ -151,6 +151,17 @@ def test_a_sampler_comes_from_a_file(toy_file):
         (("    @dataclass(frozen=True, kw_only=True)\n", ""), "First", "dataclass"),
         (("start: int = 0", "start: int"), "First", "defaults"),
         (("def choose", "def pick"), "First", "no `choose`"),
+        (
+            ("self, request):", "self, video, *, k, ledger, rng, coarse_rng):"),
+            "First",
+            r"must be choose\(self, request\)",
+        ),
+        (("self, request):", "self):"), "First", r"choose\(self\) must be choose\(self, request\)"),
+        (
+            ("        start: int = 0", "        role = 'best'\n        start: int = 0"),
+            "First",
+            "role must be sampler or control",
+        ),
         (("import numpy", "import nampy"), "First", "cannot be loaded: ModuleNotFoundError"),
     ],
 )
