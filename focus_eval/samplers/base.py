@@ -193,6 +193,10 @@ class FlatSource:
         """Return the same unit vector for every frame `(n, 1)` and the query `(1,)`."""
         return np.ones((frames.size, 1)), np.ones(1)
 
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance 0.5 `(n,)` and the same unit vector for every frame `(n, 1)`."""
+        return self(frames), np.ones((frames.size, 1))
+
 
 def check_class(kind: type[FrameSampler], label: str) -> None:
     """Refuse a sampler class whose `choose` cannot be called with one request, or whose role does not exist.

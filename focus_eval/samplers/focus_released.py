@@ -47,6 +47,7 @@ class FocusReleased(FrameSampler):
     """
 
     name: ClassVar[str] = "focus_released"
+    version: ClassVar[int] = 2
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), public code"
     may_return_fewer: ClassVar[bool] = True
 
@@ -212,8 +213,9 @@ def evenly_inside(start: int, stop: int, n: int) -> IntArray:
         return np.empty(0, dtype=np.int64)
     if length <= n:
         return np.array([(start + stop - 1) // 2])
-    parts = np.arange(n)
-    return np.minimum(start + (parts * length / n + length / (2 * n)).astype(np.int64), stop - 1)
+    # The length of a part comes first: another order of the same terms rounds to other frames.
+    part = length / n
+    return np.minimum(start + (np.arange(n) * part + part / 2).astype(np.int64), stop - 1)
 
 
 def _distance(frames: IntArray, chosen: IntArray) -> FloatArray:

@@ -42,10 +42,14 @@ def softmax_probabilities(relevance: FloatArray, temperature: float) -> FloatArr
 
 
 def _gaussian_rbf(frames: IntArray, pulled: IntArray, rewards: FloatArray) -> FloatArray:
-    """Interpolate as `scipy.interpolate.Rbf(pulled, rewards, function="gaussian")`: width = range / n_pulls."""
+    """Interpolate with Gaussians of width range / n_pulls; a single pull holds everywhere.
+
+    SciPy's own function, which the public code calls: on a nearly flat arm the softmax that follows shows the last
+    bits, and those are its solver's.
+    """
+    from scipy.interpolate import Rbf
+
     if pulled.size == 1:
         return np.full(frames.shape, rewards[0])
-    width = np.ptp(pulled) / pulled.size
-    weights = np.linalg.solve(np.exp(-(((pulled[:, None] - pulled) / width) ** 2)), rewards)
-    values: FloatArray = np.exp(-(((frames[:, None] - pulled) / width) ** 2)) @ weights
+    values: FloatArray = Rbf(pulled, rewards, function="gaussian", smooth=0.0)(frames)
     return values

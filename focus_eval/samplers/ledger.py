@@ -32,6 +32,15 @@ class EmbeddingSource(Protocol):
         ...
 
 
+@runtime_checkable
+class RelevanceAndEmbeddingSource(EmbeddingSource, Protocol):
+    """A pull that gives relevance and embeddings in one look at the frames."""
+
+    def relevance_and_embeddings(self, frames: IntArray, /) -> tuple[FloatArray, NDArray[np.float64]]:
+        """Return relevance `(n,)` and frame embeddings `(n, d)`."""
+        ...
+
+
 class Ledger:
     """The only way from a sampler to relevance: checks every pull and writes it down.
 
@@ -122,6 +131,28 @@ class Ledger:
             raise ScorerError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
         self._record(frames, np.full(frames.shape, np.nan))
         return images, query
+
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
+        """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and, where there are, embeddings.
+
+        One pull per frame. The embeddings `(n, d)` are None where the scorer has none.
+
+        Raises:
+            SamplerError, ScorerError: as `relevance` and `embeddings`.
+        """
+        if not isinstance(self._pull, EmbeddingSource):
+            return self.relevance(frames), None
+        frames = self._checked(frames)
+        if isinstance(self._pull, RelevanceAndEmbeddingSource):
+            relevance, images = self._pull.relevance_and_embeddings(frames)
+        else:
+            relevance, (images, _) = self._pull(frames), self._pull.embeddings(frames)
+        values = np.asarray(relevance, dtype=np.float64)
+        _check_values(values, frames, low=0.0, high=1.0)
+        if images.ndim != 2 or images.shape[0] != frames.size or not np.isfinite(images).all():
+            raise ScorerError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+        self._record(frames, values)
+        return values, images
 
     def _checked(self, frames: IntArray) -> IntArray:
         frames = frozen_ints(frames)

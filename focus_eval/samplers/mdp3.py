@@ -25,6 +25,9 @@ class Mdp3(FrameSampler):
     Cholesky factor, conditioned on the last frame chosen before the segment. `K` is the multi-scale Gaussian kernel
     of the normalised embeddings.
 
+    With several segments this differs from the authors' code on purpose: their programme counts the frame that a
+    segment is conditioned on twice. Here the paper's objective is what is maximised.
+
     Args:
         n_candidates: frames considered, evenly; at most so many keyframes.
         balance: lambda; lower trusts relevance more, against diversity.

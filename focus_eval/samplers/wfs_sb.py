@@ -7,65 +7,145 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from focus_eval.bandit.allocation import within_capacity
 from focus_eval.bandit.arms import best_first
-from focus_eval.bandit.draws import min_max
 from focus_eval.errors import MissingDependency
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import one_fps
+from focus_eval.samplers.candidates import evenly, one_fps
 from focus_eval.samplers.embeddings import unit_rows
 from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
+
+# Constants of the authors' benchmark configuration.
+LEAST_PEAK_DISTANCE = 5
+PEAK_DISTANCE_SHARE = 0.02
+PEAK_PROMINENCE_SHARE = 0.05
+SEGMENT_WEIGHTS = (0.4, 0.2, 0.3, 0.1)  # of length, mean, maximum and variance
+LEAST_IMPORTANCE = 0.05
+FORGETTING_FRAMES = 10.0  # candidates over which similarity falls to 1 / e where there are no embeddings
 
 
 @dataclass(frozen=True, kw_only=True)
 class WfsSb(FrameSampler):
     """Split the 1-fps candidates where the coarsest wavelet detail of their relevance peaks, then share `k` out.
 
-    Relevance is the cosine of frame and query embedding, scaled to [0, 1] over the video. Fewer candidates than
-    `k`: all of them. The text leaves open what its quantities are measured in: peaks are the local maxima of the
-    detail's absolute value, a segment's length counts as its share of the candidates, and a share that exceeds a
-    segment goes to the next heaviest.
+    Relevance is the encoder's own, not scaled over the video; frames are compared by its embeddings, or by their
+    distance in time where it has none. Fewer candidates than `k`: `uniform`, named in the facts.
 
     Args:
         balance: of relevance against similarity to frames already chosen in the segment, in [0, 1].
     """
 
     name: ClassVar[str] = "wfs_sb"
-    source: ClassVar[str] = "WFS-SB (Chen et al., CVPR 2026)"
-    needs_embeddings: ClassVar[bool] = True
-    may_return_fewer: ClassVar[bool] = True
+    source: ClassVar[str] = "WFS-SB (Chen et al., CVPR 2026), public code"
+    version: ClassVar[int] = 2
 
     balance: float = option(0.5, at_least=0, at_most=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull embeddings of every candidate, split, share out, choose inside."""
+        """Pull every candidate, split, share out, choose inside."""
         candidates = one_fps(request.video)
-        if candidates.size == 0:
-            return Choice(keyframes=candidates, facts={"candidates": 0})
-        images, query = request.ledger.embeddings(candidates)
-        images = unit_rows(images)
-        relevance = min_max(images @ unit_rows(query[None])[0])
-        segments = np.split(np.arange(candidates.size), boundaries(relevance))
-        shares = segment_shares(segments, relevance, min(request.k, candidates.size))
-        chosen = [
-            segment[diverse_best(images[segment], relevance[segment], int(share), balance=self.balance)]
-            for segment, share in zip(segments, shares, strict=True)
-        ]
-        facts = {"candidates": int(candidates.size), "segments": len(segments)}
-        return Choice(keyframes=candidates[np.concatenate(chosen)], facts=facts)
+        n, k = int(candidates.size), request.k
+        if n < k:
+            facts = {"candidates": n, "fallback": "uniform"}
+            return Choice(keyframes=evenly(request.video, k), facts=facts)
+        relevance, images = request.ledger.relevance_and_embeddings(candidates)
+        similarity = Similarity(None if images is None else unit_rows(images))
+        peaks = boundaries(relevance)
+        if peaks.size == 0:
+            return Choice(keyframes=candidates[half_even_half_best(relevance, k)], facts={"candidates": n, "peaks": 0})
+        edges = np.concatenate([[0], peaks, [n]])
+        segments = np.stack([edges[:-1], edges[1:]], axis=1)
+        importance = segment_importance(segments, relevance)
+        kept = important(importance)
+        budgets = segment_budgets(importance[kept], k)
+        chosen = self.chosen_inside(segments[kept], budgets, relevance, similarity)
+        chosen = self.exactly(k, chosen, relevance, similarity)
+        facts = {"candidates": n, "peaks": int(peaks.size), "segments": int(kept.sum())}
+        return Choice(keyframes=candidates[chosen], facts=facts)
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return the number of candidates."""
-        return int(one_fps(video).size)
+        """Return the number of candidates, or 0 where they are fewer than `k`."""
+        n = int(one_fps(video).size)
+        return n if n >= k else 0
+
+    def chosen_inside(
+        self, segments: IntArray, budgets: IntArray, relevance: FloatArray, similarity: Similarity
+    ) -> IntArray:
+        """Return the candidates chosen in each segment by itself, `budget` of each, ascending."""
+        chosen = [np.empty(0, dtype=np.int64)]
+        for (start, stop), budget in zip(segments.tolist(), budgets.tolist(), strict=True):
+            inside = np.arange(start, stop)
+            first = inside[[int(relevance[inside].argmax())]]
+            if budget > 0:
+                chosen.append(self.grown(first, min(budget, inside.size), inside, relevance, similarity))
+        return np.sort(np.concatenate(chosen))
+
+    def grown(
+        self, chosen: IntArray, n: int, candidates: IntArray, relevance: FloatArray, similarity: Similarity
+    ) -> IntArray:
+        """Return `chosen` with the best of `candidates` added one by one until there are `n`, in order of choice."""
+        value = self.balance * (2.0 * relevance[candidates] - 1.0)
+        likeness = similarity(candidates, chosen).max(axis=1)
+        is_free = ~np.isin(candidates, chosen)
+        for _ in range(n - chosen.size):
+            gain = np.where(is_free, value - (1.0 - self.balance) * likeness, -np.inf)
+            best = int(gain.argmax())
+            is_free[best] = False
+            chosen = np.append(chosen, candidates[best])
+            likeness = np.maximum(likeness, similarity(candidates, candidates[[best]])[:, 0])
+        return chosen
+
+    def exactly(self, k: int, chosen: IntArray, relevance: FloatArray, similarity: Similarity) -> IntArray:
+        """Return `k` candidates: those `chosen`, filled up from all, or the most relevant of them; ascending."""
+        if chosen.size > k:
+            chosen = chosen[best_first(2.0 * relevance[chosen] - 1.0)[:k]]
+        elif chosen.size < k:
+            chosen = self.grown(chosen, k, np.arange(relevance.size), relevance, similarity)
+        return np.sort(chosen)
+
+
+class Similarity:
+    """How alike two candidates are: the cosine of their embeddings, or `exp(-distance / 10)` without any.
+
+    Args:
+        images: unit embeddings `(n, d)`, or None.
+    """
+
+    def __init__(self, images: FloatArray | None) -> None:
+        self._images = images
+
+    def __call__(self, left: IntArray, right: IntArray) -> FloatArray:
+        """Return the similarity of each of `left` to each of `right`, `(n_left, n_right)`."""
+        if self._images is None:
+            alike: FloatArray = np.exp(-np.abs(left[:, None] - right) / FORGETTING_FRAMES)
+            return alike
+        cosines: FloatArray = self._images[left] @ self._images[right].T
+        return cosines
 
 
 def boundaries(relevance: FloatArray) -> IntArray:
-    """Return where new segments begin: peaks of the db4 detail at level `clip(floor(log2 n - 3), 1, max)`, ascending.
+    """Return where new segments begin: the peaks of the coarsest wavelet detail's absolute value, ascending.
 
     Args:
-        relevance: shape `(n,)`; a signal too short for one level has no boundary.
+        relevance: shape `(n,)`, n at least 1.
+    """
+    from scipy.signal import find_peaks
+
+    change = np.abs(coarsest_detail(relevance))
+    distance = max(LEAST_PEAK_DISTANCE, int(PEAK_DISTANCE_SHARE * relevance.size))
+    peaks, _ = find_peaks(
+        change,
+        height=change.mean() + 0.5 * change.std(),
+        distance=distance,
+        prominence=PEAK_PROMINENCE_SHARE * (change.max() - change.min()),
+    )
+    return np.asarray(peaks, dtype=np.int64)
+
+
+def coarsest_detail(relevance: FloatArray) -> FloatArray:
+    """Return the db4 detail at level `clip(floor(log2 n - 3), 1, highest)` alone, reconstructed, shape `(n,)`.
 
     Raises:
         MissingDependency: PyWavelets is not installed.
@@ -74,47 +154,58 @@ def boundaries(relevance: FloatArray) -> IntArray:
         import pywt
     except ImportError as error:
         raise MissingDependency("sampler wfs_sb needs PyWavelets: pip install 'focus-eval[wavelets]'") from error
-    highest = pywt.dwt_max_level(relevance.size, pywt.Wavelet("db4"))
-    if highest == 0:
-        return np.empty(0, dtype=np.int64)
-    level = min(max(1, math.floor(math.log2(relevance.size) - 3)), highest)
-    coefficients = pywt.wavedec(relevance, "db4", level=level)
-    only_coarsest = [part if i == 1 else np.zeros_like(part) for i, part in enumerate(coefficients)]
-    change = np.abs(pywt.waverec(only_coarsest, "db4")[: relevance.size])
-    return 1 + np.flatnonzero((change[1:-1] > change[:-2]) & (change[1:-1] >= change[2:]))
+    n = relevance.size
+    highest = pywt.dwt_max_level(n, pywt.Wavelet("db4"))
+    level = 1 if n <= 1 or highest <= 1 else min(max(1, math.floor(math.log2(n) - 3)), highest)
+    approximation, detail, lengths = relevance, relevance, []
+    for _ in range(level):
+        lengths.append(approximation.size)
+        approximation, detail = pywt.dwt(approximation, "db4", mode="symmetric")
+    signal = pywt.idwt(None, detail, "db4", mode="symmetric")[: lengths[-1]]
+    for length in lengths[-2::-1]:
+        signal = pywt.idwt(signal, None, "db4", mode="symmetric")[:length]
+    reconstructed: FloatArray = signal
+    return reconstructed
 
 
-def segment_shares(segments: list[IntArray], relevance: FloatArray, k: int) -> IntArray:
-    """Return how many of `k` frames each segment gives: softmax of the weights, largest remainder; `(n_segments,)`.
-
-    The weight is `0.4 length + 0.2 mean + 0.3 max + 0.1 variance`.
-    """
-    inside = [relevance[segment] for segment in segments]
-    weight = np.array([0.4 * r.size / relevance.size + 0.2 * r.mean() + 0.3 * r.max() + 0.1 * r.var() for r in inside])
-    exact = k * np.exp(weight - weight.max()) / np.exp(weight - weight.max()).sum()
-    shares = np.floor(exact).astype(np.int64)
-    shares[best_first(exact - shares)[: k - int(shares.sum())]] += 1
-    heaviest = best_first(weight)
-    given: IntArray = np.empty_like(shares)
-    given[heaviest] = within_capacity(shares[heaviest], np.array([r.size for r in inside])[heaviest])
-    return given
+def half_even_half_best(relevance: FloatArray, k: int) -> IntArray:
+    """Return `k // 2` candidates at equal distances and the most relevant of the others, the later of equal ones."""
+    even = np.linspace(0, relevance.size - 1, k // 2).astype(np.int64)
+    best = np.argsort(relevance, kind="stable")[::-1]
+    chosen = np.concatenate([np.unique(even), best[~np.isin(best, even)]])
+    return np.sort(chosen[:k])
 
 
-def diverse_best(images: FloatArray, relevance: FloatArray, n: int, *, balance: float) -> IntArray:
-    """Return `n` positions by maximal marginal relevance (Carbonell and Goldstein 1998), in order of choice, `(n,)`.
+def segment_importance(segments: IntArray, relevance: FloatArray) -> FloatArray:
+    """Return `.4 length/n + .2 mean + .3 max + .1 var/(var(r) + 1e-8)` of every segment, `(n_segments,)`.
 
     Args:
-        images: unit embeddings `(n_frames, d)`.
-        relevance: `(n_frames,)`.
-        balance: 1 for relevance alone, 0 for difference from the chosen frames alone.
+        segments: `[start, stop)` of each, `(n_segments, 2)`.
     """
-    chosen = np.empty(n, dtype=np.int64)
-    is_free = np.ones(relevance.size, dtype=bool)
-    similarity = np.zeros(relevance.size)
-    for step in range(n):
-        value = balance * relevance - (1 - balance) * similarity
-        chosen[step] = best = int(np.argmax(np.where(is_free, value, -np.inf)))
-        is_free[best] = False
-        to_best = images @ images[best]
-        similarity = to_best if step == 0 else np.maximum(similarity, to_best)
-    return chosen
+    length, mean, high, variance = SEGMENT_WEIGHTS
+    spread = relevance.var() + 1e-8
+    inside = [relevance[start:stop] for start, stop in segments.tolist()]
+    return np.array(
+        [
+            length * (r.size / relevance.size) + mean * r.mean() + high * r.max() + variance * (r.var() / spread)
+            for r in inside
+        ]
+    )
+
+
+def important(importance: FloatArray) -> NDArray[np.bool_]:
+    """Return which segments are kept, `(n_segments,)`: more than three lose those far below the mean."""
+    if importance.size <= 3:
+        return np.ones(importance.shape, dtype=bool)
+    kept = importance >= max(LEAST_IMPORTANCE, importance.mean() - 1.2 * importance.std())
+    return kept if kept.any() else np.ones(importance.shape, dtype=bool)
+
+
+def segment_budgets(importance: FloatArray, k: int) -> IntArray:
+    """Return how many of `k` frames each segment gives: softmax, floors, largest remainder; `(n_segments,)`."""
+    weights = np.exp(importance - importance.max())
+    exact = k * (weights / weights.sum())
+    budgets = np.floor(exact).astype(np.int64)
+    largest_rest = np.argsort(exact - budgets, kind="stable")[::-1]
+    budgets[largest_rest[: k - int(budgets.sum())]] += 1
+    return budgets

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.samplers.candidates import one_fps
 from focus_eval.samplers.maxinfo import largest_volume_rows
 from focus_eval.samplers.mdp3 import best_list, greedy, multi_gaussian
-from focus_eval.samplers.wfs_sb import boundaries, diverse_best, segment_shares
+from tests.samplers.recorded import recorded_cases, recorded_world
 from tests.samplers.worlds import World, bumpy
 
 NTSC = 30000 / 1001
@@ -64,17 +62,13 @@ def test_topk_keeps_the_best_candidates_and_the_earlier_of_equal_ones():
 # AKS -----------------------------------------------------------------------------------------------------------------
 
 
-def test_aks_gives_the_frames_of_every_recorded_case(shared):
-    spec = importlib.util.spec_from_file_location("recorded_trace", shared("conformance/trace.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    cases = json.loads(shared("conformance/aks.json").read_text())
+def test_aks_gives_the_frames_of_every_recorded_case():
+    cases = recorded_cases("aks")
     assert len(cases) == 29
     for case in cases:
         video = VideoInfo(case["trace"]["frames"], float(case["step"]))
         options = {name: case[name] for name in ("t1", "t2", "max_depth")}
-        world = World(module.relevance_trace(case["trace"]))
-        selection = run("aks", video, k=case["k"], world=world, **options)
+        selection = run("aks", video, k=case["k"], world=recorded_world(case), **options)
         assert selection.n_pulls == case["seconds"]
         assert list(selection.keyframes) == case["selected"], case
 
@@ -163,6 +157,20 @@ def test_bolt_repeats_a_frame_that_holds_most_of_the_relevance():
     assert selection.facts["unique_keyframes"] == 1
 
 
+def test_bolt_sums_shares_and_not_weights():
+    # Levels fall on steps of the sum here: dividing after summing gives other frames at k = 5 and 20.
+    world = World(np.tile([1.0, 0.1, 0.2, 0.7], 40))
+    for k in (5, 10, 20, 40):
+        selection = run("bolt", VideoInfo(160, 1.0), k=k, world=world, power=1.0)
+        weights = (world.values - 0.1) / (1.0 - 0.1)
+        share, frame, expected = np.cumsum(weights / weights.sum()), 0, []
+        for level in np.linspace(1 / k, 1 - 1 / k, k):
+            while share[frame] < level:
+                frame += 1
+            expected.append(frame)
+        assert list(selection.keyframes) == expected
+
+
 def test_bolt_sharpens_with_the_power():
     spread = [np.std(run("bolt", VideoInfo(9000, 1.0), k=64, power=power).keyframes) for power in (0.25, 8.0)]
     assert spread[0] > spread[1]
@@ -240,43 +248,6 @@ def test_mdp3_prefers_relevant_frames_that_differ():
     chosen = run("mdp3", VideoInfo(12_800, 30.0), k=2, world=world).keyframes
     assert chosen[0] in frames[10:20]
     assert chosen[1] == frames[70]
-
-
-# WFS-SB --------------------------------------------------------------------------------------------------------------
-
-
-def test_wfs_sb_splits_at_a_change_of_relevance():
-    relevance = np.repeat([0.1, 0.9], 128)
-    assert np.abs(boundaries(relevance) - 128).min() <= 8
-    assert boundaries(np.full(6, 0.5)).size == 0
-
-
-def test_wfs_sb_boundaries_are_peaks_of_the_reconstructed_coarsest_detail():
-    import pywt
-
-    relevance = bumpy(600)
-    level = 6  # floor(log2(600) - 3)
-    coefficients = pywt.wavedec(relevance, "db4", level=level)
-    assert level <= pywt.dwt_max_level(600, pywt.Wavelet("db4"))
-    change = np.abs(pywt.waverec([None, coefficients[1]] + [None] * (level - 1), "db4"))[:600]
-    found = boundaries(relevance)
-    assert found.size > 0
-    assert all(change[i] >= max(change[i - 1], change[i + 1]) for i in found)
-
-
-def test_wfs_sb_shares_sum_to_k_and_favour_long_and_relevant_segments():
-    segments = np.split(np.arange(100), [20, 60])
-    relevance = np.concatenate([np.full(20, 0.2), np.full(40, 0.2), np.full(40, 0.9)])
-    shares = segment_shares(segments, relevance, 10)
-    assert shares.sum() == 10
-    assert shares[2] > shares[1] >= shares[0]
-    assert segment_shares(segments, relevance, 100).tolist() == [20, 40, 40]
-
-
-def test_wfs_sb_takes_different_frames_before_equal_ones():
-    images = np.eye(3)[[0, 0, 1, 2]]
-    assert diverse_best(images, np.array([1.0, 0.99, 0.5, 0.2]), 3, balance=0.5).tolist() == [0, 2, 3]
-    assert diverse_best(images, np.array([1.0, 0.99, 0.5, 0.2]), 3, balance=1.0).tolist() == [0, 1, 2]
 
 
 # MaxInfo -------------------------------------------------------------------------------------------------------------

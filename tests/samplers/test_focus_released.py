@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import json
 
 import numpy as np
 import pytest
@@ -14,20 +12,26 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.bandit.arms import Arms
 from focus_eval.samplers.focus_released import evenly_inside
 from focus_eval.samplers.interpolation import interpolated, softmax_probabilities
+from tests.samplers.recorded import recorded_cases, recorded_world
 from tests.samplers.worlds import World, bumpy
 
 NTSC = {23: 24000 / 1001, 29: 30000 / 1001, 59: 60000 / 1001}
 
 
 @pytest.fixture(scope="module")
-def cases(shared):
-    """Recorded cases, each with the relevance trace it was recorded on."""
-    spec = importlib.util.spec_from_file_location("recorded_trace", shared("conformance/trace.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    recorded = json.loads(shared("conformance/focus_released.json").read_text())
-    assert len(recorded) == 36
-    return [(case, World(module.relevance_trace(case["trace"]))) for case in recorded]
+def plain_cases():
+    """Cases of many options, each with the world it was recorded in."""
+    cases = recorded_cases("focus_released")
+    assert len(cases) == 36
+    return [(case, recorded_world(case)) for case in cases]
+
+
+@pytest.fixture(scope="module")
+def cases(plain_cases):
+    """The plain cases, and those that the order of a rounding or the solver of `rbf` decides."""
+    rounding = recorded_cases("focus_released_rounding")
+    assert len(rounding) == 16
+    return plain_cases + [(case, recorded_world(case)) for case in rounding]
 
 
 def select(case, world):
@@ -49,8 +53,8 @@ def test_coarse_and_fine_pulls_are_those_of_every_recorded_case(cases):
         assert pulls == [frames for frames in (case["coarse"], case["fine"]) if frames], case
 
 
-def test_arms_and_scores_are_those_of_every_recorded_case_to_the_last_bit(cases):
-    for case, world in cases:
+def test_arms_and_scores_are_those_of_every_recorded_case_to_the_last_bit(plain_cases):
+    for case, world in plain_cases:
         selection = select(case, world)
         assert [[clip.start, clip.stop - 1] for clip in selection.clips] == [arm[:2] for arm in case["arms"]]
         sampler = make_sampler("focus_released", **case["params"])

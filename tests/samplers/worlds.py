@@ -27,6 +27,10 @@ class World:
         self.calls.append(frames)
         return self.vectors[frames], self.query
 
+    def relevance_and_embeddings(self, frames):
+        self.calls.append(frames)
+        return self.values[frames], self.vectors[frames]
+
 
 def bumpy(n_frames: int, *, seed: int = 0) -> np.ndarray:
     """Relevance in [0, 1] with a few events and some noise, shape `(n_frames,)`."""
