@@ -119,6 +119,7 @@ class Pull:
             self.logits = self._logits
         if isinstance(session.scorer, GivesEmbeddings):
             self.embeddings = self._embeddings
+            self.relevance_and_embeddings = self._relevance_and_embeddings
 
     def __call__(self, frames: IntArray) -> FloatArray:
         """Return relevance in [0, 1], shape `(n,)`."""
@@ -143,26 +144,35 @@ class Pull:
 
     def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
         scorer: Any = self._session.scorer
-        images: dict[int, FloatArray] = {}
         queries: list[FloatArray] = []
 
-        def visit(part: IntArray, features: Any) -> None:
-            embedded, query = scorer.embeddings(features, self._query)
-            images.update(zip(part.tolist(), embedded, strict=True))
+        def read(features: Any) -> FloatArray:
+            images: FloatArray
+            images, query = scorer.embeddings(features, self._query)
             queries.append(query)
+            return images
 
-        self._visit(frames, visit)
-        return np.stack([images[frame] for frame in frames.tolist()]), queries[-1]
+        return self._from_features(frames, read), queries[-1]
 
-    def _from_features(self, frames: IntArray, score: Callable[[Any], FloatArray]) -> FloatArray:
-        values = np.full(frames.shape, np.nan)
-        place = {frame: at for at, frame in enumerate(frames.tolist())}
+    def _relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
+        scorer: Any = self._session.scorer
+
+        def read(features: Any) -> FloatArray:
+            images, _ = scorer.embeddings(features, self._query)
+            return np.column_stack([scorer.relevance(features, self._query), images])
+
+        both = self._from_features(frames, read)
+        return both[:, 0], both[:, 1:]
+
+    def _from_features(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> FloatArray:
+        """Return what `read` makes of the features of each frame, one row or number a frame, in their order."""
+        found: dict[int, FloatArray] = {}
 
         def visit(part: IntArray, features: Any) -> None:
-            values[[place[frame] for frame in part.tolist()]] = score(features)
+            found.update(zip(part.tolist(), read(features), strict=True))
 
         self._visit(frames, visit)
-        return values
+        return np.asarray([found[frame] for frame in frames.tolist()], dtype=np.float64)
 
     def _visit(self, frames: IntArray, visit: Visit) -> None:
         """Call `visit` with known features first, then with fresh ones, batch by batch, ascending."""

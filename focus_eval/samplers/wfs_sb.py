@@ -205,7 +205,7 @@ def segment_budgets(importance: FloatArray, k: int) -> IntArray:
     """Return how many of `k` frames each segment gives: softmax, floors, largest remainder; `(n_segments,)`."""
     weights = np.exp(importance - importance.max())
     exact = k * (weights / weights.sum())
-    budgets = np.floor(exact).astype(np.int64)
+    budgets: IntArray = np.floor(exact).astype(np.int64)
     largest_rest = np.argsort(exact - budgets, kind="stable")[::-1]
     budgets[largest_rest[: k - int(budgets.sum())]] += 1
     return budgets

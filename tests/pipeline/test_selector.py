@@ -200,3 +200,23 @@ def test_a_query_that_the_encoder_cuts_is_counted(clip, tmp_path):
         writer.write(made.select(question(number, clip, query), clip))
     writer.close()
     assert load_run(tmp_path).cut_queries == {"brightness": (1, 3)}
+
+
+class Colour(Brightness):
+    """Brightness that also places a frame: by its brightness and its darkness."""
+
+    name = "colour"
+
+    def embeddings(self, features, query):
+        light = np.asarray(features, dtype=np.float64)
+        return np.column_stack([light, 1 - light]), np.array([1.0, 0.0])
+
+
+@pytest.mark.parametrize("scorer", [Brightness(), Colour()])
+def test_a_sampler_that_uses_relevance_and_embeddings_embeds_every_frame_once(clip, scorer):
+    chooser = Selector(sampler=make_sampler("wfs_sb"), scorer=scorer, k=4, batch_size=3)
+    row = chooser.select(question(1, clip), clip)
+    assert scorer.embedded == row.forwards == len(row.pulled_frames) == 10
+    with open_video(clip) as reader:
+        features = Brightness().embed(reader.read(np.array(row.pulled_frames)))
+    assert row.pulled_relevance == Brightness().relevance(features, "bright").tolist()
