@@ -43,13 +43,13 @@ class ArmSampler(FrameSampler):
     def coarse(self, request: SelectionRequest) -> Arms:
         """Return the arms of the video after `pulls_per_arm` pulls of each, in one batch (step 1)."""
         clips = self.clips(request.video)
-        candidates = self.coarse_candidates(request.video, clips)
+        candidates = self.coarse_candidates(request, clips)
         frames = draw_in_clips(clips, candidates, self.pulls_per_arm, request.coarse_rng)
         return pulled(Arms.unpulled(clips), frames, request.ledger)
 
-    def coarse_candidates(self, video: VideoInfo, clips: Clips) -> IntArray:
+    def coarse_candidates(self, request: SelectionRequest, clips: Clips) -> IntArray:
         """Return the frames that coarse pulls are drawn from, ascending: all."""
-        return np.arange(video.n_frames)
+        return np.arange(request.video.n_frames)
 
     def n_chosen_arms(self, n_arms: int) -> int:
         """Return `ceil(alpha * M)`, at least 4, at most `M`."""

@@ -17,10 +17,11 @@ from focus_eval.types import IntArray, VideoInfo
 
 @dataclass(frozen=True, kw_only=True)
 class FocusGop(Focus):
-    """`focus` whose coarse pulls are drawn among the sync frames and the frames right after them.
+    """`focus` whose coarse pulls are drawn at sync frames or right after them, at most one in each sync group.
 
-    An arm with fewer such frames than pulls is drawn from all its frames; so is every arm of a video whose sync
-    frames are not known. The facts say how many arms that were.
+    A sync group runs from one sync frame to the next. Frames in a row show one moment, so a second pull of a group
+    would tell little. An arm in which fewer groups begin than it gets pulls is drawn from all its frames; so is every
+    arm of a video whose sync frames are not known. The facts say how many arms that were.
 
     Args:
         frames_after_sync: frames right after a sync frame that count as cheap to reach.
@@ -28,28 +29,36 @@ class FocusGop(Focus):
 
     name: ClassVar[str] = "focus_gop"
     source: ClassVar[str] = "focus-eval; FOCUS with pulls at sync frames"
+    version: ClassVar[int] = 2
 
     frames_after_sync: int = option(2, at_least=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Run Algorithm 2 with coarse pulls among cheap frames."""
         choice = super().choose(request)
-        n_without = int(self._lacks_cheap(self.clips(request.video), self._cheap_frames(request.video)).sum())
+        n_without = int(self._lacks_groups(request.video, self.clips(request.video)).sum())
         return replace(choice, facts={"arms_without_cheap_frames": n_without, **choice.facts})
 
-    def coarse_candidates(self, video: VideoInfo, clips: Clips) -> IntArray:
-        """Return the cheap frames, and all frames of arms that have too few of them, ascending."""
-        cheap = self._cheap_frames(video)
-        may_draw = np.repeat(self._lacks_cheap(clips, cheap), clips.sizes)
-        may_draw[cheap] = True
+    def coarse_candidates(self, request: SelectionRequest, clips: Clips) -> IntArray:
+        """Return one cheap frame of every group, and all frames of arms that have too few groups, ascending."""
+        may_draw = np.repeat(self._lacks_groups(request.video, clips), clips.sizes)
+        may_draw[self._one_of_each_group(request, clips)] = True
         return np.flatnonzero(may_draw)
 
-    def _cheap_frames(self, video: VideoInfo) -> IntArray:
-        if video.sync_frames is None:
-            return np.empty(0, dtype=np.int64)
-        near = video.sync_frames[:, None] + np.arange(1 + self.frames_after_sync)
-        return np.unique(near[near < video.n_frames])
+    def _one_of_each_group(self, request: SelectionRequest, clips: Clips) -> IntArray:
+        sync = _sync_frames(request.video)
+        # A group counts for the arm it begins in, so its frame may not lie in the next one.
+        end_of_arm = clips.stops[clips.arm_of(sync)]
+        n_left = np.minimum(np.append(sync[1:], request.video.n_frames), end_of_arm) - sync
+        n_cheap = np.minimum(n_left, 1 + self.frames_after_sync)
+        chosen: IntArray = sync + request.coarse_rng.integers(0, n_cheap)
+        return chosen
 
-    def _lacks_cheap(self, clips: Clips, cheap: IntArray) -> NDArray[np.bool_]:
-        n_cheap = np.searchsorted(cheap, clips.stops) - np.searchsorted(cheap, clips.starts)
-        return n_cheap < np.minimum(self.pulls_per_arm, clips.sizes)
+    def _lacks_groups(self, video: VideoInfo, clips: Clips) -> NDArray[np.bool_]:
+        sync = _sync_frames(video)
+        n_groups = np.searchsorted(sync, clips.stops) - np.searchsorted(sync, clips.starts)
+        return n_groups < np.minimum(self.pulls_per_arm, clips.sizes)
+
+
+def _sync_frames(video: VideoInfo) -> IntArray:
+    return np.empty(0, dtype=np.int64) if video.sync_frames is None else video.sync_frames

@@ -166,25 +166,51 @@ def test_focus_gop_is_focus_where_all_frames_cost_the_same(sync):
     assert run("focus_gop", video).keyframes == run("focus", video).keyframes
 
 
-def test_focus_gop_pulls_coarsely_right_after_sync_frames():
-    sync = np.arange(0, 108_000, 250)
+def test_focus_gop_pulls_coarsely_right_after_sync_frames_and_once_in_a_group():
+    sync = np.arange(0, 108_000, 100)
     world = World(bumpy(108_000))
     selection = run("focus_gop", VideoInfo(108_000, 30.0, sync), world=world)
-    # Arms of 480 frames hold at least one sync frame with its two followers, cut at an end of the arm or not.
-    assert (world.calls[0] % 250 <= 2).mean() > 0.95
-    assert (world.calls[1] % 250 > 2).mean() > 0.9
-    assert selection.facts["arms_without_cheap_frames"] == sum(
-        sum(f % 250 <= 2 for f in range(clip.start, clip.stop)) < 3 for clip in selection.clips
-    )
+    coarse, fine = world.calls
+    # Four or five groups of 100 frames begin in every arm of 480.
+    assert selection.facts["arms_without_cheap_frames"] == 0
+    assert (coarse % 100 <= 2).all()
+    assert set(coarse % 100) == {0, 1, 2}
+    assert np.unique(coarse // 100).size == coarse.size == 3 * 225
+    assert (fine % 100 > 2).mean() > 0.9
 
 
-def test_focus_gop_falls_back_in_arms_with_too_few_cheap_frames():
-    world = World(bumpy(8000))
-    selection = run("focus_gop", VideoInfo(8000, 10.0, np.array([0, 4000])), world=world, k=8)
-    arms = len(selection.clips)
-    assert selection.facts["arms_without_cheap_frames"] == arms - 2
-    assert world.calls[0].size == 3 * arms
-    assert {0, 1, 2, 4000, 4001, 4002} <= set(world.calls[0].tolist())
+def test_focus_gop_looks_anywhere_in_an_arm_where_fewer_groups_begin_than_it_gets_pulls():
+    # Groups of 10 seconds: one or two begin in every arm of 16.
+    sync, world = np.arange(0, 108_000, 300), World(bumpy(108_000))
+    selection = run("focus_gop", VideoInfo(108_000, 30.0, sync), world=world)
+    assert selection.facts["arms_without_cheap_frames"] == 225
+    assert world.calls[0].size == 3 * 225
+    assert (world.calls[0] % 300 > 2).mean() > 0.9
+
+
+def test_focus_gop_falls_back_arm_by_arm():
+    # Ten arms of 800 frames; groups begin only in the first half of the video.
+    sync, world = np.arange(0, 4000, 200), World(bumpy(8000))
+    selection = run("focus_gop", VideoInfo(8000, 50.0, sync), world=world, k=8)
+    coarse = world.calls[0]
+    assert len(selection.clips) == 10
+    assert selection.facts["arms_without_cheap_frames"] == 5
+    assert (coarse[coarse < 4000] % 200 <= 2).all()
+    assert (coarse >= 4000).sum() == 15
+
+
+@pytest.mark.parametrize("frames_after_sync", [0, 5])
+def test_focus_gop_stays_in_the_arm_and_the_group_of_its_sync_frame(frames_after_sync):
+    # Groups of three frames, and sync frames at the last frame of an arm.
+    sync = np.arange(2, 2400, 3)
+    for seed in range(5):
+        world = World(bumpy(2400))
+        video = VideoInfo(2400, 10.0, sync)
+        selection = run("focus_gop", video, world=world, k=8, rng=seed, frames_after_sync=frames_after_sync)
+        coarse = world.calls[0]
+        assert np.unique((coarse - 2) // 3).size == coarse.size
+        arms = np.searchsorted([clip.stop for clip in selection.clips], coarse, side="right")
+        assert np.bincount(arms).tolist() == [3] * len(selection.clips)
 
 
 def test_focus_c_pulls_coarsely_only_and_draws_from_final_arms():
