@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench docs wheel clean
 
 setup: $(VENV)/.ready
 
@@ -27,5 +27,16 @@ check: setup
 bench: setup
 	for script in scripts/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
+docs: setup
+	$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
+
+# The wheel is built, then tried in an environment of its own, away from this checkout.
+wheel: setup
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/wheel-trial
+	build/wheel-trial/bin/python -m pip install --quiet dist/focus_eval-*.whl
+	cd build && wheel-trial/bin/focus-eval --help > /dev/null && wheel-trial/bin/focus-eval samplers > /dev/null
+
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist docs/_build docs/_generated
