@@ -23,6 +23,7 @@ myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]
 exclude_patterns = ["_build"]
 GENERATED = Path(__file__).parent / "_generated"
+napoleon_custom_sections = [("Class attributes", "params_style")]
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 html_theme = "furo"
