@@ -62,13 +62,7 @@ class FrameSeam:
     def __init__(self, **arguments: Any) -> None:
         with command_line_errors():
             refuse_response_cache()
-            self.check_installed()
-            base = self.wrapper()
-            options, wrapper_arguments, own = split_arguments(self.model_id, arguments, base, extra=self.own_arguments)
-            check_source(options)
-            frames = self._agree_on_frames(options, wrapper_arguments, base)
-            self._check_batch(wrapper_arguments)
-            prepared = self.prepare(own, wrapper_arguments)
+            options, wrapper_arguments, frames, prepared = self._checked(arguments)
             source = make_source(options, frames=frames)
             self.defaults(wrapper_arguments)
             with one_process_on_cpu(wrapper_arguments.get("device")) as processes:
@@ -81,6 +75,15 @@ class FrameSeam:
             self._tally = Tally()
             self._most_frames = int(wrapper_arguments[self.frames_argument])
             self.show(source, frames=frames)
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Refuse what the constructor would refuse before any weight loads: its own checks, run without a model.
+
+        Raises:
+            FocusEvalError: an argument that nobody takes or of the wrong kind, a missing package, key or checkpoint.
+        """
+        cls.__new__(cls)._checked(arguments)
 
     # What an adapter may override.
 
@@ -201,6 +204,16 @@ class FrameSeam:
         super().clean()  # type: ignore[misc]
 
     # Before any weight loads.
+
+    def _checked(self, arguments: Mapping[str, Any]) -> tuple[SeamOptions, dict[str, Any], int, Any]:
+        """Return our options, the wrapper's arguments, the frames per question, and what `prepare` returns."""
+        self.check_installed()
+        base = self.wrapper()
+        options, wrapper_arguments, own = split_arguments(self.model_id, arguments, base, extra=self.own_arguments)
+        check_source(options)
+        frames = self._agree_on_frames(options, wrapper_arguments, base)
+        self._check_batch(wrapper_arguments)
+        return options, wrapper_arguments, frames, self.prepare(own, wrapper_arguments)
 
     def _agree_on_frames(self, options: SeamOptions, wrapper_arguments: dict[str, Any], base: type) -> int:
         limit = wrapper_arguments.get(self.frames_argument)

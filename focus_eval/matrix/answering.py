@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from focus_eval.errors import FocusEvalError, RunError
 from focus_eval.matrix.cells import Cell
 from focus_eval.matrix.config import ModelConfig
+from focus_eval.matrix.devices import best_device
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.task_requests import TaskRequests
@@ -130,9 +131,19 @@ def load_model(config: ModelConfig, *, frames: int) -> Any:
     """
     from lmms_eval.models import get_model
 
-    # Until `show` is called the model stands on a sampler that needs no encoder.
-    arguments = {**config.args, "sampler": "uniform", "frames": frames, "batch_size": config.batch_size}
     try:
+        arguments = load_arguments(config, frames=frames, device=best_device())
         return get_model(config.model)(**arguments)
     except (FocusEvalError, ValueError, OSError, ImportError, TypeError) as error:
         raise RunError(f"model {config.name!r} ({config.model}) cannot be loaded: {error_line(error)}") from error
+
+
+def load_arguments(config: ModelConfig, *, frames: int, device: str) -> dict[str, Any]:
+    """Return everything the model is loaded with; a config that names no device gets the worker's first.
+
+    A wrapper's own default is "cuda" also where there is no GPU. With a `device_map` the config places the model.
+    """
+    placed = {"device", "device_map"} & set(config.args)
+    # Until `show` is called the model stands on a sampler that needs no encoder.
+    own = {**config.args, "sampler": "uniform", "frames": frames, "batch_size": config.batch_size}
+    return own if placed or not config.needs_gpu else {"device": device, **own}

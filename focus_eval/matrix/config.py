@@ -44,7 +44,10 @@ class BenchmarkConfig(_Strict):
 
 
 class ModelConfig(_Strict):
-    """One model as lmms-eval knows it, its checkpoint and the frames it is shown."""
+    """One model as lmms-eval knows it, its checkpoint and the frames it is shown.
+
+    `gpus` is how many one copy of the model takes, where that differs from the matrix's `answer_resources`.
+    """
 
     name: str
     model: str
@@ -52,6 +55,7 @@ class ModelConfig(_Strict):
     frames: int = Field(gt=0)
     batch_size: int = Field(default=1, gt=0)
     needs_gpu: bool = True
+    gpus: float | None = Field(default=None, ge=0)
     api_key: str = ""
     disk_gigabytes: float = 0.0
     source: str = ""
@@ -84,6 +88,13 @@ class Resources(_Strict):
 
     gpus: float = Field(default=1, ge=0)
     cpus: float = Field(default=4, gt=0)
+
+
+def worker_resources(model: ModelConfig, resources: Resources) -> Resources:
+    """Return what one worker that runs `model` takes: no GPU where the model needs none, or where workers get none."""
+    if resources.gpus == 0 or not model.needs_gpu:
+        return resources.model_copy(update={"gpus": 0.0})
+    return resources.model_copy(update={"gpus": resources.gpus if model.gpus is None else model.gpus})
 
 
 class MatrixConfig(_Strict):

@@ -10,6 +10,7 @@ from focus_eval.errors import unknown_name
 from focus_eval.matrix.answering import AnswerJob, AnswerWorker
 from focus_eval.matrix.cells import Cell, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
+from focus_eval.matrix.devices import best_device
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, SelectWorker
@@ -84,15 +85,6 @@ class LocalEngine:
                 worker.run(job, on_row=lambda row: done(1, int(row.error is not None)))
         finally:
             worker.close()
-
-
-def best_device() -> str:
-    """Return "cuda" where torch finds a GPU, else "cpu"."""
-    try:
-        import torch
-    except ImportError:
-        return "cpu"
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address: str | None = None) -> Engine:

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from focus_eval.errors import MissingDependency, RunError
 from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
 from focus_eval.matrix.cells import Cell, SelectionSpec
-from focus_eval.matrix.config import Resources
+from focus_eval.matrix.config import Resources, worker_resources
 from focus_eval.matrix.engines import Done
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
@@ -78,15 +78,19 @@ class RayEngine:
     def answer(
         self, jobs: list[AnswerJob], cells: list[Cell], sets: dict[str, QuestionSet], run: RunFolder, done: Done
     ) -> None:
-        """Do the jobs on as many workers as the cluster holds."""
+        """Do the jobs model by model, each on as many workers as the cluster holds: a 72B worker takes several GPUs."""
+        model_of = {cell.name: cell.model for cell in cells}
 
         def still_missing(job: AnswerJob) -> AnswerJob | None:
             left = {one for part in answer_jobs(cells, sets, _absolute(run)) for one in part.keys}
             ids = tuple(one for one in job.question_ids if (job.cell, one) in left)
             return AnswerJob(job.cell, ids) if ids else None
 
-        pool = _Pool(AnswerWorker, (cells, sets, _absolute(run)), self._store, self._answer, still_missing)
-        pool.run(jobs, done)
+        for model in dict.fromkeys(model_of[job.cell].name for job in jobs):
+            mine = [job for job in jobs if model_of[job.cell].name == model]
+            takes = worker_resources(model_of[mine[0].cell], self._answer)
+            pool = _Pool(AnswerWorker, (cells, sets, _absolute(run)), self._store, takes, still_missing)
+            pool.run(mine, done)
 
 
 class _Pool(Generic[JobT]):

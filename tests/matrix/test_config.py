@@ -50,7 +50,7 @@ def test_every_table_of_the_protocol_has_a_matrix():
     names = {path.stem for path in (resource_path("configs") / "paper").glob("*.yaml")}
     assert names == {
         "main_results", "by_length", "efficiency", "alpha", "full_comparison", "more_benchmarks", "two_stage",
-        "bernstein", "clip_length", "encoder",
+        "bernstein", "clip_length", "encoder", "reference_models",
     }  # fmt: skip
 
 
