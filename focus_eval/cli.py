@@ -8,6 +8,7 @@ import typer
 
 from focus_eval.commands.acf import acf
 from focus_eval.commands.compare import compare
+from focus_eval.commands.configs import configs
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
 from focus_eval.commands.export import export
@@ -34,6 +35,7 @@ app.command()(tasks)
 app.command()(samplers)
 app.command()(doctor)
 app.command()(demo)
+app.command()(configs)
 app.command()(plan)
 app.command()(run)
 app.command()(status)

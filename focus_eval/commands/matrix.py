@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from focus_eval.matrix.running import Watch
     from focus_eval.report.table import Table
 
-MatrixArgument = Annotated[Path, typer.Argument(help="Matrix file (YAML).")]
+MatrixArgument = Annotated[
+    Path, typer.Argument(help="Matrix file (YAML), or the name of a shipped one (focus-eval configs).")
+]
 OnlyOption = Annotated[list[str], typer.Option("--only", help="Narrow a list, e.g. sampler=focus,aks; repeatable.")]
 SetOption = Annotated[list[str], typer.Option("--set", help="Replace a top-level key, e.g. k=16; repeatable.")]
 LimitOption = Annotated[int | None, typer.Option(help="Ask only the first questions of each benchmark.")]

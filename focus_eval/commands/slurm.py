@@ -32,7 +32,7 @@ focus-eval run {matrix} --engine ray --address "$address" --store "${{TMPDIR:-/t
 
 
 def slurm_script(
-    matrix: Annotated[Path, typer.Argument(help="Matrix file (YAML).")],
+    matrix: Annotated[Path, typer.Argument(help="Matrix file (YAML), or the name of a shipped one.")],
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of the allocation.")] = 2,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs per node.")] = 8,
     cpus: Annotated[int, typer.Option(min=1, help="CPUs per node.")] = 32,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from focus_eval.errors import InvalidInput
+from focus_eval.matrix.shipped import find_matrix
 from focus_eval.matrix.yaml_source import check, expand_variables, load_yaml
 from focus_eval.resources import resource_path
 
@@ -132,7 +133,7 @@ _PARTS: dict[str, type[_Strict]] = {
 
 
 def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) -> MatrixConfig:
-    """Return the matrix in the YAML file at `path`.
+    """Return the matrix in the YAML file at `path`, or the shipped one of that name ("alpha").
 
     An entry of `benchmarks`, `models` or `encoders` is a name (a file `configs/<kind>/<name>.yaml`, beside the
     matrix or in the package) or the mapping itself; an entry of `samplers` may be a bare name. `overrides` replace
@@ -141,7 +142,7 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
     Raises:
         InvalidInput: file, line and key of the first mistake, with the nearest name for an unknown key.
     """
-    file = Path(path)
+    file = find_matrix(path)
     values = {**load_yaml(file), **(overrides or {})}
     values.setdefault("name", file.stem)
     for kind, model in _PARTS.items():

@@ -1,0 +1,60 @@
+"""`focus-eval configs`: which matrices come with the package, and how are they edited?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from focus_eval.matrix.config import MatrixConfig
+
+
+def configs(
+    copy: Annotated[Path | None, typer.Option(help="Copy all of them to this folder, to be edited there.")] = None,
+) -> None:
+    """List the matrices that come with the package: table, benchmarks, models, and what they ask for."""
+    from focus_eval.matrix.shipped import copy_configs
+
+    if copy is not None:
+        made = copy_configs(copy)
+        typer.echo(f"{len(made)} files in {copy}; run one with: focus-eval run {copy}/paper/alpha.yaml")
+        return
+    _print_list()
+
+
+def _print_list() -> None:
+    from rich.table import Table
+
+    from focus_eval.commands.tables import table_console
+    from focus_eval.matrix.config import load_matrix
+    from focus_eval.matrix.shipped import shipped_matrices, table_of, title_of
+
+    columns = ("name", "table", "benchmarks", "models", "selections", "answers", "weights (GB)", "what")
+    table = Table(title="focus-eval plan NAME, focus-eval run NAME", title_justify="left")
+    for name in columns:
+        is_number = name in ("selections", "answers", "weights (GB)")
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for name, file in shipped_matrices().items():
+        matrix = load_matrix(file)
+        parts = [", ".join(one.name for one in entries) for entries in (matrix.benchmarks, matrix.models)]
+        table.add_row(name, table_of(file), *parts, *matrix_size(matrix), title_of(file))
+    table_console().print(table)
+
+
+def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:
+    """Return how many selections and answers `matrix` asks for and the gigabytes of its weights, as texts.
+
+    A benchmark whose config does not state its number of questions makes the sum a lower bound, marked "+".
+    """
+    from focus_eval.matrix.cells import cells, selection_specs
+
+    specs, answers = selection_specs(matrix), cells(matrix)
+    sizes = {one.name: one.questions for one in matrix.benchmarks}
+    more = "+" if None in sizes.values() else ""
+    chosen = sum(sizes[spec.benchmark.name] or 0 for spec in specs)
+    asked = sum(sizes[cell.selection.benchmark.name] or 0 for cell in answers)
+    weights = sum(model.disk_gigabytes for model in matrix.models)
+    weights += sum(encoder.disk_gigabytes for encoder in matrix.encoders)
+    return f"{chosen:,}{more}", f"{asked:,}{more}" if answers else "", f"{weights:.0f}"

@@ -1,0 +1,74 @@
+"""Shipped matrices are found by name, listed, and copied to where they can be edited."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.commands.configs import matrix_size
+from focus_eval.errors import InvalidInput, UnknownName
+from focus_eval.matrix.cells import cells
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.shipped import find_matrix, shipped_matrices
+from focus_eval.resources import resource_path
+
+
+@pytest.mark.parametrize("name", ["alpha", "main_results", "temperature", "demo"])
+def test_a_shipped_matrix_is_found_by_its_name_from_any_folder(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_matrix(name).name == name
+
+
+@pytest.mark.parametrize("name", ["configs/paper/alpha.yaml", "paper/alpha.yaml"])
+def test_the_path_in_the_repository_finds_it_without_a_clone(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_matrix(name) == resource_path("configs") / "paper" / "alpha.yaml"
+
+
+def test_a_file_of_the_user_comes_before_a_shipped_one_of_that_name(tmp_path, monkeypatch):
+    (tmp_path / "alpha").write_text((resource_path("configs") / "paper" / "encoder.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    assert load_matrix("alpha").anchors == "encoder"
+
+
+def test_a_name_that_is_not_there_is_refused_with_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'main_results'"):
+        find_matrix("main_result")
+    with pytest.raises(InvalidInput, match=r"alpha.yml: no such file; shipped matrices: .*alpha"):
+        find_matrix("alpha.yml")
+
+
+def test_no_two_shipped_matrices_have_one_name():
+    files = [
+        file for folder in ("paper", "ablations", ".") for file in (resource_path("configs") / folder).glob("*.yaml")
+    ]
+    assert len(shipped_matrices()) == len(files)
+
+
+def test_the_list_names_every_matrix_with_table_benchmarks_models_and_size():
+    shown = CliRunner().invoke(app, ["configs"]).output
+    for name in shipped_matrices():
+        assert f" {name} " in shown
+    (line,) = [line for line in shown.splitlines() if " by_length " in line]
+    # 5 samplers on 1337 + 2700 questions, one model
+    for part in (" 2 ", "longvideobench, videomme", "llava_video_7b", "20,185", "K = 64"):
+        assert part in line
+
+
+def test_the_size_is_the_product_of_questions_and_cells_and_marks_what_is_not_known():
+    matrix = load_matrix("alpha")
+    assert matrix_size(matrix)[:2] == (f"{6 * 1337:,}", f"{len(cells(matrix)) * 1337:,}")
+    assert matrix_size(load_matrix("more_benchmarks"))[0].endswith("+")  # VSI-Bench's config states no number
+
+
+def test_a_copy_can_be_edited_and_run_where_it_lies(tmp_path):
+    done = CliRunner().invoke(app, ["configs", "--copy", str(tmp_path / "mine")])
+    assert done.exit_code == 0, done.output
+    model = tmp_path / "mine" / "models" / "llava_video_7b.yaml"
+    model.write_text(model.read_text().replace("lmms-lab/LLaVA-Video-7B-Qwen2", "my/checkpoint", 1))
+    matrix = load_matrix(tmp_path / "mine" / "paper" / "alpha.yaml")
+    assert matrix.models[0].args["pretrained"] == "my/checkpoint"
+    again = CliRunner().invoke(app, ["configs", "--copy", str(tmp_path / "mine")])
+    assert isinstance(again.exception, InvalidInput)
+    assert "my/checkpoint" in model.read_text()
