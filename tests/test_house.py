@@ -28,7 +28,7 @@ ALLOWED = {
     "samplers": {"types", "errors", "bandit", "options", "rows"},
     "video": {"types", "errors"},
     "scoring": {"types", "errors", "options", "video", "rows"},
-    "benchmarks": {"types", "errors"},
+    "benchmarks": {"types", "errors", "resources", "options"},
     "selections": {"types", "errors", "benchmarks", "rows"},
     "report": {"types", "errors", "resources", "rows", "benchmarks", "selections"},
 }

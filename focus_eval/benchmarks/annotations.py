@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from focus_eval.benchmarks.question import Question
+from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.errors import InvalidInput
 
 
-def read_annotations(name: str, path: str | Path) -> list[Question]:
-    """Return the questions of benchmark `name` in the file's order.
+def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
+    """Return the questions of benchmark `name` (or of the benchmark itself) in the file's order.
 
     Args:
         path: a `.json` list, `.jsonl`, `.parquet`, or a folder with `validation-*.parquet` or `test-*.parquet`.
@@ -24,7 +24,7 @@ def read_annotations(name: str, path: str | Path) -> list[Question]:
         InvalidInput: a file that is missing or cannot be read, a row that is no question, an id met twice; names
             the file, and the row where there is one.
     """
-    benchmark = make_benchmark(name)
+    benchmark = make_benchmark(name) if isinstance(name, str) else name
     file = Path(path)
     questions = []
     for at, row in enumerate(read_documents(file)):

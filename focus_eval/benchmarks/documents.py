@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from focus_eval.errors import InvalidInput
 
-LETTERS = "ABCDEFGH"
+LETTERS = string.ascii_uppercase
+
+
+def letters(n_options: int) -> str:
+    """Return the letters of `n_options` options, from A on."""
+    return LETTERS[:n_options]
 
 
 def text_field(document: Mapping[str, Any], name: str, *, benchmark: str) -> str:

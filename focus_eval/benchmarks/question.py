@@ -14,7 +14,7 @@ class Question:
     """One row of a benchmark.
 
     Args:
-        benchmark: "longvideobench", "videomme", "mlvu" or "vsibench".
+        benchmark: its name.
         id: unique within the benchmark.
         query: the bare question for the encoder: no options, no instructions.
         options: option texts in order; empty for open questions.
@@ -23,6 +23,7 @@ class Question:
         duration_seconds: the annotation's own length; None where it has none and the file must be probed.
         bucket: the annotation's own length bucket; None where it follows from the seconds.
         evidence_seconds: times of the annotated evidence.
+        evidence_intervals: the annotated evidence as (start, stop) in seconds, where it is given as intervals.
         category: the benchmark's question type, "" where there is none.
     """
 
@@ -35,6 +36,7 @@ class Question:
     duration_seconds: float | None = None
     bucket: str | None = None
     evidence_seconds: tuple[float, ...] = ()
+    evidence_intervals: tuple[tuple[float, float], ...] = ()
     category: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -46,9 +48,20 @@ class Question:
 class Benchmark(Protocol):
     """Turns a data set's documents into questions."""
 
-    name: str
-    tasks: tuple[str, ...]
-    video_folders: Mapping[str, str]  # official task -> its videos' folder below $HF_HOME, where lmms-eval looks
+    @property
+    def name(self) -> str:
+        """Name in matrices and rows."""
+        ...
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Official lmms-eval tasks whose documents these are."""
+        ...
+
+    @property
+    def video_folders(self) -> Mapping[str, str]:
+        """Official task -> its videos' folder below $HF_HOME, where lmms-eval looks."""
+        ...
 
     def question(self, document: Mapping[str, Any]) -> Question:
         """Return the question of one lmms-eval document (or row of the published annotation)."""

@@ -12,7 +12,7 @@ from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.benchmarks.longvideobench import evidence_of
 from focus_eval.benchmarks.mlvu import split_options
 from focus_eval.benchmarks.rates import exact_rate, read_rates
-from focus_eval.benchmarks.registry import benchmark_names, benchmark_of_task, make_benchmark
+from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
 from focus_eval.errors import InvalidInput, UnknownName
 
 LVB = {
@@ -125,7 +125,10 @@ def test_mlvu_takes_answers_as_letter_or_as_text():
         benchmark.question({**document, "question": "Who?"})
 
 
-@pytest.mark.parametrize("name", benchmark_names())
+OWN_CODE = ["longvideobench", "videomme", "mlvu", "vsibench", "photo_events"]
+
+
+@pytest.mark.parametrize("name", OWN_CODE)
 def test_every_benchmark_is_found_by_its_official_and_our_tasks(name):
     benchmark = make_benchmark(name)
     assert set(benchmark.video_folders) == set(benchmark.tasks)

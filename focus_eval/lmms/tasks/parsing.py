@@ -9,22 +9,38 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import dataclass
+from functools import cache
 
-from focus_eval.benchmarks.documents import LETTERS
+from focus_eval.benchmarks.documents import letters
 from focus_eval.benchmarks.question import Question
 from focus_eval.lmms.arguments import Protocol
 from focus_eval.samplers.randomness import derived_rng
 
-# "C", "(C)", "C.", "C) text", "C: text"; a letter followed by a blank and more words is a word ("A man runs").
-_LEADING = re.compile(r"^\(?([A-H])(?:\)|[.:,)](?=\s|$)|$)")
-# "the answer is C", "Answer: (C)", "Best option: C", "I choose option C".
-_ANNOUNCED = re.compile(
-    r"(?:\b(?:answer|option|choice)\b(?:\s+(?:is|would be))?\s*[:=]?\s*(?:option\s+)?)"
-    r"[\"'*(\[]{0,3}([A-H])(?=[\"'*)\].,:;]|\s*$|\s+(?:because|since|as|or|and)\b)",
-    re.IGNORECASE,
-)
-# "A or B", "(A) and (C)": two options are no answer.
-_SEVERAL = re.compile(r"(?<!\w)\(?[A-H]\)?,?\s+(?:or|and)\s+(?:the answer is |option )?\(?[A-H]\)?(?!\w)")
+
+@dataclass(frozen=True)
+class _Patterns:
+    """How a letter may stand in an answer, for options A to the last of `last`."""
+
+    leading: re.Pattern[str]
+    announced: re.Pattern[str]
+    several: re.Pattern[str]
+
+
+@cache
+def _patterns(last: str) -> _Patterns:
+    letter = f"[A-{last}]"
+    return _Patterns(
+        # "C", "(C)", "C.", "C) text", "C: text"; a letter followed by a blank and more words is a word ("A man runs").
+        leading=re.compile(rf"^\(?({letter})(?:\)|[.:,)](?=\s|$)|$)"),
+        # "the answer is C", "Answer: (C)", "Best option: C", "I choose option C".
+        announced=re.compile(
+            r"(?:\b(?:answer|option|choice)\b(?:\s+(?:is|would be))?\s*[:=]?\s*(?:option\s+)?)"
+            rf"[\"'*(\[]{{0,3}}({letter})(?=[\"'*)\].,:;]|\s*$|\s+(?:because|since|as|or|and)\b)",
+            re.IGNORECASE,
+        ),
+        # "A or B", "(A) and (C)": two options are no answer.
+        several=re.compile(rf"(?<!\w)\(?{letter}\)?,?\s+(?:or|and)\s+(?:the answer is |option )?\(?{letter}\)?(?!\w)"),
+    )
 
 
 @dataclass(frozen=True)
@@ -59,14 +75,16 @@ def read_option(text: str, options: tuple[str, ...]) -> str | None:
     Read are, in this order: a leading letter ("C", "(C) text", "C. text"), one announced letter ("the answer is
     C"), and the exact text of one option. Several different letters announced are no answer.
     """
-    known = LETTERS[: len(options)]
+    known = letters(len(options))
+    # Up to H are letters of options to anyone; later ones only where there are so many options ("I" is a word).
+    patterns = _patterns(known[-1] if len(known) > 8 else "H")
     bare = text.strip().strip("*`\"'").strip()
-    found = _LEADING.match(bare)
-    if found and not _SEVERAL.match(bare):
+    found = patterns.leading.match(bare)
+    if found and not patterns.several.match(bare):
         return found[1] if found[1] in known else None
-    if _SEVERAL.search(bare):
+    if patterns.several.search(bare):
         return None
-    announced = {letter.upper() for letter in _ANNOUNCED.findall(bare)}
+    announced = {letter.upper() for letter in patterns.announced.findall(bare)}
     if announced:
         return announced.pop() if len(announced) == 1 and announced <= set(known) else None
     same = [letter for letter, option in zip(known, options, strict=True) if _folded(option) == _folded(bare)]
@@ -90,7 +108,7 @@ def _read_number(question: Question, text: str) -> Reading:
 
 
 def _read_as_lmms_eval(question: Question, text: str, seed: int) -> str | None:
-    known = list(LETTERS[: len(question.options)])
+    known = list(letters(len(question.options)))
     if question.benchmark in ("longvideobench", "photo_events"):
         from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response
 

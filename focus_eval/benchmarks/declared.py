@@ -1,0 +1,237 @@
+"""Turns the documents of any lmms-eval video task into questions, from field names declared in YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from focus_eval.benchmarks.buckets import BUCKETS, LengthEdges
+from focus_eval.benchmarks.documents import letters, option_letter, seconds_field, without_letter
+from focus_eval.benchmarks.evidence import EVIDENCE_UNITS, evidence_of, is_evidence_unit
+from focus_eval.benchmarks.question import Question
+from focus_eval.errors import InvalidInput, unknown_name
+
+AnswerIs = Literal["letter", "index", "text", "open"]
+# A line of options inside a text: "A. ...", "(A) ...", "A) ...", "A: ...".
+_OPTION_LINE = re.compile(r"^\s*\(?([A-Z])(?:\)|[.:])\s*(.+?)\s*$", re.MULTILINE)
+_NO_OPTION = ("", "N/A")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentFields:
+    """Which field of a document holds what.
+
+    A name may list alternatives, `uid|key`: the first that the document has. A name with braces is a template over
+    fields, `{video_id}.mp4`.
+
+    Args:
+        question: the question's text.
+        id: what is unique in the benchmark.
+        video: the file, relative to the benchmark's video folder.
+        answer: the right answer; "" where the split hides it.
+        options: the option texts: a list, a mapping of letters to texts, or one text with a line per option; or a
+            list of fields with one option each; "" where there are none.
+        options_in_question: True where the question's own text ends with a line per option.
+        answer_is: what `answer` holds: a "letter", a 0-based "index", the "text" of an option, or "open" (no option).
+        duration: seconds.
+        bucket: "short", "medium" or "long".
+        evidence: annotated moments or intervals, in `evidence_unit`.
+        evidence_unit: one of `focus_eval.benchmarks.evidence.EVIDENCE_UNITS`.
+        category: the type of question.
+    """
+
+    question: str = "question"
+    id: str = "id"
+    video: str = "video"
+    answer: str = "answer"
+    options: str | tuple[str, ...] = ""
+    options_in_question: bool = False
+    answer_is: AnswerIs = "letter"
+    duration: str = ""
+    bucket: str = ""
+    evidence: str = ""
+    evidence_unit: str = "seconds"
+    category: str = ""
+
+    def __post_init__(self) -> None:
+        if self.answer_is not in get_args(AnswerIs):
+            raise unknown_name("answer_is", self.answer_is, get_args(AnswerIs))
+        if self.evidence and not is_evidence_unit(self.evidence_unit):
+            raise unknown_name("evidence_unit", self.evidence_unit, EVIDENCE_UNITS)
+        for name in ("question", "id", "video"):
+            if not getattr(self, name):
+                raise InvalidInput(f"fields: {name} needs the name of a field")
+
+
+def fields_from(given: Mapping[str, Any], *, where: str) -> DocumentFields:
+    """Return the fields that a YAML file declares.
+
+    Raises:
+        UnknownName: a key that is not one of `DocumentFields`; the message has the nearest name.
+        InvalidInput: a value of another kind.
+    """
+    known = [declared.name for declared in fields(DocumentFields)]
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise unknown_name(f"{where}: field", str(name), known)
+        if isinstance(value, list) and name == "options":
+            value = tuple(map(str, value))
+        wanted = bool if name == "options_in_question" else (str, tuple) if name == "options" else str
+        if not isinstance(value, wanted):
+            raise InvalidInput(f"{where}: fields: {name} must be {'true or false' if wanted is bool else 'text'}")
+        values[name] = value
+    return DocumentFields(**values)
+
+
+@dataclass(frozen=True)
+class DeclaredBenchmark:
+    """A benchmark whose documents are read by field name.
+
+    Args:
+        name: as in matrices and rows.
+        tasks: lmms-eval tasks whose documents these are.
+        fields: which field holds what.
+        edges: bounds of the length buckets.
+        video_folders: task -> folder of its videos below `$HF_HOME`.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    fields: DocumentFields
+    edges: LengthEdges = field(default_factory=LengthEdges)
+    video_folders: Mapping[str, str] = field(default_factory=dict)
+
+    def question(self, document: Mapping[str, Any]) -> Question:
+        """Return the question of one document.
+
+        Raises:
+            InvalidInput: a field that is missing or not as declared; names benchmark, question and field.
+        """
+        declared = self.fields
+        question_id = _text(document, declared.id, where=self.name, what="id")
+        where = f"{self.name} {question_id}"
+        query = _text(document, declared.question, where=where, what="question").strip()
+        options = _options(document, declared)
+        if declared.options_in_question:
+            query, options = _split_question(query)
+        moments, intervals = _evidence(document, declared, where=where)
+        return Question(
+            benchmark=self.name,
+            id=question_id,
+            query=query,
+            options=options,
+            video=_text(document, declared.video, where=where, what="video"),
+            answer=_answer(document, declared, options, where=where),
+            duration_seconds=_duration(document, declared, where=where),
+            bucket=_bucket(document, declared, where=where),
+            evidence_seconds=moments,
+            evidence_intervals=intervals,
+            category=_category(document, declared),
+        )
+
+    def bucket(self, duration_seconds: float) -> str:
+        """Return the length bucket of a video of that length."""
+        return self.edges.bucket(duration_seconds)
+
+
+def _value(document: Mapping[str, Any], name: str) -> Any:
+    """Return what field or template `name` gives; None where the document has no such field."""
+    if "{" in name:
+        parts = set(re.findall(r"\{([^{}]+)\}", name))
+        if any(document.get(part) is None for part in parts):
+            return None
+        return re.sub(r"\{([^{}]+)\}", lambda found: str(document[found[1]]), name)
+    for alternative in name.split("|"):
+        if document.get(alternative) is not None:
+            return document[alternative]
+    return None
+
+
+def _text(document: Mapping[str, Any], name: str, *, where: str, what: str) -> str:
+    value = _value(document, name)
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
+        raise InvalidInput(
+            f"{where}: {what} is declared as field {name!r}, which holds {value!r}; "
+            f"the document's fields: {', '.join(map(str, document))}"
+        )
+    return str(value)
+
+
+def _options(document: Mapping[str, Any], declared: DocumentFields) -> tuple[str, ...]:
+    if isinstance(declared.options, tuple):
+        given: Any = [document.get(name) for name in declared.options]
+    else:
+        given = _value(document, declared.options) if declared.options else None
+    if given is None:
+        return ()
+    if isinstance(given, Mapping):
+        texts: Sequence[Any] = [given[letter] for letter in sorted(given) if given[letter] is not None]
+    elif isinstance(given, str):
+        texts = [text for _, text in _OPTION_LINE.findall(given)] or given.splitlines()
+    else:
+        texts = list(given)
+    kept = [str(text) for text in texts if text is not None and str(text).strip() not in _NO_OPTION]
+    return tuple(without_letter(text, at) for at, text in enumerate(kept))
+
+
+def _split_question(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the question and its options from one text that holds both; no options where none are lettered A, B, .."""
+    found = list(_OPTION_LINE.finditer(text))
+    wanted = letters(len(found))
+    if len(found) < 2 or [line[1] for line in found] != list(wanted):
+        return text, ()
+    return text[: found[0].start()].strip(), tuple(line[2] for line in found)
+
+
+def _answer(
+    document: Mapping[str, Any], declared: DocumentFields, options: tuple[str, ...], *, where: str
+) -> str | None:
+    value = _value(document, declared.answer) if declared.answer else None
+    if value is None:
+        return None
+    if declared.answer_is == "open" or not options:
+        return str(value)
+    text = str(value).strip()
+    if declared.answer_is == "index":
+        if not text.isdecimal():
+            raise InvalidInput(f"{where}: answer {value!r} is not the index of an option")
+        return option_letter(int(text), options, where=where)
+    if declared.answer_is == "text":
+        same = [at for at, option in enumerate(options) if option.strip() == without_letter(text, at).strip()]
+        if len(same) != 1:
+            raise InvalidInput(f"{where}: answer {value!r} is the text of {len(same)} options")
+        return option_letter(same[0], options, where=where)
+    letter = text.strip("().").upper()
+    if letter not in letters(len(options)):
+        raise InvalidInput(f"{where}: answer {value!r} is not the letter of one of {len(options)} options")
+    return letter
+
+
+def _duration(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> float | None:
+    if not declared.duration:
+        return None
+    return seconds_field({declared.duration: _value(document, declared.duration)}, declared.duration, benchmark=where)
+
+
+def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> str | None:
+    value = _value(document, declared.bucket) if declared.bucket else None
+    if value is not None and value not in BUCKETS:
+        raise InvalidInput(f"{where}: {declared.bucket} must be one of {', '.join(BUCKETS)}, got {value!r}")
+    return value
+
+
+def _evidence(
+    document: Mapping[str, Any], declared: DocumentFields, *, where: str
+) -> tuple[tuple[float, ...], tuple[tuple[float, float], ...]]:
+    value = _value(document, declared.evidence) if declared.evidence else None
+    return ((), ()) if value is None else evidence_of(value, declared.evidence_unit, where=where)
+
+
+def _category(document: Mapping[str, Any], declared: DocumentFields) -> str:
+    value = _value(document, declared.category) if declared.category else None
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,85 @@
+"""Reads annotated evidence: moments or intervals, in the unit that the annotation uses."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from focus_eval.errors import InvalidInput
+
+# "frames@24" are frame numbers at 24 frames a second, whatever the file's rate; any other rate may stand there.
+EVIDENCE_UNITS = ("seconds", "frames@24", "intervals", "clock")
+Moments = tuple[float, ...]
+Intervals = tuple[tuple[float, float], ...]
+_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)")
+
+
+def is_evidence_unit(unit: str) -> bool:
+    """Return whether `unit` is one of `EVIDENCE_UNITS`, or "frames@" with another rate above 0."""
+    return unit in EVIDENCE_UNITS or bool(re.fullmatch(r"frames@\d+(\.\d+)?", unit) and float(unit[7:]) > 0)
+
+
+def evidence_of(value: Any, unit: str, *, where: str) -> tuple[Moments, Intervals]:
+    """Return evidence as moments in seconds, and as half-open intervals in seconds; one of the two is empty.
+
+    Args:
+        value: what the document holds: a number, text, or a list of them; text may also be JSON.
+        unit: "seconds" (moments), "frames@RATE" (moments as frame numbers), "intervals" (pairs of seconds), or "clock"
+            ("01:23" is a moment, "01:23-01:40" an interval; hours may stand before).
+        where: benchmark and question, for messages.
+
+    Raises:
+        InvalidInput: a value that the unit does not describe.
+    """
+    if isinstance(value, str) and unit != "clock":
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"{where}: evidence {value!r} is not a list of {unit}") from error
+    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if unit == "clock":
+        return _from_clock(given, where=where)
+    if unit == "intervals":
+        pairs = [given] if len(given) == 2 and not any(isinstance(item, Sequence) for item in given) else given
+        return (), tuple(_interval(pair, where=where) for pair in pairs)
+    scale = 1.0 / float(unit.partition("@")[2]) if unit.startswith("frames@") else 1.0
+    return tuple(_moment(number, where=where) * scale for number in given), ()
+
+
+def _moment(number: Any, *, where: str) -> float:
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
+        raise InvalidInput(f"{where}: evidence {number!r} is not a number of 0 or above")
+    return float(number)
+
+
+def _interval(pair: Any, *, where: str) -> tuple[float, float]:
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        raise InvalidInput(f"{where}: evidence {pair!r} is not a pair of seconds")
+    start, stop = (_moment(number, where=where) for number in pair)
+    if stop < start:
+        raise InvalidInput(f"{where}: the evidence interval {start:g} to {stop:g} ends before it starts")
+    return start, stop
+
+
+def _from_clock(texts: Sequence[Any], *, where: str) -> tuple[Moments, Intervals]:
+    moments: list[float] = []
+    intervals: list[tuple[float, float]] = []
+    for text in texts:
+        times = [_clock_seconds(part, where=where) for part in re.split(r"\s*[-–]\s*", str(text).strip())]
+        if len(times) == 1:
+            moments += times
+        else:
+            intervals.append(_interval(times, where=where))
+    if moments and intervals:
+        raise InvalidInput(f"{where}: evidence mixes moments and intervals: {list(texts)!r}")
+    return tuple(moments), tuple(intervals)
+
+
+def _clock_seconds(text: str, *, where: str) -> float:
+    found = _CLOCK.fullmatch(text.strip())
+    if not found:
+        raise InvalidInput(f"{where}: evidence {text!r} is not a time like 01:23 or 1:02:03")
+    return 3600.0 * int(found[1] or 0) + 60.0 * int(found[2]) + float(found[3])
