@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,21 @@ def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
         InvalidInput: a file that is missing or cannot be read, a row that is no question, an id met twice; names
             the file, and the row where there is one.
     """
+    return questions_of(name, read_documents(Path(path)), where=str(path))
+
+
+def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], *, where: str) -> list[Question]:
+    """Return the questions of benchmark `name` in `documents`, in their order. Raises as `read_annotations`."""
     benchmark = make_benchmark(name) if isinstance(name, str) else name
-    file = Path(path)
     questions = []
-    for at, row in enumerate(read_documents(file)):
+    for at, row in enumerate(documents):
         try:
             questions.append(benchmark.question(row))
         except InvalidInput as error:
-            raise InvalidInput(f"{file}: row {at}: {error}") from error
+            raise InvalidInput(f"{where}: row {at}: {error}") from error
     twice = [question_id for question_id, count in Counter(one.id for one in questions).items() if count > 1]
     if twice:
-        raise InvalidInput(f"{file}: {len(twice)} ids occur more than once, the first is {twice[0]!r}")
+        raise InvalidInput(f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!r}")
     return questions
 
 
@@ -49,7 +53,12 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
         if path.suffix == ".parquet":
             import pyarrow.parquet
 
-            rows = pyarrow.parquet.read_table(path).to_pylist()
+            rows = pyarrow.parquet.ParquetFile(path).read().to_pylist()
+        elif path.suffix == ".arrow":  # as the datasets library keeps them
+            import pyarrow.ipc
+
+            with open(path, "rb") as file:
+                rows = pyarrow.ipc.open_stream(file).read_all().to_pylist()
         elif path.suffix == ".jsonl":
             rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from focus_eval.errors import InvalidInput
 from focus_eval.matrix.shipped import find_matrix
@@ -24,16 +24,18 @@ class _Strict(BaseModel):
 class BenchmarkConfig(_Strict):
     """Where a benchmark's questions and videos are.
 
-    `annotations` (a file, or the data set's folder of parquet shards) and `videos` (the folder that question video
-    paths are relative to) may hold `${VARIABLE}` and `${VARIABLE:-default}`; `rates` is a CSV of id, duration_s and
-    fps, which stands in for the videos when planning, and wherever no frame is read. `data_home` is what lmms-eval
-    finds as `HF_HOME`, and `dataset` the local folder its task reads instead of the hub's data set.
+    The questions are the documents of `task`, from the hub's cache or from the local folder `dataset`. `annotations`
+    (a file, or a folder of parquet shards) stands in for them where no model answers. `videos` is the folder that the
+    questions' video paths are relative to. Paths may hold `${VARIABLE}` and `${VARIABLE:-default}`. `rates` is a CSV
+    of id, duration_s and fps, which stands in for the videos when planning, and wherever no frame is read.
+    `data_home` is what lmms-eval finds as `HF_HOME`. `source` is the data set's name on the hub, and `gated` says that
+    it asks for an account.
     """
 
     name: str
     benchmark: str
     task: str = ""
-    annotations: str
+    annotations: str = ""
     videos: str = ""
     rates: str = ""
     data_home: str = ""
@@ -42,6 +44,13 @@ class BenchmarkConfig(_Strict):
     disk_gigabytes: float = 0.0
     edges_seconds: tuple[float, float] | None = None
     source: str = ""
+    gated: bool = False
+
+    @model_validator(mode="after")
+    def _has_questions(self) -> BenchmarkConfig:
+        if not self.annotations and not self.task:
+            raise ValueError("say where the questions are: task (an lmms-eval task) or annotations (a file)")
+        return self
 
 
 class ModelConfig(_Strict):

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from focus_eval.benchmarks.annotations import read_annotations
+from focus_eval.benchmarks.annotations import questions_of, read_annotations, read_documents
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.benchmarks.rates import VideoRate, read_rates
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.errors import FocusEvalError, InvalidInput
 from focus_eval.matrix.config import BenchmarkConfig
+from focus_eval.matrix.documents import find_documents
 from focus_eval.types import VideoInfo
 from focus_eval.video import open_video
 
@@ -91,12 +92,30 @@ def load_questions(config: BenchmarkConfig, *, limit: int | None = None) -> Ques
     """Return the first `limit` questions of the benchmark (all by default).
 
     Raises:
+        MissingDocuments: the task's documents are not on this machine.
         InvalidInput: annotations that are missing or damaged, or other in number than the config states.
     """
-    questions = read_annotations(config.benchmark, config.annotations)
+    questions, where = read_questions(config)
     if config.questions is not None and len(questions) != config.questions:
         raise InvalidInput(
-            f"{config.annotations}: {len(questions)} questions, {config.name} has {config.questions}; "
+            f"{where}: {len(questions)} questions, {config.name} has {config.questions}; "
             "is this another split or version?"
         )
     return QuestionSet(config, tuple(questions[:limit]), [question.id for question in questions])
+
+
+def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
+    """Return all questions of a benchmark, and the name of the file or folder they are from.
+
+    They are those of `annotations` where the config names it, else the documents of its task.
+
+    Raises:
+        MissingDocuments: the task's documents are not on this machine.
+        InvalidInput: a file that is damaged; names it.
+    """
+    if config.annotations:
+        return read_annotations(config.benchmark, config.annotations), config.annotations
+    found = find_documents(config)
+    documents = [document for file in found.files for document in read_documents(file)]
+    where = str(found.files[0] if len(found.files) == 1 else found.files[0].parent)
+    return questions_of(config.benchmark, documents, where=where), where

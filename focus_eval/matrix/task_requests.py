@@ -8,6 +8,7 @@ from typing import Any
 
 from focus_eval.errors import RunError
 from focus_eval.matrix.config import BenchmarkConfig
+from focus_eval.matrix.documents import find_documents, task_source
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.resources import resource_path
 
@@ -35,8 +36,7 @@ class TaskRequests:
         if missing:
             raise RunError(
                 f"task {questions.config.task!r} has no document for {len(missing)} of {len(questions.questions)} "
-                f"questions of {questions.config.annotations}, the first is {missing[0]!r}: "
-                "is HF_HOME the folder the annotations are from?"
+                f"questions, the first is {missing[0]!r}: are the annotations of another split or version?"
             )
 
     def serve(self, model: Any) -> None:
@@ -48,21 +48,35 @@ class TaskRequests:
         return [self._by_question[one] for one in question_ids]
 
 
+def data_home(config: BenchmarkConfig) -> Path:
+    """Return the folder below which the task looks for its videos: `data_home`, else the hub's own."""
+    return Path(config.data_home or os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser().resolve()
+
+
+def _documents(config: BenchmarkConfig) -> dict[str, Any]:
+    """Return where the task reads its documents: the very files the questions are from, without a network.
+
+    Raises:
+        MissingDocuments: they are not on this machine.
+    """
+    found, split = find_documents(config), task_source(config.task).split
+    files = [str(file.resolve()) for file in found.files]
+    return {"dataset_path": found.format, "dataset_name": None, "dataset_kwargs": {"data_files": {split: files}}}
+
+
 def _load_task(config: BenchmarkConfig, kind: str) -> Any:
     name = config.task
     if not name:
         raise RunError("a benchmark that models answer needs its lmms-eval task: set task in its config")
-    if config.data_home:
-        # Tasks look the folder of videos up from here, each time they are asked.
-        os.environ["HF_HOME"] = str(Path(config.data_home).resolve())
+    # Tasks look the folder of videos up from here, each time they are asked; MLVU's own default points nowhere.
+    os.environ["HF_HOME"] = str(data_home(config))
     from lmms_eval.tasks import TaskManager, get_task_dict
 
     folder = resource_path("tasks")
     # Reading lmms-eval's thousands of task files takes seconds; a task of ours needs none of them.
     is_ours = (folder / f"{name}.yaml").exists()
     manager = TaskManager(include_path=str(folder), include_defaults=not is_ours, model_name="default")
-    wanted = {"task": name, "dataset_path": str(Path(config.dataset).resolve())} if config.dataset else name
     try:
-        return get_task_dict([wanted], manager, kind)[name]
+        return get_task_dict([{"task": name, **_documents(config)}], manager, kind)[name]
     except (KeyError, ValueError, FileNotFoundError) as error:
         raise RunError(f"lmms-eval cannot load task {name!r}: {error}") from error

@@ -1,0 +1,164 @@
+"""The questions of a matrix are the documents its task reads, wherever the hub's tools have left them."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from focus_eval.errors import InvalidInput
+from focus_eval.matrix.config import BenchmarkConfig, load_matrix
+from focus_eval.matrix.documents import MissingDocuments, find_documents, task_source
+from focus_eval.matrix.questions import load_questions
+
+from .conftest import lvb_question
+
+REPOSITORY = "longvideobench/LongVideoBench"
+COMMIT = "0" * 40
+
+
+def documents(n=4):
+    """Documents in the schema of the hub's data set."""
+    rows = []
+    for number in range(n):
+        row = lvb_question(number, f"v{number // 2}", 60, answer=number % 2)
+        first, second = row.pop("candidates")
+        rows.append({**row, "option0": first, "option1": second, "option2": "N/A", "option3": "N/A", "option4": "N/A"})
+    return rows
+
+
+def benchmark(**changes):
+    return BenchmarkConfig(name="lvb", benchmark="longvideobench", task="focus_longvideobench", **changes)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """An empty cache of the hub, and nothing in the cache of the datasets library."""
+    import huggingface_hub.constants
+
+    cache = tmp_path / "hub"
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    for name in ("LMMS_EVAL_DATASETS_CACHE", "HF_DATASETS_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    return cache
+
+
+def snapshot(hub, repository=REPOSITORY):
+    folder = hub / f"datasets--{repository.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True, exist_ok=True)
+    (folder / "refs" / "main").write_text(COMMIT)
+    (folder / "snapshots" / COMMIT).mkdir(parents=True, exist_ok=True)
+    return folder / "snapshots" / COMMIT
+
+
+def shards(folder, rows, n=2, split="validation"):
+    folder.mkdir(parents=True, exist_ok=True)
+    size = -(-len(rows) // n)
+    for at in range(n):
+        part = rows[at * size : (at + 1) * size]
+        pd.DataFrame(part).to_parquet(folder / f"{split}-{at:05d}-of-{n:05d}.parquet")
+
+
+def ids(config):
+    return [question.id for question in load_questions(config).questions]
+
+
+def test_the_hubs_snapshot_is_read_in_the_order_of_its_shards(hub):
+    shards(snapshot(hub), documents())
+    shards(snapshot(hub), documents(2), n=1, split="test")
+    assert ids(benchmark()) == ["q0", "q1", "q2", "q3"]
+
+
+def test_the_card_of_a_data_set_says_which_files_a_subset_has(hub):
+    folder = snapshot(hub, "nyu-visionx/VSI-Bench")
+    row = {
+        "id": 7, "dataset": "arkitscenes", "scene_name": "s", "question": "How many chairs?",
+        "question_type": "object_counting", "options": None, "ground_truth": "4",
+    }  # fmt: skip
+    pd.DataFrame([row]).to_parquet(folder / "test-00000-of-00001.parquet")
+    pd.DataFrame([{**row, "id": 8}]).to_parquet(folder / "test_pruned.parquet")
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: pruned\n  data_files:\n  - {split: test, path: test_pruned.parquet}\n"
+        "- config_name: full\n  data_files:\n  - {split: test, path: test-*.parquet}\n---\n# VSI-Bench\n"
+    )
+    config = BenchmarkConfig(name="vsi", benchmark="vsibench", task="focus_vsibench")
+    assert ids(config) == ["7"]
+
+
+def test_what_the_datasets_library_has_prepared_is_read_too(hub, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "datasets" / "longvideobench___LongVideoBench" / "default" / "0.0.0" / "hash"
+    made = datasets.Dataset.from_list(documents())
+    made.save_to_disk(tmp_path / "saved")
+    folder.mkdir(parents=True)
+    (tmp_path / "saved" / "data-00000-of-00001.arrow").rename(folder / "long_video_bench-validation.arrow")
+    (folder / "dataset_info.json").write_text("{}")
+    assert find_documents(benchmark()).format == "arrow"
+    assert ids(benchmark()) == ["q0", "q1", "q2", "q3"]
+
+
+@pytest.mark.parametrize("name", ["validation.json", "validation.jsonl"])
+def test_a_local_folder_of_json_is_read(hub, tmp_path, name):
+    rows = documents()
+    text = json.dumps(rows) if name.endswith(".json") else "\n".join(json.dumps(row) for row in rows)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text(text)
+    assert len(ids(benchmark(dataset=str(tmp_path / "mine")))) == 4
+
+
+def test_documents_that_are_not_there_are_named_with_the_command_that_fetches_them(hub):
+    with pytest.raises(MissingDocuments) as error:
+        load_questions(benchmark(gated=True))
+    assert error.value.what == f"documents of lvb ({REPOSITORY}, split validation) are not on this machine"
+    assert error.value.fix.startswith(f'hf download {REPOSITORY} --repo-type dataset --include "*.parquet"')
+    assert "gated" in error.value.fix
+    assert "hf auth login" in error.value.fix
+
+
+def test_a_missing_shard_of_documents_is_not_taken_for_the_whole(hub):
+    shards(snapshot(hub), documents())
+    (snapshot(hub) / "validation-00001-of-00002.parquet").unlink()
+    with pytest.raises(MissingDocuments, match="are not complete in the hub's cache"):
+        load_questions(benchmark())
+
+
+def test_a_folder_without_the_split_is_refused(hub, tmp_path):
+    shards(tmp_path / "mine", documents(), split="train")
+    with pytest.raises(InvalidInput, match="no documents of split 'validation'"):
+        load_questions(benchmark(dataset=str(tmp_path / "mine")))
+
+
+def test_a_corrupt_parquet_is_named(hub):
+    shards(snapshot(hub), documents())
+    broken = snapshot(hub) / "validation-00000-of-00002.parquet"
+    broken.write_bytes(broken.read_bytes()[:100])
+    with pytest.raises(InvalidInput, match=r"validation-00000-of-00002.parquet: cannot be read as annotations"):
+        load_questions(benchmark())
+
+
+def test_the_source_of_a_shipped_benchmark_is_the_data_set_its_task_reads():
+    matrix = load_matrix("main_results")
+    more = load_matrix("more_benchmarks")
+    for config in (*matrix.benchmarks, *more.benchmarks):
+        source = task_source(config.task)
+        assert config.source == source.repository
+        assert not config.annotations, "a second file nobody documents how to find"
+        assert source.video_folder in config.videos
+
+
+def test_a_task_of_lmms_eval_is_found_without_loading_it():
+    assert task_source("longvideobench_val_v").split == "validation"
+    with pytest.raises(InvalidInput, match="task 'no_such_task' is not known"):
+        task_source("no_such_task")
+
+
+def test_the_task_asks_the_very_documents_the_questions_are_from(hub, monkeypatch):
+    from focus_eval.matrix.task_requests import TaskRequests
+
+    shards(snapshot(hub), documents())
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    requests = TaskRequests(load_questions(benchmark(), limit=3), kind="simple")
+    (request,) = requests.of(("q2",))
+    assert "What happens in scene 2?" in request.args[0]
