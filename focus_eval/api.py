@@ -13,7 +13,7 @@ from focus_eval.pipeline.selector import Selector
 from focus_eval.rows.records import SelectionRow
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.registry import make_encoder
 from focus_eval.scoring.scorer import AnyScorer
 from focus_eval.types import ClipReport, Selection, VideoInfo, frozen_floats, frozen_ints
 
@@ -27,25 +27,25 @@ def select_keyframes(
     query: str,
     k: int,
     sampler: str | FrameSampler = "focus",
-    scorer: str | AnyScorer = "offline",
+    encoder: str | AnyScorer = "offline",
     seed: int = 0,
     store: RelevanceStore | None = None,
     backend: str = "pyav",
 ) -> Selection:
     """Return the selection of `k` keyframes of the video at `path` for `query`.
 
-    `sampler` and `scorer` are registered names (default options) or made objects; a sampler that never pulls
-    loads no scorer.
+    `sampler` and `encoder` are registered names (default options) or made objects; a sampler that never pulls
+    loads no encoder.
 
     Raises:
         FocusEvalError: a file, an option or a relevance that is not as it must be; the message says what to do.
     """
     made = make_sampler(sampler) if isinstance(sampler, str) else sampler
-    if isinstance(scorer, str) and made.needs_scorer:
-        scorer = make_scorer(scorer)
+    if isinstance(encoder, str) and made.needs_encoder:
+        encoder = make_encoder(encoder)
     selector = Selector(
         sampler=made,
-        scorer=None if isinstance(scorer, str) else scorer,
+        encoder=None if isinstance(encoder, str) else encoder,
         k=k,
         seed=seed,
         store=store,

@@ -30,7 +30,7 @@ class VideoError(FocusEvalError):
     """A video file that cannot be read as asked; the message starts with its path."""
 
 
-class ScorerError(FocusEvalError):
+class EncoderError(FocusEvalError):
     """A scorer that gave no usable relevance, or was asked for what it cannot give."""
 
 

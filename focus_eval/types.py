@@ -145,6 +145,6 @@ class Selection:
         return int(self.pulled_frames.size)
 
     @property
-    def frames_seen(self) -> float:
+    def frames_scored(self) -> float:
         """Share of the video's frames that were scored, in [0, 1]."""
         return self.n_pulls / self.video.n_frames

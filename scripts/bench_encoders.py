@@ -107,7 +107,7 @@ def compare_precisions(parts, frames, args) -> None:
                 changed[name] += len(theirs[name] - ours[name])
         ceiling = matrix_rate(device, precision)
         cells = [
-            precision + "".join(f", {name} {count}" for name, count in made.incidents.items()),
+            precision + "".join(f", {name} {count}" for name, count in made.recoveries.items()),
             f"{rate:.1f}",
             f"{rate * gflop / 1000:.3g}",
             f"{100 * rate * gflop / 1000 / ceiling:.0f} % of {ceiling:.3g}",

@@ -55,13 +55,13 @@ def write_simulation(folder: Path, n_questions: int) -> Path:
     return folder / "matrix.yaml"
 
 
-def child(matrix: str, to: str) -> None:
+def child(matrix: str, out: str) -> None:
     """Run the matrix and print seconds and peak memory."""
     from focus_eval.matrix.config import load_matrix
     from focus_eval.matrix.running import run_matrix
 
     started = time.perf_counter()
-    rows = len(run_matrix(load_matrix(matrix), to=to))
+    rows = len(run_matrix(load_matrix(matrix), out=out))
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"rows": rows, "seconds": seconds, "peak_mib": peak}))

@@ -37,7 +37,7 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.rates import VideoRate, read_rates
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.timing import device_name
-from focus_eval.scoring.cache.features import KeptFeatures
+from focus_eval.scoring.cache.features import FeatureCache
 from focus_eval.scoring.encoders.blip import BlipScorer
 from focus_eval.scoring.encoders.blip_rules import LAVIS
 from focus_eval.scoring.encoders.precision import PRECISIONS, torch_device
@@ -132,10 +132,10 @@ def hours_of_everything(sample: Sample, sampler, *, k: int, pulls: int, seconds:
 
 def run_ours(sample, paths, scorer, args, *, sampler: str, coarse_seed: str) -> tuple[dict[str, float], dict]:
     """Return figures of one run over the sample, and keyframes by question."""
-    kept = KeptFeatures(int(args.kept_gib * 2**30))
+    kept = FeatureCache(int(args.kept_gib * 2**30))
     selector = Selector(
         sampler=make_sampler(sampler),
-        scorer=scorer,
+        encoder=scorer,
         k=args.k,
         seed=args.seed,
         coarse_seed=coarse_seed,
@@ -251,7 +251,7 @@ def compare(sample: Sample, paths, plain_model, scorer_of, args) -> None:
                 same = sum(len(set(expected[q.id]) & set(chosen[q.id])) for q in few)
                 of = sum(len(frames) for frames in expected.values())
                 less = f"{public / hours[0]:.1f} times less by pulls, {same} of {of} keyframes as the plain way chose"
-                notes.append(f"focus_released, {precision}: {less}; incidents {scorer.incidents or 'none'}")
+                notes.append(f"focus_released, {precision}: {less}; recoveries {scorer.recoveries or 'none'}")
     print("\n" + "\n".join(notes))
 
 

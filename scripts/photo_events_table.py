@@ -15,7 +15,7 @@ from focus_eval.demo.photo_events import build_photo_events
 from focus_eval.lmms.models.zero_shot import option_scores
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.registry import make_encoder
 from focus_eval.video import open_video
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -27,7 +27,7 @@ parser.add_argument("--store", default="")
 options = parser.parse_args()
 
 root = build_photo_events(options.folder)
-benchmark, scorer = make_benchmark("photo_events"), make_scorer("offline")
+benchmark, scorer = make_benchmark("photo_events"), make_encoder("offline")
 questions = read_annotations("photo_events", root)
 store = None
 if options.store:
@@ -40,7 +40,7 @@ for name in options.samplers:
     for k in options.k:
         found: dict[str, list[tuple[float, ...]]] = defaultdict(list)
         for seed in range(options.seeds):
-            selector = Selector(sampler=make_sampler(name), scorer=scorer, k=k, seed=seed, store=store)
+            selector = Selector(sampler=make_sampler(name), encoder=scorer, k=k, seed=seed, store=store)
             for question in questions:
                 path = root / "videos" / question.video
                 row = selector.select(question, path, bucket_of=benchmark.bucket)

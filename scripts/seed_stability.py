@@ -42,7 +42,7 @@ def main():
 def print_spread(frame):
     """Accuracy per length and overall, and recall at 2 seconds: mean over seeds +- deviation."""
     score = "score" if "score" in frame else "recall@2"
-    print(f"| K | sampler | {' | '.join(LENGTHS)} | overall | recall at 2 s | frames seen | seeds | errors |")
+    print(f"| K | sampler | {' | '.join(LENGTHS)} | overall | recall at 2 s | frames scored | seeds | errors |")
     print("|---:|---|" + "---:|" * (len(LENGTHS) + 5))
     groups = frame.groupby(["k", "label"])
     for (k, label), part in sorted(groups, key=lambda one: (one[0][0], *sampler_order(one[0][1]))):

@@ -12,7 +12,7 @@ from focus_eval.errors import InvalidInput
 
 def acf(
     run: Annotated[Path, typer.Argument(help="Folder of a run with a sampler that scores a regular grid (topk, aks).")],
-    to: Annotated[Path, typer.Option(help="Figure to write: PNG and a vector (.pdf, or .svg where named).")],
+    out: Annotated[Path, typer.Option(help="Figure to write: PNG and a vector (.pdf, or .svg where named).")],
     sampler: Annotated[str | None, typer.Option(help="Whose pulls; the first with a regular grid by default.")] = None,
     max_lag_seconds: Annotated[float, typer.Option("--max-lag", help="Longest lag in seconds.")] = 60.0,
 ) -> None:
@@ -30,7 +30,7 @@ def acf(
     curve = relevance_autocorrelation(
         [row for row in rows if wanted in (None, row.sampler)], max_lag_seconds=max_lag_seconds
     )
-    for path in save_figure(draw_acf(curve), to):
+    for path in save_figure(draw_acf(curve), out):
         typer.echo(str(path))
     half = "never" if curve.half_life_seconds is None else f"{curve.half_life_seconds:.1f} s"
     typer.echo(f"half-life {half}; {curve.videos} videos, {curve.questions} questions, {curve.flat} flat ones left out")

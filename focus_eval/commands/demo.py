@@ -18,7 +18,7 @@ QUICK_SAMPLERS = ("uniform", "topk", "focus")
 
 def demo(
     quick: Annotated[bool, typer.Option(help="Two short videos and three samplers, in under a minute.")] = False,
-    to: Annotated[Path | None, typer.Option("--to", help="Folder of the run; results/runs/demo by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; results/runs/demo by default.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the benchmark; results/demo by default.")] = None,
     k: Annotated[list[int], typer.Option("-k", help="Keyframes; repeatable; 8 and 16 by default.")] = [],  # noqa: B006
     seeds: Annotated[int, typer.Option(help="Seeds 0, 1, .. so many.")] = 1,
@@ -29,7 +29,7 @@ def demo(
     _build(data, quick=quick)
     os.environ["FOCUS_EVAL_DEMO"] = str(data.resolve())
     matrix = _matrix(name, quick=quick, k=k, seeds=seeds)
-    folder = to or Path("results/runs") / name
+    folder = out or Path("results/runs") / name
     _run(matrix, folder)
     _show(folder, data / "datasets" / "longvideobench" / "videos")
 
@@ -43,7 +43,7 @@ def _build(data: Path, *, quick: bool) -> None:
 
         def show(video_id: str, done: int, total: int) -> None:
             if video_id not in tasks:
-                tasks[video_id] = int(bar.add_task(f"filming {video_id}", total=total))
+                tasks[video_id] = int(bar.add_task(f"rendering {video_id}", total=total))
             bar.update(tasks[video_id], completed=done)  # type: ignore[arg-type]
 
         build_photo_events(data, video_ids=QUICK_VIDEOS if quick else None, progress=show)
@@ -63,8 +63,8 @@ def _run(matrix: MatrixConfig, folder: Path) -> None:
     from focus_eval.commands.matrix import run_progress
     from focus_eval.matrix.running import run_matrix
 
-    with run_progress() as watch:
-        run_matrix(matrix, to=folder, watch=watch)
+    with run_progress() as progress:
+        run_matrix(matrix, out=folder, progress=progress)
 
 
 def _show(folder: Path, videos: Path) -> None:

@@ -89,13 +89,13 @@ def extras() -> dict[str, str]:
 
 
 def checkpoints() -> dict[str, dict[str, str]]:
-    """Return each known checkpoint with its scorer, its size and where it is, or how to fetch it."""
+    """Return each known checkpoint with its encoder, its size and where it is, or how to fetch it."""
     from focus_eval.errors import FocusEvalError, MissingWeights
     from focus_eval.scoring.encoders.checkpoints import KNOWN, locate
 
     found = {}
     for known in KNOWN.values():
-        row = {"scorer": known.scorer, "size": f"{known.gigabytes:.2f} GB", "revision": known.revision}
+        row = {"encoder": known.encoder, "size": f"{known.gigabytes:.2f} GB", "revision": known.revision}
         if find_spec("huggingface_hub") is None or find_spec("safetensors") is None:
             row["state"] = 'needs pip install "focus-eval[encoders]"'
         else:
@@ -136,7 +136,7 @@ def _print_tables(facts: dict[str, Any]) -> None:
         for name, value in rows.items():
             if isinstance(value, dict):
                 note = f" ({value['note']})" if value.get("note") else ""
-                value = f"{value['scorer']}, {value['size']}, {value['revision'][:12]}{note}\n{value['state']}"
+                value = f"{value['encoder']}, {value['size']}, {value['revision'][:12]}{note}\n{value['state']}"
             table.add_row(name, value)
         console.print(table)
         console.print()

@@ -14,7 +14,7 @@ from focus_eval.errors import InvalidInput, unknown_name
 def export(
     format: Annotated[str, typer.Argument(help="aks or focus.")],
     source: Annotated[Path, typer.Argument(help="A run's folder, Parquet or JSON lines of ours, or any known file.")],
-    to: Annotated[Path, typer.Option(help="File to write, e.g. selected_frames.json.")],
+    out: Annotated[Path, typer.Option(help="File to write, e.g. selected_frames.json.")],
     annotations: Annotated[
         Path | None, typer.Option(help="The benchmark's annotation file: the order of rows.")
     ] = None,
@@ -31,5 +31,5 @@ def export(
     if questions is None:
         raise InvalidInput("these formats go by the order of the annotation's rows; give --annotations")
     selections = load_selections(source, questions=questions, sampler=sampler)
-    for path in writers[format](selections, to, questions=questions):
+    for path in writers[format](selections, out, questions=questions):
         typer.echo(str(path))

@@ -19,7 +19,7 @@ SamplerOption = Annotated[str | None, typer.Option(help="Which one, where rows o
 def import_(
     format: Annotated[str, typer.Argument(help="aks, focus, bolt, qca, wfs, rows, or auto.")],
     file: Annotated[Path, typer.Argument(help="Selection file, or a run's folder (rows).")],
-    to: Annotated[Path, typer.Option(help="Parquet file to write.")],
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")],
     annotations: AnnotationsOption = None,
     benchmark: BenchmarkOption = "longvideobench",
     rates: Annotated[Path | None, typer.Option(help="CSV of id, duration_s, fps: finds indices past the end.")] = None,
@@ -43,9 +43,9 @@ def import_(
         sampler=sampler,
         allow_missing=allow_missing,
     )
-    write_parquet(selections, to)
+    write_parquet(selections, out)
     most = max(one.n_keyframes for one in selections.values())
-    typer.echo(f"{to}: {len(selections)} selections of at most {most} frames, id {selections_hash(selections)}")
+    typer.echo(f"{out}: {len(selections)} selections of at most {most} frames, id {selections_hash(selections)}")
 
 
 def read_questions(benchmark: str, annotations: Path | None) -> Sequence[Question] | None:

@@ -15,7 +15,7 @@ from focus_eval.commands.options import parse_assignments
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
     from focus_eval.matrix.planning import Plan
-    from focus_eval.matrix.running import Watch
+    from focus_eval.matrix.running import RunProgress
     from focus_eval.report.table import Table
 
 MatrixArgument = Annotated[
@@ -24,7 +24,7 @@ MatrixArgument = Annotated[
 OnlyOption = Annotated[list[str], typer.Option("--only", help="Narrow a list, e.g. sampler=focus,aks; repeatable.")]
 SetOption = Annotated[list[str], typer.Option("--set", help="Replace a top-level key, e.g. k=16; repeatable.")]
 LimitOption = Annotated[int | None, typer.Option(help="Ask only the first questions of each benchmark.")]
-FolderOption = Annotated[Path | None, typer.Option("--to", help="Folder of the run; results/runs/NAME by default.")]
+FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run; results/runs/NAME by default.")]
 
 
 def plan(
@@ -34,7 +34,7 @@ def plan(
     only: OnlyOption = [],  # noqa: B006
     set_: SetOption = [],  # noqa: B006
     limit: LimitOption = None,
-    to: FolderOption = None,
+    out: FolderOption = None,
     calibrate: Annotated[bool, typer.Option(help="Measure this machine first, for the estimate of hours.")] = False,
 ) -> None:
     """Say what a matrix will run, what it will cost and what is missing, before anything runs."""
@@ -43,10 +43,10 @@ def plan(
 
     loaded = _load(matrix, only, set_, limit)
     loaded = _with_files(loaded, annotations, rates)
-    with plan_progress() as watch:
-        made = make_plan(loaded, watch=watch)
+    with plan_progress() as progress:
+        made = make_plan(loaded, progress=progress)
     _print_plan(made, calibrate)
-    missing = find_missing(loaded, load_sets(loaded), to or Path("results/runs") / loaded.name)
+    missing = find_missing(loaded, load_sets(loaded), out or Path("results/runs") / loaded.name)
     _print_missing([(one.what, one.fix) for one in missing])
 
 
@@ -55,7 +55,7 @@ def run(
     only: OnlyOption = [],  # noqa: B006
     set_: SetOption = [],  # noqa: B006
     limit: LimitOption = None,
-    to: FolderOption = None,
+    out: FolderOption = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     address: Annotated[str | None, typer.Option(help="Ray cluster: auto, or its address.")] = None,
     store: Annotated[
@@ -68,10 +68,10 @@ def run(
     from focus_eval.matrix.running import run_matrix
 
     loaded = _load(matrix, only, set_, limit)
-    folder = to or Path("results/runs") / loaded.name
+    folder = out or Path("results/runs") / loaded.name
     made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
-    with run_progress() as watch:
-        run_matrix(loaded, to=folder, engine=made, retry_errors=retry_errors, watch=watch)
+    with run_progress() as progress:
+        run_matrix(loaded, out=folder, engine=made, retry_errors=retry_errors, progress=progress)
     typer.echo(f"rows in {folder}; tables: focus-eval report {folder}")
 
 
@@ -102,7 +102,7 @@ def plan_progress() -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def run_progress() -> Iterator[Watch]:
+def run_progress() -> Iterator[RunProgress]:
     """Show a bar per phase, with the time that is left and the errors so far."""
     os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
     from focus_eval.commands.progress import progress_bar
@@ -177,9 +177,9 @@ def _selection_table(plan: Plan) -> Table:
     for one in plan.selections:
         spec, encoder = one.spec, one.spec.encoder.name if one.spec.encoder else ""
         keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
-        figures = (f"{one.pulls:,}", f"{one.frames_seen:.2%}" if one.frames else "-", str(one.unknown or ""))
+        figures = (f"{one.pulls:,}", f"{one.frames_scored:.2%}" if one.frames else "-", str(one.unknown or ""))
         rows.append(TableRow(keys, figures if has_unknown else figures[:2]))
-    columns = ("pulls", "frames seen", "unknown")
+    columns = ("pulls", "frames scored", "unknown")
     return Table(
         name="plan",
         title=f"selections of {plan.matrix.name}",

@@ -25,7 +25,7 @@ def report(
         str | None, typer.Option(help="Layout of the first table; the matrix's own, else the overview.")
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="Sampler to compare with; uniform by default.")] = None,
-    to: Annotated[Path | None, typer.Option(help="Folder to write to; the run's own by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to; the run's own by default.")] = None,
     videos: Annotated[
         Path | None, typer.Option(help="Folder of the videos: keyframes stand in the page as thumbnails.")
     ] = None,
@@ -41,7 +41,7 @@ def report(
     from focus_eval.report.run import load_run
 
     run = load_run(folder)
-    target = to or folder
+    target = out or folder
     tables = report_tables(run, table, baseline=baseline)
     for one in tables:
         print_table(one)
@@ -64,7 +64,7 @@ def report(
 
 
 def write_figures(run: Run, folder: Path) -> list[Path]:
-    """Write accuracy against frames seen per benchmark and model, and the timelines of one telling question each."""
+    """Write accuracy against frames scored per benchmark and model, and the timelines of one telling question each."""
     from focus_eval.report.figures import draw_efficiency, draw_timelines, save_figure
     from focus_eval.report.page.charts import cost_points
 
@@ -72,7 +72,7 @@ def write_figures(run: Run, folder: Path) -> list[Path]:
     if run.answers:
         for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
             points: dict[str, list[tuple[float, float, float, float]]] = {}
-            for one in cost_points(run, part, cost="frames seen (%)"):
+            for one in cost_points(run, part, cost="frames scored (%)"):
                 low = one.accuracy if one.low is None else one.low
                 high = one.accuracy if one.high is None else one.high
                 points.setdefault(one.label, []).append((one.cost, one.accuracy, low, high))

@@ -40,10 +40,10 @@ def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str,
         "name": kind.name,
         "source": kind.source,
         "version": kind.version,
-        "needs": needs if kind.needs_scorer else "nothing",
+        "needs": needs if kind.needs_encoder else "nothing",
         "options": sampler.options,
         "pulls": pulls,
-        "frames_seen": pulls / video.n_frames,
+        "frames_scored": pulls / video.n_frames,
     }
 
 
@@ -54,11 +54,11 @@ def _print_table(rows: list[dict[str, Any]], cost_title: str) -> None:
     table = Table("sampler", "source", "options", "needs", cost_title, show_lines=True)
     for row in rows:
         options = "\n".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
-        cost = f"{row['pulls']} ({100 * row['frames_seen']:.2f} %)"
+        cost = f"{row['pulls']} ({100 * row['frames_scored']:.2f} %)"
         table.add_row(row["name"], row["source"], options, row["needs"], cost)
     Console().print(table)
 
 
 def _as_text(value: Any) -> str:
-    """Return `value` as it is written after `--set name=`."""
+    """Return `value` as it is written after `-o name=`."""
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -19,9 +19,13 @@ def select(
     query: Annotated[str, typer.Option(help="What to look for, in words.")],
     k: Annotated[int, typer.Option("-k", help="Keyframes wanted.")] = 8,
     sampler: Annotated[str, typer.Option(help="Sampler by name, or FILE.py:Class.")] = "focus",
-    set_: Annotated[list[str], typer.Option("--set", help="Option of the sampler, e.g. alpha=0.1; repeatable.")] = [],  # noqa: B006
-    encoder: Annotated[str, typer.Option(help="Scorer by name.")] = "offline",
-    encoder_set: Annotated[list[str], typer.Option("--encoder-set", help="Option of the scorer; repeatable.")] = [],  # noqa: B006
+    option: Annotated[
+        list[str], typer.Option("--option", "-o", help="Option of the sampler: -o alpha=0.1; repeatable.")
+    ] = [],  # noqa: B006
+    encoder: Annotated[str, typer.Option(help="Encoder by name.")] = "offline",
+    encoder_option: Annotated[
+        list[str], typer.Option("--encoder-option", "-e", help="Option of the encoder: -e precision=fp16; repeatable.")
+    ] = [],  # noqa: B006
     seed: SeedOption = 0,
     out: Annotated[Path | None, typer.Option(help="Write selection.json here.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet (png, pdf, svg) here.")] = None,
@@ -33,7 +37,7 @@ def select(
     from focus_eval.commands.progress import pull_progress
 
     _check_writable(out, sheet)
-    selector = _selector(sampler, set_, encoder, encoder_set, k=k, seed=seed, store=store, backend=backend)
+    selector = _selector(sampler, option, encoder, encoder_option, k=k, seed=seed, store=store, backend=backend)
     with pull_progress(f"{sampler} on {video.name}") as progress:
         row = selector.select(query_question(video, query), video, progress=progress)
     document = selection_document(row, selector)
@@ -54,14 +58,14 @@ def _check_writable(*paths: Path | None) -> None:
 
 
 def selection_document(row: SelectionRow, selector: Selector) -> dict[str, Any]:
-    """Return what `selection.json` holds: the row, frames seen, and the versions of all that took part."""
+    """Return what `selection.json` holds: the row, frames scored, and the versions of all that took part."""
     from dataclasses import asdict
 
     from focus_eval.rows.provenance import versions
 
     return {
         **asdict(row),
-        "frames_seen": len(row.pulled_frames) / row.n_frames,
+        "frames_scored": len(row.pulled_frames) / row.n_frames,
         "sampler_version": selector.sampler.version,
         "versions": versions(),
     }
@@ -78,16 +82,16 @@ def _selector(
 ) -> Selector:
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler, parse_options
-    from focus_eval.scoring.registry import make_scorer
+    from focus_eval.scoring.registry import make_encoder
 
     made = make_sampler(sampler, **parse_options(sampler, parse_assignments(sampler_options)))
-    scorer = make_scorer(encoder, **parse_assignments(encoder_options)) if made.needs_scorer else None
+    made_encoder = make_encoder(encoder, **parse_assignments(encoder_options)) if made.needs_encoder else None
     kept = None
     if store is not None:
         from focus_eval.scoring.cache.store import RelevanceStore
 
         kept = RelevanceStore(store)
-    return Selector(sampler=made, scorer=scorer, store=kept, **rest)
+    return Selector(sampler=made, encoder=made_encoder, store=kept, **rest)
 
 
 def _write_json(document: dict[str, Any], path: Path) -> None:

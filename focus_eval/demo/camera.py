@@ -15,7 +15,7 @@ from focus_eval.video.reader import Pixels
 if TYPE_CHECKING:
     from PIL import Image
 
-# The camera moves on every third frame, as much hand-drawn film does: a third of the work.
+# The camera moves on every third frame, as much hand-drawn render does: a third of the work.
 FRAMES_PER_MOVE = 3
 
 
@@ -54,7 +54,7 @@ class Shot:
         return left, top, right, bottom
 
 
-def film(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iterator[tuple[Pixels, int]]:
+def render(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iterator[tuple[Pixels, int]]:
     """Yield RGB pixels `(height, width, 3)` and for how many frames they stay, `shot.n_frames` together."""
     from PIL import Image, ImageEnhance, ImageOps
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from focus_eval.benchmarks.longvideobench import POSITION_FPS
-from focus_eval.demo.camera import film
+from focus_eval.demo.camera import render
 from focus_eval.demo.photographs import PHOTOGRAPHS
 from focus_eval.demo.storyboard import VIDEO_IDS, Asked, Storyboard, storyboards
 from focus_eval.errors import InvalidInput, RunError, VideoError
@@ -126,7 +126,7 @@ def _write_video(root: Path, board: Storyboard, stop: threading.Event, progress:
     try:
         with ClipWriter(partial, width=WIDTH, height=HEIGHT, fps=board.fps, **ENCODING) as writer:
             for shot in board.shots:
-                for pixels, n_times in film(shot, pictures[shot.photograph], width=WIDTH, height=HEIGHT):
+                for pixels, n_times in render(shot, pictures[shot.photograph], width=WIDTH, height=HEIGHT):
                     writer.write(pixels, n_times=n_times)
                 if stop.is_set():
                     return
@@ -198,7 +198,7 @@ def _recipe(board: Storyboard) -> str:
 
 
 def _working_copy(name: str) -> Image.Image:
-    """Return a photograph no wider than the camera can use: filming a large one costs five times as much."""
+    """Return a photograph no wider than the camera can use: rendering a large one costs five times as much."""
     picture = PHOTOGRAPHS[name].open()
     if picture.width <= WORKING_WIDTH:
         return picture

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 
 from focus_eval.errors import InvalidInput, unknown_name
 
-Loader = Literal["exact", "aks"]
+FramePolicy = Literal["exact", "aks"]
 CoarseSeed = Literal["question", "video"]
-Protocol = Literal["strict", "lmms_eval"]
+AnswerParsing = Literal["strict", "lmms_eval"]
 NATIVE = "native"
 _WITH_OPTIONS = ("sampler", "encoder", "selections")
 # Given by lmms-eval beside --model_args; which of them a wrapper takes is its own affair.
@@ -26,18 +26,18 @@ class SeamOptions:
     Args:
         sampler: a registered frame sampler, or "native": the wrapper's own sampling, untouched.
         sampler_options: given as `sampler.<option>`.
-        encoder: scorer of the samplers that pull relevance.
+        encoder: encoder of the samplers that pull relevance.
         encoder_options: given as `encoder.<option>`.
         selections: rows of ours or a published index file to replay instead of choosing.
         selections_options: given as `selections.<option>`: format, unit, field, sampler, allow_missing.
         frames: keyframes per question; None for the wrapper's own number.
         seed: first part of every question's generator.
         coarse_seed: "video" lets the questions of a video share their coarse pulls.
-        loader: "exact" feeds the keyframes; "aks" feeds what the AKS evaluation code would.
+        frame_policy: "exact" feeds the keyframes; "aks" feeds what the AKS evaluation code would.
         store: file that keeps what was encoded.
         record: folder for the rows.
         backend: video reader.
-        protocol: how the answer in a row is read: "strict", or "lmms_eval" with its random guess, seeded.
+        answer_parsing: how the answer in a row is read: "strict", or "lmms_eval" with its random guess, seeded.
         max_error_share: more failed questions than this share fail the run at its end.
 
     Raises:
@@ -53,17 +53,17 @@ class SeamOptions:
     frames: int | None = None
     seed: int = 0
     coarse_seed: CoarseSeed = "question"
-    loader: Loader = "exact"
+    frame_policy: FramePolicy = "exact"
     store: str = ""
     record: str = "results/runs/lmms"
     backend: str = "pyav"
-    protocol: Protocol = "strict"
+    answer_parsing: AnswerParsing = "strict"
     max_error_share: float = 0.02
 
     def __post_init__(self) -> None:
         for name, choices in (
-            ("loader", Loader),
-            ("protocol", Protocol),
+            ("frame_policy", FramePolicy),
+            ("answer_parsing", AnswerParsing),
             ("coarse_seed", CoarseSeed),
         ):
             if getattr(self, name) not in get_args(choices):
@@ -86,9 +86,9 @@ class SeamOptions:
             )
         if self.selections and not Path(self.selections).exists():
             raise InvalidInput(f"selections={self.selections}: no such file or folder")
-        if self.sampler == NATIVE and self.loader != "exact":
+        if self.sampler == NATIVE and self.frame_policy != "exact":
             raise InvalidInput(
-                f"sampler=native leaves the wrapper's own sampling as it is; loader={self.loader} cannot"
+                f"sampler=native leaves the wrapper's own sampling as it is; frame_policy={self.frame_policy} cannot"
             )
 
     @property

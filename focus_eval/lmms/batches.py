@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from focus_eval.lmms.requests import Ask
+from focus_eval.lmms.requests import PendingRequest
 
 
-def batches_like_the_wrapper(model: Any, asks: list[Ask]) -> list[list[Ask]]:
-    """Return `asks` in the batches, and the order, in which the stock wrapper would form them.
+def batches_like_the_wrapper(model: Any, queue: list[PendingRequest]) -> list[list[PendingRequest]]:
+    """Return `queue` in the batches, and the order, in which the stock wrapper would form them.
 
     Batches decide on padding, so equal batches are what makes answers comparable with a stock run. One question at
     a time needs no order, and keeps that of the documents: neighbours often share a video. Only questions of one
@@ -16,7 +16,7 @@ def batches_like_the_wrapper(model: Any, asks: list[Ask]) -> list[list[Ask]]:
     """
     size = int(model.batch_size)
     if size == 1:
-        return [[ask] for ask in asks]
+        return [[pending] for pending in queue]
     from lmms_eval.utils import Collator
 
     encode = getattr(model, "tok_encode", None) or model.tokenizer.encode
@@ -25,10 +25,10 @@ def batches_like_the_wrapper(model: Any, asks: list[Ask]) -> list[list[Ask]]:
         context = entry[0].parts.context
         return (-len(encode(context)), context) if model.is_simple else context
 
-    by_task: dict[tuple[str, str], list[tuple[Ask]]] = {}
-    for ask in asks:
-        by_task.setdefault((ask.parts.task, ask.parts.split), []).append((ask,))
-    batches: list[list[Ask]] = []
+    by_task: dict[tuple[str, str], list[tuple[PendingRequest]]] = {}
+    for pending in queue:
+        by_task.setdefault((pending.parts.task, pending.parts.split), []).append((pending,))
+    batches: list[list[PendingRequest]] = []
     for entries in by_task.values():
         collator = Collator(entries, place, group_fn=lambda entry: entry[0].parts.generation, grouping=True)
         batches += [[entry[0] for entry in batch] for batch in collator.get_batched(n=size, batch_fn=None)]

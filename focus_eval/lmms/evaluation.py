@@ -19,13 +19,13 @@ from tqdm import tqdm
 from focus_eval.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
 from focus_eval.lmms.arguments import SeamOptions
 from focus_eval.lmms.batches import batches_like_the_wrapper
-from focus_eval.lmms.frame_batch import Feed, feed_of
-from focus_eval.lmms.generate_trace import Call
+from focus_eval.lmms.frame_batch import FrameBatch, decode_frame_batch
+from focus_eval.lmms.generate_trace import GenerateTrace
 from focus_eval.lmms.recording import Recorder
-from focus_eval.lmms.requests import Ask, Shown, ask_of, rewritten
-from focus_eval.lmms.run_checks import NO_ANSWER, Tally
+from focus_eval.lmms.requests import PendingRequest, Shown, pending_request, rewritten
+from focus_eval.lmms.run_checks import NO_ANSWER, RunCounts
 from focus_eval.lmms.sources import FrameSource, NeedsQuestions
-from focus_eval.pipeline.frame_server import Rounds
+from focus_eval.pipeline.frame_server import SharedBatcher
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.timing import charged_rows
 from focus_eval.rows.records import AnswerRow, SelectionRow
@@ -40,13 +40,13 @@ _BATCHES_AHEAD = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Showing:
+class RunContext:
     """What is being shown: whose frames, how many, read how, written where.
 
     Args:
         source: gives the selections; None for the wrapper's own sampling.
         frames: keyframes asked for.
-        options: loader, video reader, protocol.
+        options: frame policy, video reader, answer parsing.
         recorder: takes the rows.
         answered: rows by question id that need no asking again.
     """
@@ -58,107 +58,109 @@ class Showing:
     answered: Mapping[str, AnswerRow]
 
 
-class Course:
+class RequestRunner:
     """Takes requests through selection, decoding and the wrapper; each question's failure is its own."""
 
-    def __init__(self, model: FrameSeam, showing: Showing, *, tally: Tally, quiet: bool) -> None:
+    def __init__(self, model: FrameSeam, context: RunContext, *, counts: RunCounts, quiet: bool) -> None:
         self._model = model
-        self._showing = showing
-        self._tally = tally
+        self._context = context
+        self._counts = counts
         # tqdm heeds this variable only where nobody passes `disable`; the matrix runner has bars of its own.
         self._quiet = quiet or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
 
     def run(self, requests: Sequence[Any]) -> list[Any]:
         """Return what the wrapper answered to each request, `NO_ANSWER` where it failed."""
-        asks = [ask_of(request, self._model.task_dict, is_simple=self._model.is_simple) for request in requests]
-        self._prepare_source(asks)
-        self._select([ask for ask in asks if self._earlier(ask) is None])
+        queue = [
+            pending_request(request, self._model.task_dict, is_simple=self._model.is_simple) for request in requests
+        ]
+        self._prepare_source(queue)
+        self._select([pending for pending in queue if self._earlier(pending) is None])
         waiting = []
-        for ask in asks:
-            if self._earlier(ask) is not None:
+        for pending in queue:
+            if self._earlier(pending) is not None:
                 continue
-            if ask.error is None:
-                waiting.append(ask)
+            if pending.error is None:
+                waiting.append(pending)
             else:
-                self._keep(ask)
+                self._keep(pending)
         self._answer_all(waiting)
-        return [self._reply(ask) for ask in asks]
+        return [self._reply(pending) for pending in queue]
 
     # Which frames.
 
-    def _prepare_source(self, asks: list[Ask]) -> None:
-        source = self._showing.source
+    def _prepare_source(self, queue: list[PendingRequest]) -> None:
+        source = self._context.source
         seen: set[tuple[str, str]] = set()
         if not isinstance(source, NeedsQuestions):
             return
-        for ask in asks:
-            parts, benchmark = ask.parts, ask.benchmark
+        for pending in queue:
+            parts, benchmark = pending.parts, pending.benchmark
             if benchmark is None or (parts.task, parts.split) in seen:
                 continue
             seen.add((parts.task, parts.split))
             documents = self._model.task_dict[parts.task][parts.split]
             source.prepare(benchmark.name, [benchmark.question(document) for document in documents])
 
-    def _select(self, asks: list[Ask]) -> None:
+    def _select(self, queue: list[PendingRequest]) -> None:
         """Choose frames for every document once, the questions of one video together."""
-        source = self._showing.source
+        source = self._context.source
         if source is None:
             return
-        first_of: dict[tuple[str, str, int], Ask] = {}
-        by_video: dict[Path | None, list[Ask]] = {}
-        for ask in asks:
-            if first_of.setdefault(ask.parts.key, ask) is ask:
-                by_video.setdefault(ask.path, []).append(ask)
+        first_of: dict[tuple[str, str, int], PendingRequest] = {}
+        by_video: dict[Path | None, list[PendingRequest]] = {}
+        for pending in queue:
+            if first_of.setdefault(pending.parts.key, pending) is pending:
+                by_video.setdefault(pending.path, []).append(pending)
         with tqdm(total=len(first_of), desc="Choosing frames", disable=self._quiet) as progress:
             for path, group in by_video.items():
                 self._select_together(source, path, group)
-                for ask in group:
-                    if not ask.is_padding and ask.row is not None:
-                        self._showing.recorder.selection(ask.row)
+                for pending in group:
+                    if not pending.is_padding and pending.row is not None:
+                        self._context.recorder.selection(pending.row)
                 progress.update(len(group))
-        for ask in asks:  # asked again: a repeat, or a copy that keeps ranks in step
-            first = first_of[ask.parts.key]
-            ask.row, ask.error = first.row, ask.error or first.error
+        for pending in queue:  # asked again: a repeat, or a copy that keeps ranks in step
+            first = first_of[pending.parts.key]
+            pending.row, pending.error = first.row, pending.error or first.error
 
-    def _select_together(self, source: FrameSource, path: Path | None, group: list[Ask]) -> None:
+    def _select_together(self, source: FrameSource, path: Path | None, group: list[PendingRequest]) -> None:
         """Choose the frames of one video's questions; a sampler that pulls decodes and embeds each frame once."""
         if not isinstance(source, Selector) or path is None or len(group) == 1:
-            for ask in group:
-                self._select_one(ask, source.select)
+            for pending in group:
+                self._select_one(pending, source.select)
             return
         started = time.perf_counter()
         try:
-            reader = open_video(path, backend=self._showing.options.backend)
+            reader = open_video(path, backend=self._context.options.backend)
         except FocusEvalError:
-            for ask in group:  # each fails on its own, with its own row
-                self._select_one(ask, source.select)
+            for pending in group:  # each fails on its own, with its own row
+                self._select_one(pending, source.select)
             return
         with reader:
-            rounds = Rounds(reader)
-            select = partial(source.select, rounds=rounds)
-            rounds.run([partial(self._select_one, ask, select) for ask in group])
-        with_rows = [(ask, ask.row) for ask in group if ask.row is not None]
+            batcher = SharedBatcher(reader)
+            select = partial(source.select, batcher=batcher)
+            batcher.run([partial(self._select_one, pending, select) for pending in group])
+        with_rows = [(pending, pending.row) for pending in group if pending.row is not None]
         charged = charged_rows([row for _, row in with_rows], time.perf_counter() - started)
-        for (ask, _), row in zip(with_rows, charged, strict=True):
-            ask.row = row
+        for (pending, _), row in zip(with_rows, charged, strict=True):
+            pending.row = row
 
-    def _select_one(self, ask: Ask, select: Callable[..., SelectionRow]) -> None:
-        source = self._showing.source
+    def _select_one(self, pending: PendingRequest, select: Callable[..., SelectionRow]) -> None:
+        source = self._context.source
         try:
-            if ask.error is not None or ask.path is None:
-                raise AnswerError(ask.error or "the document has no video")
-            ask.row = select(ask.question, ask.path, bucket_of=ask.bucket_of)
-            self._check_limit(ask)
+            if pending.error is not None or pending.path is None:
+                raise AnswerError(pending.error or "the document has no video")
+            pending.row = select(pending.question, pending.path, bucket_of=pending.bucket_of)
+            self._check_limit(pending)
         except RunError:
             raise
         except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
-            ask.fail(error)
-            if ask.row is None and source is not None:
-                ask.row = source.error_row(ask.question, error, bucket_of=ask.bucket_of)
+            pending.fail(error)
+            if pending.row is None and source is not None:
+                pending.row = source.error_row(pending.question, error, bucket_of=pending.bucket_of)
 
-    def _check_limit(self, ask: Ask) -> None:
-        row, model, most = ask.row, self._model.model_id, self._showing.frames
-        if row is None or not (row.keyframes or self._showing.options.loader == "aks"):
+    def _check_limit(self, pending: PendingRequest) -> None:
+        row, model, most = pending.row, self._model.model_id, self._context.frames
+        if row is None or not (row.keyframes or self._context.options.frame_policy == "aks"):
             raise InvalidInput("no frame chosen")
         if row.scales is not None and not self._model.takes_mixed_sizes:
             raise InvalidInput(f"sampler {row.sampler!r} chose frames of several sizes; {model} can show one size only")
@@ -167,16 +169,16 @@ class Course:
 
     # Asking the wrapper.
 
-    def _answer_all(self, asks: list[Ask]) -> None:
-        at_once = self._model.asks_at_once
-        groups = batches_like_the_wrapper(self._model, asks) if at_once == 1 else [[ask] for ask in asks]
-        with tqdm(total=len(asks), desc="Answering", disable=self._quiet) as progress:
+    def _answer_all(self, queue: list[PendingRequest]) -> None:
+        at_once = self._model.questions_at_once
+        groups = batches_like_the_wrapper(self._model, queue) if at_once == 1 else [[pending] for pending in queue]
+        with tqdm(total=len(queue), desc="Answering", disable=self._quiet) as progress:
             for batch in self._one_after_another(groups) if at_once == 1 else self._in_parallel(groups, at_once):
-                for ask in batch:
-                    self._keep(ask)
+                for pending in batch:
+                    self._keep(pending)
                 progress.update(len(batch))
 
-    def _one_after_another(self, groups: list[list[Ask]]) -> Iterator[list[Ask]]:
+    def _one_after_another(self, groups: list[list[PendingRequest]]) -> Iterator[list[PendingRequest]]:
         """Answer each batch while the frames of the next ones are decoded."""
         with ThreadPoolExecutor(max_workers=_BATCHES_AHEAD) as pool:
             ahead = deque(pool.submit(self._decode, batch) for batch in groups[:_BATCHES_AHEAD])
@@ -185,41 +187,43 @@ class Course:
                 ahead.popleft().result()
                 waited = time.perf_counter() - started
                 ahead += [pool.submit(self._decode, after) for after in groups[at + _BATCHES_AHEAD :][:1]]
-                for ask in batch:
-                    ask.seconds["idle"] = waited / len(batch)
-                self._answer([ask for ask in batch if ask.error is None])
+                for pending in batch:
+                    pending.seconds["idle"] = waited / len(batch)
+                self._answer([pending for pending in batch if pending.error is None])
                 yield batch
 
-    def _in_parallel(self, groups: list[list[Ask]], at_once: int) -> Iterator[list[Ask]]:
+    def _in_parallel(self, groups: list[list[PendingRequest]], at_once: int) -> Iterator[list[PendingRequest]]:
         room = BoundedSemaphore(2 * (os.cpu_count() or 1))  # decoded frames of all questions at once would be too much
 
-        def answer(batch: list[Ask]) -> list[Ask]:
+        def answer(batch: list[PendingRequest]) -> list[PendingRequest]:
             with room:
                 self._decode(batch)
-            self._answer([ask for ask in batch if ask.error is None])
+            self._answer([pending for pending in batch if pending.error is None])
             return batch
 
         with ThreadPoolExecutor(max_workers=at_once) as pool:
             yield from pool.map(answer, groups)
 
-    def _decode(self, batch: list[Ask]) -> None:
-        options = self._showing.options
-        feeds: dict[tuple[str, str, int], Feed] = {}
-        for ask in batch:
-            if ask.row is None or ask.path is None:
+    def _decode(self, batch: list[PendingRequest]) -> None:
+        options = self._context.options
+        frame_batches: dict[tuple[str, str, int], FrameBatch] = {}
+        for pending in batch:
+            if pending.row is None or pending.path is None:
                 continue
             started = time.perf_counter()
             try:
-                if ask.parts.key not in feeds:
-                    feed = feed_of(ask.row, ask.path, loader=options.loader, backend=options.backend)
-                    self._model.ready(feed)
-                    feeds[ask.parts.key] = feed
-                ask.feed = feeds[ask.parts.key]
+                if pending.parts.key not in frame_batches:
+                    frame_batch = decode_frame_batch(
+                        pending.row, pending.path, frame_policy=options.frame_policy, backend=options.backend
+                    )
+                    self._model.ready(frame_batch)
+                    frame_batches[pending.parts.key] = frame_batch
+                pending.frame_batch = frame_batches[pending.parts.key]
             except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
-                ask.fail(error)
-            ask.seconds["decode"] = time.perf_counter() - started
+                pending.fail(error)
+            pending.seconds["decode"] = time.perf_counter() - started
 
-    def _answer(self, batch: list[Ask]) -> None:
+    def _answer(self, batch: list[PendingRequest]) -> None:
         """Answer a batch; where it fails as a whole, ask one by one, so that each question fails alone."""
         if not batch:
             return
@@ -234,95 +238,97 @@ class Course:
             if len(batch) == 1:
                 batch[0].fail(error)
             else:
-                for ask in batch:
-                    self._answer([ask])
-        for ask in batch:
-            if ask.feed is not None:
-                ask.fed_frames, ask.fallback = ask.feed.frames, ask.feed.fallback
-            ask.feed = None
+                for pending in batch:
+                    self._answer([pending])
+        for pending in batch:
+            if pending.frame_batch is not None:
+                pending.fed_frames, pending.fallback = pending.frame_batch.frames, pending.frame_batch.fallback
+            pending.frame_batch = None
 
-    def _generate(self, batch: list[Ask]) -> None:
-        call = Call()
+    def _generate(self, batch: list[PendingRequest]) -> None:
+        trace = GenerateTrace()
         started = time.perf_counter()
         try:
-            view = self._view(batch, call)
-            outputs = view.wrapper_generate([rewritten(ask.request, is_simple=self._model.is_simple) for ask in batch])
+            view = self._view(batch, trace)
+            outputs = view.wrapper_generate(
+                [rewritten(pending.request, is_simple=self._model.is_simple) for pending in batch]
+            )
         finally:
-            self._note(batch, call, time.perf_counter() - started)
-        if call.error is not None:  # some wrappers catch what their model raises, and answer "" instead
-            raise call.error
-        if call.n_calls == 0:
+            self._note(batch, trace, time.perf_counter() - started)
+        if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
+            raise trace.error
+        if trace.n_calls == 0:
             raise AnswerError("the wrapper gave an answer without asking its model")
         if len(outputs) != len(batch):
             raise AnswerError(f"the wrapper gave {len(outputs)} answers to {len(batch)} questions")
-        for ask, output in zip(batch, outputs, strict=True):
-            self._check_shown(ask)
-            ask.output = output
+        for pending, output in zip(batch, outputs, strict=True):
+            self._check_shown(pending)
+            pending.output = output
 
-    def _note(self, batch: list[Ask], call: Call, seconds: float) -> None:
-        for at, ask in enumerate(batch):
-            ask.n_reached = call.frames[at] if call.frames and at < len(call.frames) else None
-            ask.tokens = call.tokens[at] if at < len(call.tokens) else {}
-            ask.seconds["generate"] = call.generate_seconds / len(batch)
-            ask.seconds["preprocess"] = (seconds - call.generate_seconds) / len(batch)
+    def _note(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
+        for at, pending in enumerate(batch):
+            pending.n_reached = trace.frames[at] if trace.frames and at < len(trace.frames) else None
+            pending.tokens = trace.tokens[at] if at < len(trace.tokens) else {}
+            pending.seconds["generate"] = trace.generate_seconds / len(batch)
+            pending.seconds["preprocess"] = (seconds - trace.generate_seconds) / len(batch)
 
-    def _check_shown(self, ask: Ask) -> None:
-        if ask.feed is None:
-            if ask.n_reached == 0:
-                raise AnswerError(f"{ask.path}: the wrapper's own sampling showed no frame of it")
+    def _check_shown(self, pending: PendingRequest) -> None:
+        if pending.frame_batch is None:
+            if pending.n_reached == 0:
+                raise AnswerError(f"{pending.path}: the wrapper's own sampling showed no frame of it")
             return
-        if not ask.feed.is_taken:
-            raise AnswerError(f"{ask.path}: the wrapper never read the chosen frames (it may not take this file)")
-        if ask.feed.scales is not None or ask.n_reached is None:
+        if not pending.frame_batch.is_taken:
+            raise AnswerError(f"{pending.path}: the wrapper never read the chosen frames (it may not take this file)")
+        if pending.frame_batch.scales is not None or pending.n_reached is None:
             return
-        n_fed, merged = len(ask.feed.frames), self._model.frames_merged
-        if ask.n_reached != -(-n_fed // merged) * merged:
-            raise AnswerError(f"{ask.path}: {n_fed} frames fed, {ask.n_reached} reached the model")
+        n_fed, merged = len(pending.frame_batch.frames), self._model.frames_merged
+        if pending.n_reached != -(-n_fed // merged) * merged:
+            raise AnswerError(f"{pending.path}: {n_fed} frames fed, {pending.n_reached} reached the model")
 
-    def _view(self, batch: list[Ask], call: Call) -> Any:
-        """Return a shallow copy of the model that sees only this batch, and notes in `call` what its model does."""
+    def _view(self, batch: list[PendingRequest], trace: GenerateTrace) -> Any:
+        """Return a shallow copy of the model that sees only this batch, and notes in `trace` what its model does."""
         view: Any = copy.copy(self._model)
         view._rank = -1  # silences the wrapper's own progress bar, which would begin anew with every batch
         view.task_dict = {}
-        for ask in batch:
-            task, split, doc_id = ask.parts.key
-            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._shown(ask)
-        self._model.watch(view, batch, call)
+        for pending in batch:
+            task, split, doc_id = pending.parts.key
+            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._shown(pending)
+        self._model.trace_model(view, batch, trace)
         return view
 
-    def _shown(self, ask: Ask) -> Shown:
-        if ask.feed is None:
-            return Shown(visuals=[str(ask.path)], messages=ask.messages)
+    def _shown(self, pending: PendingRequest) -> Shown:
+        if pending.frame_batch is None:
+            return Shown(visuals=[str(pending.path)], messages=pending.messages)
         if self._model.is_simple:
-            return Shown(visuals=self._model.visuals(ask.feed))
+            return Shown(visuals=self._model.visuals(pending.frame_batch))
         messages = []
-        for message in ask.messages or []:
+        for message in pending.messages or []:
             parts: list[dict[str, Any]] = []
             for part in message["content"]:
-                parts += self._model.video_parts(ask.feed) if part["type"] == "video" else [part]
+                parts += self._model.video_parts(pending.frame_batch) if part["type"] == "video" else [part]
             messages.append({**message, "content": parts})
         return Shown(messages=messages)
 
     # What came of it.
 
-    def _earlier(self, ask: Ask) -> AnswerRow | None:
-        row = self._showing.answered.get(ask.question.id)
+    def _earlier(self, pending: PendingRequest) -> AnswerRow | None:
+        row = self._context.answered.get(pending.question.id)
         return row if row is not None and row.error is None else None
 
-    def _keep(self, ask: Ask) -> None:
-        if ask.is_padding:
+    def _keep(self, pending: PendingRequest) -> None:
+        if pending.is_padding:
             return
-        row = self._showing.recorder.answer(ask, self._showing.frames)
-        tally = self._tally
-        tally.asked += 1
-        tally.unparsed += row.is_unparsed
-        tally.fallbacks += row.fallback is not None
+        row = self._context.recorder.answer(pending, self._context.frames)
+        counts = self._counts
+        counts.asked += 1
+        counts.unparsed += row.is_unparsed
+        counts.fallbacks += row.fallback is not None
         if row.error is not None:
-            tally.errors += 1
-            tally.first_error = tally.first_error or f"{row.question_id}: {row.error}"
+            counts.errors += 1
+            counts.first_error = counts.first_error or f"{row.question_id}: {row.error}"
 
-    def _reply(self, ask: Ask) -> Any:
-        earlier = self._earlier(ask)
+    def _reply(self, pending: PendingRequest) -> Any:
+        earlier = self._earlier(pending)
         if earlier is not None:
             return earlier.answer
-        return NO_ANSWER if ask.error is not None else ask.output
+        return NO_ANSWER if pending.error is not None else pending.output

@@ -15,11 +15,11 @@ from focus_eval.video.reader import Pixels
 if TYPE_CHECKING:
     from PIL import Image
 
-    from focus_eval.lmms.arguments import Loader
+    from focus_eval.lmms.arguments import FramePolicy
 
 
 @dataclass(kw_only=True)
-class Feed:
+class FrameBatch:
     """The decoded frames of one question, on their way through a wrapper.
 
     Args:
@@ -64,40 +64,40 @@ class Feed:
         return [image.resize(size, Image.Resampling.LANCZOS) for image, size in zip(images, sizes, strict=True)]
 
 
-class FedVideo(str):
-    """A video's path that carries the frames to show: it exists and opens like any path, and a loader finds `feed`."""
+class PathWithFrames(str):
+    """A video's path that also carries the frames to show, as `frame_batch`. It exists and opens like any path."""
 
-    __slots__ = ("feed",)
+    __slots__ = ("frame_batch",)
 
-    feed: Feed
+    frame_batch: FrameBatch
 
-    def __new__(cls, feed: Feed) -> FedVideo:
-        """Return the path of `feed` as a string that carries it."""
-        made = super().__new__(cls, str(feed.path))
-        made.feed = feed
+    def __new__(cls, frame_batch: FrameBatch) -> PathWithFrames:
+        """Return the path of `frame_batch` as a string that carries it."""
+        made = super().__new__(cls, str(frame_batch.path))
+        made.frame_batch = frame_batch
         return made
 
     # A wrapper may copy what it is given; the frames are shared, never copied.
-    def __copy__(self) -> FedVideo:
+    def __copy__(self) -> PathWithFrames:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> FedVideo:
+    def __deepcopy__(self, memo: dict[int, Any]) -> PathWithFrames:
         return self
 
 
-def feed_of(row: SelectionRow, path: Path, *, loader: Loader, backend: str) -> Feed:
-    """Decode the frames that `loader` feeds for the selection `row`.
+def decode_frame_batch(row: SelectionRow, path: Path, *, frame_policy: FramePolicy, backend: str) -> FrameBatch:
+    """Decode the frames that `frame_policy` feeds for the selection `row`.
 
     Raises:
         VideoError: a frame that cannot be decoded.
     """
-    frames, fallback = fed_frames(row, loader)
+    frames, fallback = frames_to_feed(row, frame_policy)
     with open_video(path, backend=backend) as reader:
         wanted = np.asarray(frames, dtype=np.int64)
         pixels = reader.read(wanted)
         times = reader.frame_times(wanted)
         info = reader.info
-    return Feed(
+    return FrameBatch(
         path=path,
         frames=frames,
         times_seconds=tuple(float(time) for time in times),
@@ -109,7 +109,7 @@ def feed_of(row: SelectionRow, path: Path, *, loader: Loader, backend: str) -> F
     )
 
 
-def fed_frames(row: SelectionRow, loader: Loader) -> tuple[tuple[int, ...], str | None]:
+def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
     """Return the frames fed for `row`, and why they are not the chosen ones (None where they are).
 
     "exact" feeds the keyframes and nothing else. "aks" does what the AKS evaluation code does: a selection of
@@ -117,16 +117,16 @@ def fed_frames(row: SelectionRow, loader: Loader) -> tuple[tuple[int, ...], str 
     second, or that linspace where these are more than k.
     """
     chosen = tuple(row.keyframes)
-    if loader == "exact":
+    if frame_policy == "exact":
         return chosen, None
     if row.sampler in ("uniform", "uniform_1fps"):
         every_second = tuple(range(0, row.n_frames, max(1, round(row.fps))))
         if len(every_second) <= row.k:
-            return every_second, f"aks loader: one frame per second, {len(every_second)} of {row.k}"
+            return every_second, f"aks frame policy: one frame per second, {len(every_second)} of {row.k}"
         spread = _linspace(row)
-        return spread, None if spread == chosen else "aks loader: linspace in place of the baseline's own frames"
+        return spread, None if spread == chosen else "aks frame policy: linspace in place of the baseline's own frames"
     if len(chosen) < row.k:
-        return _linspace(row), f"aks loader: {len(chosen)} of {row.k} chosen, uniform frames fed"
+        return _linspace(row), f"aks frame policy: {len(chosen)} of {row.k} chosen, uniform frames fed"
     return chosen, None
 
 

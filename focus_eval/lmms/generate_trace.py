@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(kw_only=True)
-class Call:
+class GenerateTrace:
     """What was seen of one batch.
 
     Args:
@@ -27,18 +27,18 @@ class Call:
     tokens: list[dict[str, int]] = field(default_factory=list)
 
 
-class WatchedModel:
+class TracedModel:
     """A model that is its original in everything, but notes what goes through `generate`.
 
     Args:
         model: a transformers model.
-        call: where to note it.
+        trace: where to note it.
         frames_reaching: returns the frames per question in the keyword arguments of `generate`.
     """
 
-    def __init__(self, model: Any, call: Call, frames_reaching: Any) -> None:
+    def __init__(self, model: Any, trace: GenerateTrace, frames_reaching: Any) -> None:
         self._model = model
-        self._call = call
+        self._trace = trace
         self._frames_reaching = frames_reaching
 
     def __getattr__(self, name: str) -> Any:
@@ -49,19 +49,19 @@ class WatchedModel:
 
     def generate(self, *args: Any, **inputs: Any) -> Any:
         """Generate, and note seconds, tokens, frames and an exception, which is raised on."""
-        call = self._call
-        call.n_calls += 1
-        call.frames = self._frames_reaching(inputs)
+        trace = self._trace
+        trace.n_calls += 1
+        trace.frames = self._frames_reaching(inputs)
         started = time.perf_counter()
         try:
             output = self._model.generate(*args, **inputs)
         except BaseException as error:
-            call.error = error
+            trace.error = error
             raise
         finally:
-            call.generate_seconds += time.perf_counter() - started
+            trace.generate_seconds += time.perf_counter() - started
         given = args[0] if args else inputs.get("input_ids", inputs.get("inputs"))
-        call.tokens = token_counts(given, output, inputs, getattr(self._model, "config", None))
+        trace.tokens = token_counts(given, output, inputs, getattr(self._model, "config", None))
         return output
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.requests import Ask
-from focus_eval.lmms.tasks.parsing import Reading, read_answer
+from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.tasks.parsing import ParsedAnswer, read_answer
 from focus_eval.pipeline.timing import device_name
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, replace_file
@@ -98,8 +98,8 @@ class Recorder:
             "adapter": str(prepared) if prepared is not None else "",
             "selection": selection_id,
             "frames": frames,
-            "loader": options.loader,
-            "protocol": options.protocol,
+            "frame_policy": options.frame_policy,
+            "answer_parsing": options.answer_parsing,
             "seam_version": SEAM_VERSION,
         }
         chooser = options.sampler or Path(options.selections).stem
@@ -127,19 +127,19 @@ class Recorder:
         if self._writes_selections:
             self._writer("selections").write(row)
 
-    def answer(self, ask: Ask, frames: int) -> AnswerRow:
-        """Write what came of `ask`, and return the row."""
-        row = self.answer_row(ask, frames)
+    def answer(self, pending: PendingRequest, frames: int) -> AnswerRow:
+        """Write what came of `pending`, and return the row."""
+        row = self.answer_row(pending, frames)
         self._writer("answers").write(row)
         return row
 
-    def answer_row(self, ask: Ask, frames: int) -> AnswerRow:
-        """Return the row of `ask`: a row with an error has no answer."""
-        question, parts, chosen = ask.question, ask.parts, ask.row
+    def answer_row(self, pending: PendingRequest, frames: int) -> AnswerRow:
+        """Return the row of `pending`: a row with an error has no answer."""
+        question, parts, chosen = pending.question, pending.parts, pending.row
         names = self._cell_of(parts.task, parts.generation)
-        text = None if ask.error is not None else answer_text(ask.output)
-        reading = self._read(ask, text)
-        n_native = ask.n_reached or 0
+        text = None if pending.error is not None else answer_text(pending.output)
+        reading = self._read(pending, text)
+        n_native = pending.n_reached or 0
         return AnswerRow(
             benchmark=question.benchmark,
             question_id=question.id,
@@ -151,17 +151,17 @@ class Recorder:
             bucket=(chosen.bucket if chosen else question.bucket) or "",
             frames_asked=frames,
             frames_chosen=len(chosen.keyframes) if chosen else 0,
-            frames_fed=len(ask.fed_frames) or n_native,
-            fed_frames=list(ask.fed_frames),
-            fallback=ask.fallback,
+            frames_fed=len(pending.fed_frames) or n_native,
+            fed_frames=list(pending.fed_frames),
+            fallback=pending.fallback,
             answer=text,
             parsed=reading.parsed,
             correct_answer=question.answer,
             score=reading.score,
-            seconds={stage: round(seconds, 6) for stage, seconds in ask.seconds.items()},
-            tokens=ask.tokens,
+            seconds={stage: round(seconds, 6) for stage, seconds in pending.seconds.items()},
+            tokens=pending.tokens,
             device=self._device,
-            error=ask.error,
+            error=pending.error,
         )
 
     def close(self) -> None:
@@ -170,12 +170,12 @@ class Recorder:
             writer.close()
         self._writers.clear()
 
-    def _read(self, ask: Ask, text: str | None) -> Reading:
+    def _read(self, pending: PendingRequest, text: str | None) -> ParsedAnswer:
         if text is None:
-            return Reading(None, 0.0)
-        if ask.benchmark is None:  # a task of others: its own metrics say what the answer is worth
-            return Reading(text, 0.0)
-        return read_answer(ask.question, text, protocol=self._options.protocol, seed=self._options.seed)
+            return ParsedAnswer(None, 0.0)
+        if pending.benchmark is None:  # a task of others: its own metrics say what the answer is worth
+            return ParsedAnswer(text, 0.0)
+        return read_answer(pending.question, text, answer_parsing=self._options.answer_parsing, seed=self._options.seed)
 
     def _writer(self, kind: str) -> RowWriter:
         if kind not in self._writers:

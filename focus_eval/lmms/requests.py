@@ -11,7 +11,7 @@ from typing import Any
 
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.errors import InvalidInput, UnknownName, VideoError
-from focus_eval.lmms.frame_batch import Feed
+from focus_eval.lmms.frame_batch import FrameBatch
 from focus_eval.rows.records import SelectionRow, error_line
 
 Document = Mapping[str, Any]
@@ -35,7 +35,7 @@ class RequestParts:
 
 
 @dataclass(kw_only=True, eq=False)
-class Ask:
+class PendingRequest:
     """One request on its way to an answer: what is asked, which frames are shown, what came of it.
 
     Args:
@@ -44,7 +44,7 @@ class Ask:
         question: from the document.
         path: the video file; None where the document has none.
         row: the selection; None before it is made, and for the wrapper's own sampling.
-        feed: decoded frames, only while a wrapper works on them.
+        frame_batch: decoded frames, only while a wrapper works on them.
         output: what the wrapper returned.
         error: one line; None while all is well.
         n_reached: frames that reached the model as far as its inputs tell.
@@ -58,7 +58,7 @@ class Ask:
     benchmark: Benchmark | None = None
     messages: list[dict[str, Any]] | None = None
     row: SelectionRow | None = None
-    feed: Feed | None = None
+    frame_batch: FrameBatch | None = None
     fed_frames: tuple[int, ...] = ()
     fallback: str | None = None
     output: Any = None
@@ -96,8 +96,8 @@ def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
     return RequestParts(context=context, generation=generation, look=look, doc_id=doc_id, task=task, split=split)
 
 
-def ask_of(request: Any, documents: Mapping[str, Any], *, is_simple: bool) -> Ask:
-    """Return `request` as an `Ask`; a document or a video that cannot be used is an error in it, not an exception."""
+def pending_request(request: Any, documents: Mapping[str, Any], *, is_simple: bool) -> PendingRequest:
+    """Return `request` as a `PendingRequest`; an unusable document or video is recorded in it, never raised."""
     parts = request_parts(request, is_simple=is_simple)
     benchmark = _benchmark(parts.task)
     unknown = Question(
@@ -108,27 +108,27 @@ def ask_of(request: Any, documents: Mapping[str, Any], *, is_simple: bool) -> As
         video="(none)",
         answer=None,
     )
-    ask = Ask(request=request, is_simple=is_simple, question=unknown, path=None, benchmark=benchmark)
+    pending = PendingRequest(request=request, is_simple=is_simple, question=unknown, path=None, benchmark=benchmark)
     try:
         document = documents[parts.task][parts.split][parts.doc_id]
         if benchmark is not None:
-            ask.question = benchmark.question(document)
-        ask.path, ask.messages = _look(parts, document, is_simple=is_simple)
+            pending.question = benchmark.question(document)
+        pending.path, pending.messages = _look(parts, document, is_simple=is_simple)
         if benchmark is None:
             # No benchmark of ours says which part of the prompt is the question: the whole of it is the query, and
             # the row shows that.
-            ask.question = _plain_question(parts, ask.path)
+            pending.question = _plain_question(parts, pending.path)
     except Exception as error:  # noqa: BLE001 (recorded: one document never ends a run)
-        ask.fail(error)
-    return ask
+        pending.fail(error)
+    return pending
 
 
 def rewritten(request: Any, *, is_simple: bool) -> Any:
-    """Return a copy of `request` whose document is the `Ask` itself, with generation arguments of its own.
+    """Return a copy of `request` whose document is the `PendingRequest` itself, with generation arguments of its own.
 
     Several wrappers use the first request's function for a whole batch, so what is shown comes from the document
-    (the view of the model maps (task, split, doc_id) to the `Ask`), never from a closure over one request. Some
-    also change the generation arguments in place.
+    (the view of the model maps (task, split, doc_id) to the `PendingRequest`), never from a closure over one
+    request. Some also change the generation arguments in place.
     """
     parts = request_parts(request, is_simple=is_simple)
     new = copy.copy(request)

@@ -16,7 +16,7 @@ NO_ANSWER = "[focus-eval: no result; see the error in the row]"
 
 
 @dataclass
-class Tally:
+class RunCounts:
     """Counts of a run, over all its questions so far."""
 
     asked: int = 0
@@ -33,15 +33,15 @@ class Tally:
         )
 
 
-def over_all_ranks(tally: Tally) -> Tally:
+def over_all_ranks(counts: RunCounts) -> RunCounts:
     """Return the sum over all ranks of a distributed run, so that every rank comes to the same conclusion."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return tally
-    parts: list[Tally | None] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(parts, tally)
+        return counts
+    parts: list[RunCounts | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(parts, counts)
     known = [part for part in parts if part is not None]
-    return Tally(
+    return RunCounts(
         asked=sum(part.asked for part in known),
         errors=sum(part.errors for part in known),
         unparsed=sum(part.unparsed for part in known),
@@ -50,16 +50,16 @@ def over_all_ranks(tally: Tally) -> Tally:
     )
 
 
-def check_error_share(tally: Tally, limit: float) -> None:
+def check_error_share(counts: RunCounts, limit: float) -> None:
     """Fail a run in which too many questions have no answer.
 
     Raises:
         RunError: more than `limit` of the questions, with the first error.
     """
-    if tally.asked and tally.errors / tally.asked > limit:
+    if counts.asked and counts.errors / counts.asked > limit:
         raise RunError(
-            f"{tally.errors} of {tally.asked} questions have no answer, more than max_error_share={limit:g} allows; "
-            f"the first: {tally.first_error}"
+            f"{counts.errors} of {counts.asked} questions have no answer, more than max_error_share={limit:g} allows; "
+            f"the first: {counts.first_error}"
         )
 
 

@@ -9,14 +9,14 @@ from loguru import logger
 
 from focus_eval.errors import InvalidInput
 from focus_eval.lmms.arguments import NATIVE, SeamOptions, default_of, split_arguments
-from focus_eval.lmms.evaluation import Course, Showing
-from focus_eval.lmms.frame_batch import FedVideo, Feed
-from focus_eval.lmms.generate_trace import Call, WatchedModel
+from focus_eval.lmms.evaluation import RequestRunner, RunContext
+from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
+from focus_eval.lmms.generate_trace import GenerateTrace, TracedModel
 from focus_eval.lmms.processes import one_process_on_cpu, rank_and_world
 from focus_eval.lmms.recording import Recorder
-from focus_eval.lmms.requests import Ask
+from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.run_checks import (
-    Tally,
+    RunCounts,
     check_error_share,
     command_line_errors,
     over_all_ranks,
@@ -33,16 +33,17 @@ class FrameSeam:
 
     - `model_id`: the name in `focus_eval.lmms.manifests.MODELS` (one line there makes lmms-eval know it);
     - `frames_argument`: the wrapper's argument for the most frames it takes;
-    - how the wrapper gets the pixels. What its `doc_to_visual` returns is `visuals(feed)`, by default a list with
-      one `FedVideo`: a str that is the real path and carries `feed`. Override the wrapper's own loader, and where
-      it is given a `FedVideo` return `path.feed.take()` in the shape the wrapper wants; else call `super()`.
-      Chat wrappers: `video_parts(feed)` are the message parts that stand for the video.
+    - how the wrapper gets the pixels. What its `doc_to_visual` returns is `visuals(frame_batch)`, by default a list
+      with one `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's own
+      loader, and where it is given a `PathWithFrames` return `path.frame_batch.take()` in the shape the wrapper
+      wants; else call `super()`.
+      Chat wrappers: `video_parts(frame_batch)` are the message parts that stand for the video.
     - where they differ: `takes_mixed_sizes` (the wrapper can show frames of different sizes as images),
-      `largest_batch`, `asks_at_once` (an API), `frames_reaching(inputs)` (frames per question among the inputs of
+      `largest_batch`, `questions_at_once` (an API), `frames_reaching(inputs)` (frames per question among the inputs of
       the model's `generate`, or None), `own_arguments` (further names, handed to `prepare`), `prepare`, `defaults`.
 
     Per question: selection, decode, then the wrapper's own `generate_until` on a copy of the request, called on a
-    shallow copy of the model (a view), so that one question's failure is its own. A feed that the wrapper never
+    shallow copy of the model (a view), so that one question's failure is its own. A frame_batch that the wrapper never
     read, or a number of frames that differs from what reached the model, is an error, not an answer.
     """
 
@@ -72,7 +73,7 @@ class FrameSeam:
             self.seam_options = options
             self._wrapper_arguments = wrapper_arguments
             self._rank_and_world = rank_and_world()
-            self._tally = Tally()
+            self._counts = RunCounts()
             self._most_frames = int(wrapper_arguments[self.frames_argument])
             self.show(source, frames=frames)
 
@@ -105,31 +106,31 @@ class FrameSeam:
         if "device" in wrapper_arguments and "device_map" not in wrapper_arguments:
             wrapper_arguments["device_map"] = wrapper_arguments["device"]
 
-    def ready(self, feed: Feed) -> None:
+    def ready(self, frame_batch: FrameBatch) -> None:
         """Called once the frames are decoded, while an earlier question is still being answered."""
 
-    def visuals(self, feed: Feed) -> Any:
-        """Return what `doc_to_visual` gives the wrapper for `feed`."""
-        return [FedVideo(feed)]
+    def visuals(self, frame_batch: FrameBatch) -> Any:
+        """Return what `doc_to_visual` gives the wrapper for `frame_batch`."""
+        return [PathWithFrames(frame_batch)]
 
-    def video_parts(self, feed: Feed) -> list[dict[str, Any]]:
-        """Return the parts of a chat message that stand for the video of `feed`."""
-        return [{"type": "video", "url": FedVideo(feed)}]
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
+        """Return the parts of a chat message that stand for the video of `frame_batch`."""
+        return [{"type": "video", "url": PathWithFrames(frame_batch)}]
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
         """Return the frames per question among the inputs of the model's `generate`; None where they do not tell."""
         return None
 
     @property
-    def asks_at_once(self) -> int:
+    def questions_at_once(self) -> int:
         """Questions asked in parallel, each on its own view: 1 but for an API."""
         return 1
 
-    def watch(self, view: Any, batch: list[Ask], call: Call) -> None:
-        """Make `view` note in `call` what its model does."""
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+        """Make `view` note in `trace` what its model does."""
         if self._unwrapped is None:
             self._unwrapped = self.model  # type: ignore[attr-defined]  # taking it out of accelerate costs milliseconds
-        view._model = WatchedModel(self._unwrapped, call, self.frames_reaching)
+        view._model = TracedModel(self._unwrapped, trace, self.frames_reaching)
 
     # What a caller may use.
 
@@ -148,7 +149,7 @@ class FrameSeam:
             source: gives the selections (see `sources.GivenRows` for rows made before); None for the wrapper's own
                 sampling.
             frames: keyframes asked for, at most those the model was loaded for.
-            options: loader, protocol, error share and the rest; those of the constructor by default.
+            options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
             recorder: where rows go and under which cell; by default a folder below `record`.
             answered: rows by question id that need no asking again: their answers are handed back as they are.
         """
@@ -164,20 +165,22 @@ class FrameSeam:
             frames=frames,
             rank_and_world=self._rank_and_world,
         )
-        self.showing = Showing(
+        self.context = RunContext(
             source=source, frames=frames, options=options, recorder=recorder, answered=dict(answered or {})
         )
 
     @property
-    def tally(self) -> Tally:
+    def counts(self) -> RunCounts:
         """Counts of this rank since the run began."""
-        return self._tally
+        return self._counts
 
     def generate_until(self, requests: Sequence[Any]) -> list[Any]:
         """Answer `requests` in their order; a question that fails gives `NO_ANSWER` and an error row."""
         with command_line_errors():
             refuse_response_cache()
-            return Course(self, self.showing, tally=self._tally, quiet=self._rank_and_world[0] != 0).run(requests)
+            return RequestRunner(self, self.context, counts=self._counts, quiet=self._rank_and_world[0] != 0).run(
+                requests
+            )
 
     def wrapper_generate(self, requests: Sequence[Any]) -> list[Any]:
         """Answer `requests` as the stock wrapper does; called on a view that holds what they are shown."""
@@ -191,15 +194,15 @@ class FrameSeam:
         """End a run: say how it went and fail it where too much failed. The model stays loaded; see `close`."""
         with command_line_errors():
             refuse_response_cache()
-            self.showing.recorder.close()
-            tally, self._tally = over_all_ranks(self._tally), Tally()
+            self.context.recorder.close()
+            counts, self._counts = over_all_ranks(self._counts), RunCounts()
             if self._rank_and_world[0] == 0:
-                logger.info(f"{self.model_id}: {tally.summary()}; rows in {self.showing.recorder.where}")
-            check_error_share(tally, self.showing.options.max_error_share)
+                logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.recorder.where}")
+            check_error_share(counts, self.context.options.max_error_share)
 
     def close(self) -> None:
         """Release the model, as lmms-eval's own `clean` does after every run, and close the rows."""
-        self.showing.recorder.close()
+        self.context.recorder.close()
         self._unwrapped = None
         super().clean()  # type: ignore[misc]
 

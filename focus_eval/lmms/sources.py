@@ -58,18 +58,18 @@ def check_source(options: SeamOptions) -> None:
         InvalidInput: a value outside its range, or a sampler that pulls without an encoder.
     """
     from focus_eval.samplers import registry as samplers
-    from focus_eval.scoring import registry as scorers
+    from focus_eval.scoring import registry as encoders
 
     if options.encoder:
-        scorers.parse_options(options.encoder, texts(options.encoder_options))
+        encoders.parse_options(options.encoder, texts(options.encoder_options))
     elif options.encoder_options:
         raise InvalidInput(f"encoder.{next(iter(options.encoder_options))} is given, but no encoder")
     if options.is_native or options.selections:
         _refuse_idle(options)
         return
     parsed = samplers.parse_options(options.sampler, texts(options.sampler_options))
-    if samplers.make_sampler(options.sampler, **parsed).needs_scorer and not options.encoder:
-        names = ", ".join(scorers.scorer_names())
+    if samplers.make_sampler(options.sampler, **parsed).needs_encoder and not options.encoder:
+        names = ", ".join(encoders.encoder_names())
         raise InvalidInput(f"sampler {options.sampler!r} pulls relevance: say from which encoder ({names})")
 
 
@@ -92,20 +92,20 @@ def make_source(options: SeamOptions, *, frames: int) -> FrameSource | None:
 def _selector(options: SeamOptions, frames: int) -> Selector:
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers import registry as samplers
-    from focus_eval.scoring import registry as scorers
+    from focus_eval.scoring import registry as encoders
 
     parsed = samplers.parse_options(options.sampler, texts(options.sampler_options))
     sampler = samplers.make_sampler(options.sampler, **parsed)
-    scorer = None
-    if sampler.needs_scorer:
+    encoder = None
+    if sampler.needs_encoder:
         given = texts(options.encoder_options)
         local_rank = os.environ.get("LOCAL_RANK", "0")
-        if local_rank != "0" and "device" not in given and "device" in scorers.scorer_options(options.encoder):
+        if local_rank != "0" and "device" not in given and "device" in encoders.encoder_options(options.encoder):
             import torch
 
             if torch.cuda.is_available():  # each rank encodes on its own device
                 given["device"] = f"cuda:{local_rank}"
-        scorer = scorers.make_scorer(options.encoder, **given)
+        encoder = encoders.make_encoder(options.encoder, **given)
     store = None
     if options.store:
         from focus_eval.scoring.cache.store import RelevanceStore
@@ -113,7 +113,7 @@ def _selector(options: SeamOptions, frames: int) -> Selector:
         store = RelevanceStore(Path(options.store))
     return Selector(
         sampler=sampler,
-        scorer=scorer,
+        encoder=encoder,
         k=frames,
         seed=options.seed,
         store=store,
@@ -208,8 +208,8 @@ class ReplayedSelections:
             "selection_id": self.selection_id,
             "sampler": sampler,
             "options": {},
-            "scorer": "",
-            "scorer_revision": "",
+            "encoder": "",
+            "encoder_revision": "",
             "k": self.k,
             "seed": 0,
             "facts": {"replayed_from": self._path.name},
@@ -267,8 +267,8 @@ class GivenRows:
             selection_id=self.selection_id,
             sampler="",
             options={},
-            scorer="",
-            scorer_revision="",
+            encoder="",
+            encoder_revision="",
             k=self.k,
             seed=0,
             bucket=question.bucket or "",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from focus_eval.lmms.arguments import SeamOptions
 from focus_eval.lmms.recording import CellNames, Recorder
-from focus_eval.lmms.requests import Ask
+from focus_eval.lmms.requests import PendingRequest
 from focus_eval.matrix.cells import Cell
 from focus_eval.rows.records import AnswerRow, RowWriter
 
@@ -27,9 +27,9 @@ class CellRecorder(Recorder):
         self.on_row: Callable[[AnswerRow], None] | None = None
         self._file = writer
 
-    def answer(self, ask: Ask, frames: int) -> AnswerRow:
-        """Write what came of `ask`, and return the row."""
-        row = self.answer_row(ask, frames)
+    def answer(self, pending: PendingRequest, frames: int) -> AnswerRow:
+        """Write what came of `pending`, and return the row."""
+        row = self.answer_row(pending, frames)
         self._file.write(row)
         if self.on_row is not None:
             self.on_row(row)

@@ -99,8 +99,8 @@ class AnswerWorker:
             sampler=spec.sampler.name,
             frames=spec.k,
             seed=spec.seed,
-            loader=cell.loader,
-            protocol=cell.protocol,
+            frame_policy=cell.frame_policy,
+            answer_parsing=cell.answer_parsing,
             max_error_share=1.0,
         )
         recorder = CellRecorder(cell, self._folder.writer(cell, self._name), options=options, selection_id=selection_id)

@@ -44,10 +44,10 @@ def calibrated_seconds(encoder: EncoderConfig, *, measure: bool = False) -> Enco
 
 
 def _measure(encoder: EncoderConfig) -> EncoderSpeed:
-    from focus_eval.scoring.registry import make_scorer
+    from focus_eval.scoring.registry import make_encoder
     from focus_eval.scoring.scorer import ScoresFrames
 
-    scorer = make_scorer(encoder.scorer, **encoder.options)
+    scorer = make_encoder(encoder.encoder, **encoder.options)
     device = device_name(getattr(scorer, "device", "cpu"))
     if isinstance(scorer, ScoresFrames):
         return EncoderSpeed(encoder.name, 1e-7, device)

@@ -10,12 +10,12 @@ from typing import Any
 
 from focus_eval.errors import InvalidInput, unknown_name
 from focus_eval.matrix.config import (
+    AnswerParsing,
     BenchmarkConfig,
     EncoderConfig,
-    Loader,
+    FramePolicy,
     MatrixConfig,
     ModelConfig,
-    Protocol,
     SamplerConfig,
 )
 from focus_eval.pipeline.selector import CoarseSeed
@@ -52,8 +52,8 @@ class SelectionSpec:
             "sampler_version": self.sampler.version,
             "sampler_file": self.sampler.file_digest,
             "options": self.sampler.options,
-            "scorer": self.encoder.scorer if self.encoder else "",
-            "scorer_options": dict(self.encoder.options) if self.encoder else {},
+            "encoder": self.encoder.encoder if self.encoder else "",
+            "encoder_options": dict(self.encoder.options) if self.encoder else {},
             "k": self.k,
             "seed": self.seed,
             "coarse_seed": self.coarse_seed,
@@ -80,8 +80,8 @@ class Cell:
 
     selection: SelectionSpec
     model: ModelConfig
-    loader: Loader
-    protocol: Protocol
+    frame_policy: FramePolicy
+    answer_parsing: AnswerParsing
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -92,8 +92,8 @@ class Cell:
             "args": dict(self.model.args),
             "frames": self.model.frames,
             "task": self.selection.benchmark.task,
-            "loader": self.loader,
-            "protocol": self.protocol,
+            "frame_policy": self.frame_policy,
+            "answer_parsing": self.answer_parsing,
             "answer_version": ANSWER_VERSION,
         }
 
@@ -135,7 +135,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
 def cells(matrix: MatrixConfig) -> list[Cell]:
     """Return the cells of `matrix`: every selection with every model that is shown as many frames."""
     return [
-        Cell(selection=spec, model=model, loader=matrix.loader, protocol=matrix.protocol)
+        Cell(selection=spec, model=model, frame_policy=matrix.frame_policy, answer_parsing=matrix.answer_parsing)
         for model in matrix.models
         for spec in selection_specs(matrix)
         if spec.k in _frame_counts(matrix, model)
@@ -147,7 +147,7 @@ def _frame_counts(matrix: MatrixConfig, model: ModelConfig | None) -> list[int]:
 
 
 def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> list[EncoderConfig | None]:
-    if not sampler.needs_scorer:
+    if not sampler.needs_encoder:
         return [None]
     known = {encoder.name: encoder for encoder in matrix.encoders}
     if not known:

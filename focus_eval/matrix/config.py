@@ -12,8 +12,8 @@ from focus_eval.matrix.shipped import find_matrix
 from focus_eval.matrix.yaml_source import check, expand_variables, load_yaml
 from focus_eval.resources import resource_path
 
-Loader = Literal["exact", "aks"]
-Protocol = Literal["strict", "lmms_eval"]
+FramePolicy = Literal["exact", "aks"]
+AnswerParsing = Literal["strict", "lmms_eval"]
 Option = bool | int | float | str | None
 
 
@@ -72,10 +72,10 @@ class ModelConfig(_Strict):
 
 
 class EncoderConfig(_Strict):
-    """One scorer with its checkpoint."""
+    """One encoder with its checkpoint."""
 
     name: str
-    scorer: str
+    encoder: str
     options: dict[str, Option] = {}
     needs_gpu: bool = True
     disk_gigabytes: float = 0.0
@@ -126,8 +126,8 @@ class MatrixConfig(_Strict):
     seeds: list[int] = Field(default=[0], min_length=1)
     coarse_seed: Literal["question", "video"] = "question"
     share_frames: bool = True
-    loader: Loader = "exact"
-    protocol: Protocol = "strict"
+    frame_policy: FramePolicy = "exact"
+    answer_parsing: AnswerParsing = "strict"
     max_error_share: float = Field(default=0.02, ge=0, le=1)
     limit: int | None = Field(default=None, gt=0)
     select_resources: Resources = Resources()

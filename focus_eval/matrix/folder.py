@@ -1,7 +1,7 @@
 """What lies in a run's folder, and who may write there?
 
 run.json                         the matrix and with what it was run, one entry per start
-incidents-WORKER.jsonl           what went wrong in an encoder and was mended, if anything did
+recoveries-WORKER.jsonl         what an encoder recovered from, if anything
 selections/NAME/spec.json        what the part is; rows-WORKER.jsonl while it runs, Parquet when it is done
 answers/NAME/cell.json           likewise
 .lock                            held by the run that writes
@@ -120,7 +120,7 @@ class RunFolder:
         earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"starts": []}
         if earlier.get("name", matrix.name) != matrix.name:
             raise InvalidInput(
-                f"{self.path}: holds the run of matrix {earlier['name']!r}; name another folder with --to"
+                f"{self.path}: holds the run of matrix {earlier['name']!r}; name another folder with --out"
             )
         start = {
             "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -137,7 +137,7 @@ class RunFolder:
         _write_json(document, file)
 
     def note_end(self, joules: dict[str, float]) -> None:
-        """Write down what this machine's GPUs drew since this start, by phase, and the incidents of all starts.
+        """Write down what this machine's GPUs drew since this start, by phase, and the recoveries of all starts.
 
         Args:
             joules: empty where no GPU could tell.
@@ -146,22 +146,22 @@ class RunFolder:
         document = json.loads(file.read_text(encoding="utf-8"))
         if joules:
             document["starts"][-1]["gpu_joules"] = joules
-        if incidents := self.incidents():
-            document["incidents"] = incidents
+        if recoveries := self.recoveries():
+            document["recoveries"] = recoveries
         _write_json(document, file)
 
-    def note_incidents(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
-        """Append what an encoder of `worker` mended: kept at once, since a kill must not hide it."""
-        path = self.path / f"incidents-{worker}.jsonl"
+    def note_recoveries(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
+        """Append what an encoder of `worker` recovered from: kept at once, since a kill must not hide it."""
+        path = self.path / f"recoveries-{worker}.jsonl"
         if path.exists():
             cut_torn_line(path)
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"encoder": encoder, **counts}) + "\n")
 
-    def incidents(self) -> dict[str, dict[str, int]]:
-        """Return what encoders mended in all starts: counts by kind, by encoder."""
+    def recoveries(self) -> dict[str, dict[str, int]]:
+        """Return what encoders recovered from in all starts: counts by kind, by encoder."""
         totals: dict[str, Counter[str]] = {}
-        for path in sorted(self.path.glob("incidents-*.jsonl")):
+        for path in sorted(self.path.glob("recoveries-*.jsonl")):
             for line in path.read_bytes().split(b"\n")[:-1]:  # what follows the last line break is torn
                 counts = json.loads(line)
                 totals.setdefault(counts.pop("encoder"), Counter()).update(counts)

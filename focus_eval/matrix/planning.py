@@ -35,7 +35,7 @@ class SelectionPlan:
     reason: str = ""
 
     @property
-    def frames_seen(self) -> float:
+    def frames_scored(self) -> float:
         """Share of the frames that are scored, in [0, 1]; NaN where no length is known."""
         return self.pulls / self.frames if self.frames else float("nan")
 
@@ -66,11 +66,11 @@ class Plan:
         return totals
 
 
-def make_plan(matrix: MatrixConfig, *, watch: Callable[[int, int], None] = lambda done, of: None) -> Plan:
+def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = lambda done, of: None) -> Plan:
     """Return the plan of `matrix`: counted exactly, from lengths and rates alone, by running every sampler.
 
     Args:
-        watch: told how many selections are counted, and of how many.
+        progress: told how many selections are counted, and of how many.
 
     Raises:
         InvalidInput: annotations or rates that are missing or damaged.
@@ -80,7 +80,7 @@ def make_plan(matrix: MatrixConfig, *, watch: Callable[[int, int], None] = lambd
     embedded: dict[tuple[str, str], dict[str, list[IntArray]]] = {}
     selections: list[SelectionPlan] = []
     for spec in (specs := selection_specs(matrix)):
-        watch(len(selections), len(specs))
+        progress(len(selections), len(specs))
         payer = "" if matrix.share_frames else spec.name
         pulled = embedded.setdefault((spec.encoder.name, payer), {}) if spec.encoder else {}
         selections.append(_plan_selection(spec, infos[spec.benchmark.name], pulled))

@@ -1,4 +1,4 @@
-"""What does a matrix lack on this machine, and how is it mended?"""
+"""What does a matrix lack on this machine, and how is it fixed?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from focus_eval.errors import FocusEvalError
 from focus_eval.matrix.config import EncoderConfig, MatrixConfig, ModelConfig
 from focus_eval.matrix.questions import QuestionSet
 
-# What the config of a scorer's checkpoint must say it is.
+# What the config of an encoder's checkpoint must say it is.
 _ARCHITECTURES = {"blip": "blip", "clip": "clip", "siglip": "siglip", "longclip": "clip"}
 
 
@@ -44,7 +44,7 @@ def _packages(matrix: MatrixConfig) -> Iterator[Missing]:
 
 
 def _encoder(encoder: EncoderConfig) -> Iterator[Missing]:
-    if encoder.scorer not in _ARCHITECTURES:
+    if encoder.encoder not in _ARCHITECTURES:
         return
     from focus_eval.scoring.encoders.checkpoints import locate
 
@@ -53,7 +53,7 @@ def _encoder(encoder: EncoderConfig) -> Iterator[Missing]:
         locate(
             str(checkpoint or encoder.name),
             revision=str(revision) if revision else None,
-            model_type=_ARCHITECTURES[encoder.scorer],
+            model_type=_ARCHITECTURES[encoder.encoder],
         )
     except FocusEvalError as error:
         yield Missing(f"weights of encoder {encoder.name} ({encoder.disk_gigabytes:g} GB)", str(error))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Watch(Protocol):
+class RunProgress(Protocol):
     """Is told how a run goes on."""
 
     def start(self, phase: str, n_rows: int) -> None:
@@ -34,8 +34,8 @@ class Watch(Protocol):
         ...
 
 
-class Silent:
-    """Watches nothing."""
+class NoProgress:
+    """Shows nothing."""
 
     def start(self, phase: str, n_rows: int) -> None:
         """Do nothing."""
@@ -47,16 +47,16 @@ class Silent:
 def run_matrix(
     matrix: MatrixConfig,
     *,
-    to: str | Path | None = None,
+    out: str | Path | None = None,
     engine: Engine | None = None,
     store: str | Path | None = None,
     retry_errors: bool = False,
-    watch: Watch | None = None,
+    progress: RunProgress | None = None,
 ) -> pd.DataFrame:
     """Run what of `matrix` has no rows yet, and return all its rows: answers, or selections where no model answers.
 
     Args:
-        to: the run's folder; `results/runs/<name>` by default.
+        out: the run's folder; `results/runs/<name>` by default.
         engine: where the work is done; this process by default.
         store: file of embeddings and relevance; `store.sqlite` beside the run's folder by default, shared by runs.
         retry_errors: forget rows that record an error first.
@@ -65,10 +65,10 @@ def run_matrix(
         RunError: another run holds the folder, a model or an encoder cannot be loaded, or more questions failed
             than `max_error_share` allows (at the end, with all rows written).
     """
-    path = Path(to) if to is not None else Path("results/runs") / matrix.name
+    path = Path(out) if out is not None else Path("results/runs") / matrix.name
     run = RunFolder(path)
     where = engine or LocalEngine(store=Path(store) if store else path.parent / "store.sqlite")
-    watch = watch or Silent()
+    progress = progress or NoProgress()
     sets = load_sets(matrix)
     specs, all_cells = selection_specs(matrix), cells(matrix)
     with run.locked():
@@ -78,9 +78,9 @@ def run_matrix(
         joules: dict[str, float] = {}
         try:
             with measured_energy(joules, "select"):
-                _select(run, specs, sets, where, watch)
+                _select(run, specs, sets, where, progress)
             with measured_energy(joules, "answer"):
-                _answer(run, all_cells, sets, where, watch)
+                _answer(run, all_cells, sets, where, progress)
         finally:
             run.note_end(joules if where.name == "local" else {})  # a cluster's GPUs are not this machine's
     frame = rows_frame(run, matrix)
@@ -128,21 +128,23 @@ def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _select(
-    run: RunFolder, specs: list[SelectionSpec], sets: dict[str, QuestionSet], engine: Engine, watch: Watch
+    run: RunFolder, specs: list[SelectionSpec], sets: dict[str, QuestionSet], engine: Engine, progress: RunProgress
 ) -> None:
     jobs: list[SelectJob] = select_jobs(specs, sets, run)
     if jobs:
-        watch.start("select", sum(job.n_rows for job in jobs))
-        engine.select(jobs, specs, sets, run, lambda rows, errors: watch.advance("select", rows, errors))
+        progress.start("select", sum(job.n_rows for job in jobs))
+        engine.select(jobs, specs, sets, run, lambda rows, errors: progress.advance("select", rows, errors))
     for spec in specs:
         run.compact(spec, sets[spec.benchmark.name].all_ids)
 
 
-def _answer(run: RunFolder, all_cells: list[Cell], sets: dict[str, QuestionSet], engine: Engine, watch: Watch) -> None:
+def _answer(
+    run: RunFolder, all_cells: list[Cell], sets: dict[str, QuestionSet], engine: Engine, progress: RunProgress
+) -> None:
     jobs: list[AnswerJob] = answer_jobs(all_cells, sets, run)
     if jobs:
-        watch.start("answer", sum(len(job.question_ids) for job in jobs))
-        engine.answer(jobs, all_cells, sets, run, lambda rows, errors: watch.advance("answer", rows, errors))
+        progress.start("answer", sum(len(job.question_ids) for job in jobs))
+        engine.answer(jobs, all_cells, sets, run, lambda rows, errors: progress.advance("answer", rows, errors))
     for cell in all_cells:
         run.compact(cell, sets[cell.selection.benchmark.name].all_ids)
 
@@ -154,6 +156,6 @@ def _check_errors(frame: pd.DataFrame, matrix: MatrixConfig) -> None:
     if len(failed) > matrix.max_error_share * len(frame):
         raise RunError(
             f"{len(failed)} of {len(frame)} rows record an error, more than max_error_share = "
-            f"{matrix.max_error_share:.0%}; the first: {failed.iloc[0]['error']} (mend it, then run again with "
+            f"{matrix.max_error_share:.0%}; the first: {failed.iloc[0]['error']} (fix it, then run again with "
             "--retry-errors)"
         )

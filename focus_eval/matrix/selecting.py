@@ -19,20 +19,20 @@ from focus_eval.matrix.cells import SelectionSpec
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
-from focus_eval.pipeline.frame_server import Rounds
+from focus_eval.pipeline.frame_server import SharedBatcher
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.timing import SharedClock, charged_rows
 from focus_eval.rows.records import RowWriter, SelectionRow
-from focus_eval.scoring.cache.features import KeptFeatures
-from focus_eval.scoring.registry import make_scorer
-from focus_eval.scoring.scorer import AnyScorer, CountsIncidents
+from focus_eval.scoring.cache.features import FeatureCache
+from focus_eval.scoring.registry import make_encoder
+from focus_eval.scoring.scorer import AnyScorer, CountsRecoveries
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.scoring.cache.store import RelevanceStore
 
-# Image states held for a video's other questions, where a scorer stores no embeddings.
+# Image states held for a video's other questions, where an encoder stores no embeddings.
 KEPT_BYTES = 2 << 30
 # One is decoded while another is embedded; more would only hold more frames.
 VIDEOS_AT_ONCE = 2
@@ -81,12 +81,12 @@ class _Asked:
         return self.selector.error_row(self.question, error, bucket_of=self.questions.benchmark.bucket)
 
 
-def _row(asked: _Asked, rounds: Rounds | None = None) -> SelectionRow:
+def _row(asked: _Asked, batcher: SharedBatcher | None = None) -> SelectionRow:
     questions, question = asked.questions, asked.question
     bucket_of, path = questions.benchmark.bucket, questions.video_path(question.video)
     try:
         info = None if questions.config.videos else questions.info(question)
-        return asked.selector.select(question, path, info=info, rounds=rounds, bucket_of=bucket_of)
+        return asked.selector.select(question, path, info=info, batcher=batcher, bucket_of=bucket_of)
     except RunError:
         raise
     except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
@@ -111,14 +111,14 @@ class SelectWorker:
         self._name = name
         self._store = _open_store(store)
         self._scorers: dict[str, AnyScorer] = {}
-        self._kept: dict[str, KeptFeatures] = {}
+        self._kept: dict[str, FeatureCache] = {}
         self._selectors: dict[str, Selector] = {}
         self._writers: dict[str, RowWriter] = {}
         self._clock = SharedClock()
         self._load_seconds = 0.0
         self._noted: dict[str, Counter[str]] = {}
         self._writing, self._starting = Lock(), Lock()
-        self._underway: set[Rounds] = set()
+        self._underway: set[SharedBatcher] = set()
         self._stopped_by: BaseException | None = None
 
     def run_all(self, jobs: list[SelectJob], *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
@@ -162,15 +162,15 @@ class SelectWorker:
             rows = charged_rows(rows, held(), loading=loading)
         for one, row in zip(asked, rows, strict=True):
             self._write(one, row, on_row)
-        self._note_incidents()
+        self._note_recoveries()
 
     def _rows_of_video(self, path: Path, asked: list[_Asked]) -> list[SelectionRow]:
         try:
             reader = open_video(path)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
             return [_row(one) for one in asked]
-        with reader, self._rounds(reader) as rounds:
-            return rounds.run([partial(_row, one, rounds) for one in asked])
+        with reader, self._batcher(reader) as batcher:
+            return batcher.run([partial(_row, one, batcher) for one in asked])
 
     def _write(self, asked: _Asked, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None) -> None:
         with self._writing:
@@ -189,30 +189,30 @@ class SelectWorker:
         for scorer in self._scorers.values():
             scorer.close()
 
-    def _note_incidents(self) -> None:
-        """Write down what the encoders had to mend since the last video: one may run for days before it is closed."""
+    def _note_recoveries(self) -> None:
+        """Write down what the encoders recovered from since the last video: a run may take days."""
         with self._writing:
             for encoder, scorer in self._scorers.items():
-                if not isinstance(scorer, CountsIncidents):
+                if not isinstance(scorer, CountsRecoveries):
                     continue
-                so_far, noted = Counter(scorer.incidents), self._noted.get(encoder, Counter())
+                so_far, noted = Counter(scorer.recoveries), self._noted.get(encoder, Counter())
                 if fresh := so_far - noted:
-                    self._folder.note_incidents(self._name, encoder, dict(fresh))
+                    self._folder.note_recoveries(self._name, encoder, dict(fresh))
                     self._noted[encoder] = so_far
 
     @contextmanager
-    def _rounds(self, reader: VideoReader) -> Iterator[Rounds]:
-        """Give rounds that `_stop` reaches."""
-        rounds = Rounds(reader)
+    def _batcher(self, reader: VideoReader) -> Iterator[SharedBatcher]:
+        """Give batcher that `_stop` reaches."""
+        batcher = SharedBatcher(reader)
         with self._starting:
             if self._stopped_by is not None:
                 raise self._stopped_by
-            self._underway.add(rounds)
+            self._underway.add(batcher)
         try:
-            yield rounds
+            yield batcher
         finally:
             with self._starting:
-                self._underway.discard(rounds)
+                self._underway.discard(batcher)
 
     def _stop(self, error: BaseException) -> None:
         if isinstance(error, Exception) and not isinstance(error, RunError):
@@ -220,8 +220,8 @@ class SelectWorker:
             error = RunError(f"stopped: {error}").with_traceback(error.__traceback__)
         with self._starting:
             self._stopped_by = error
-            for rounds in self._underway:
-                rounds.stop(error)
+            for batcher in self._underway:
+                batcher.stop(error)
 
     def _selector(self, spec_name: str) -> Selector:
         if spec_name not in self._selectors:
@@ -229,11 +229,11 @@ class SelectWorker:
             encoder = spec.encoder.name if spec.encoder and spec.share_frames else ""
             self._selectors[spec_name] = Selector(
                 sampler=spec.sampler,
-                scorer=self._scorer(spec.encoder) if spec.encoder else None,
+                encoder=self._scorer(spec.encoder) if spec.encoder else None,
                 k=spec.k,
                 seed=spec.seed,
                 store=self._store if spec.share_frames else None,
-                kept=self._kept.setdefault(encoder, KeptFeatures(KEPT_BYTES)) if encoder else None,
+                kept=self._kept.setdefault(encoder, FeatureCache(KEPT_BYTES)) if encoder else None,
                 coarse_seed=spec.coarse_seed,
                 share_frames=spec.share_frames,
             )
@@ -243,7 +243,7 @@ class SelectWorker:
         if encoder.name not in self._scorers:
             started = time.perf_counter()
             try:
-                self._scorers[encoder.name] = make_scorer(encoder.scorer, **encoder.options)
+                self._scorers[encoder.name] = make_encoder(encoder.encoder, **encoder.options)
             except FocusEvalError as error:
                 raise RunError(f"encoder {encoder.name!r}: {error}") from error
             self._load_seconds += time.perf_counter() - started

@@ -38,7 +38,7 @@ class _Request:
     served: threading.Event = field(default_factory=threading.Event)
 
 
-class Rounds:
+class SharedBatcher:
     """Serves the questions of one video in rounds.
 
     Args:
@@ -80,7 +80,7 @@ class Rounds:
         """Wait until a round has visited all `frames`; return the forwards made for this question.
 
         Raises:
-            VideoError, ScorerError: what went wrong with these frames; the other questions go on.
+            VideoError, EncoderError: what went wrong with these frames; the other questions go on.
         """
         request = _Request(self._number.value, session, frames, visit)
         with session.meter.stage("waiting"):
@@ -145,20 +145,20 @@ class Rounds:
         _send_home(waiting, error)
 
     def _pass(self, requests: list[_Request]) -> None:
-        """Decode what is asked for once, forward; embed it once per scorer; show everyone their frames."""
+        """Decode what is asked for once, forward; embed it once per encoder; show everyone their frames."""
         meter = Meter()
         before = {id(request): request.forwards for request in requests}
         union = np.unique(np.concatenate([request.frames for request in requests]))
-        scorers = list({id(request.session.scorer): request.session for request in requests}.values())
-        asking = [[one for one in requests if one.session.scorer is session.scorer] for session in scorers]
+        encoders = list({id(request.session.encoder): request.session for request in requests}.values())
+        asking = [[one for one in requests if one.session.encoder is session.encoder] for session in encoders]
         wanted = [_wanted(union, these) for these in asking]
-        prepare = scorers[0].prepare if len(scorers) == 1 else None
+        prepare = encoders[0].prepare if len(encoders) == 1 else None
         at = 0
         for part, pixels in decoded_batches(self.reader, union, self._batch_size, meter, prepare=prepare):
             if self._stopped_by is not None:
                 raise self._stopped_by
             with meter.stage("encode"):
-                for session, these, all_wanted in zip(scorers, asking, wanted, strict=True):
+                for session, these, all_wanted in zip(encoders, asking, wanted, strict=True):
                     _embed_for(session, these, all_wanted[:, at : at + part.size], part, pixels)
             at += part.size
         made = [request.forwards - before[id(request)] for request in requests]

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.pipeline.timing import Meter
-from focus_eval.scoring.cache.duplicates import seen_pictures
-from focus_eval.scoring.cache.features import KeptFeatures
-from focus_eval.scoring.scorer import EmbedsOneByOne, GivesEmbeddings, GivesLogits, PreparesFrames, Scorer
+from focus_eval.scoring.cache.duplicates import duplicate_cache
+from focus_eval.scoring.cache.features import FeatureCache
+from focus_eval.scoring.scorer import EmbedsIndependently, GivesEmbeddings, GivesLogits, PreparesFrames, Scorer
 from focus_eval.types import FloatArray, IntArray
 from focus_eval.video.reader import Pixels, VideoReader
 
@@ -48,21 +48,21 @@ class FrameServer(Protocol):
 
 @dataclass(kw_only=True)
 class VideoSession:
-    """One open video, its scorer, and what is already known of its frames.
+    """One open video, its encoder, and what is already known of its frames.
 
     Args:
         key: fingerprint of the video's content; "" where there is no store.
-        kept: features of a scorer that stores none, for the next question of the video.
+        kept: features of an encoder that stores none, for the next question of the video.
         batch_size: frames encoded at once; bounds the pixels held in memory.
         server: embeds frames together with other questions; None: each question alone.
         shares: whether a picture that was embedded for someone else is not embedded again.
     """
 
     reader: VideoReader
-    scorer: Scorer
+    encoder: Scorer
     store: RelevanceStore | None = None
     key: str = ""
-    kept: KeptFeatures | None = None
+    kept: FeatureCache | None = None
     batch_size: int = 32
     meter: Meter = field(default_factory=Meter)
     server: FrameServer | None = None
@@ -70,18 +70,18 @@ class VideoSession:
 
     @property
     def scorer_key(self) -> str:
-        """Identity of the numbers this scorer gives."""
-        return f"{self.scorer.name} {self.scorer.revision}"
+        """Identity of the numbers this encoder gives."""
+        return f"{self.encoder.name} {self.encoder.revision}"
 
     @property
     def prepare(self) -> Prepare | None:
         """What shrinks a frame right after decoding; a GPU resizes faster itself."""
-        on_processor = str(getattr(self.scorer, "device", "cpu")).startswith("cpu")
-        return self.scorer.prepare if on_processor and isinstance(self.scorer, PreparesFrames) else None
+        on_processor = str(getattr(self.encoder, "device", "cpu")).startswith("cpu")
+        return self.encoder.prepare if on_processor and isinstance(self.encoder, PreparesFrames) else None
 
     def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
         """Return which of `frames` have features already, shape `(n,)`, and these features."""
-        if self.store is not None and self.scorer.stores_embeddings:
+        if self.store is not None and self.encoder.stores_embeddings:
             return self.store.embeddings(self.scorer_key, self.key, frames)
         if self.kept is not None:
             return self.kept.get(str(self.reader.path), frames)
@@ -89,11 +89,11 @@ class VideoSession:
 
     def embed(self, frames: IntArray, pixels: Pixels) -> tuple[Any, NDArray[np.bool_]]:
         """Return the features of decoded frames, and for which of them the encoder ran; keep them for who asks next."""
-        if self.shares and isinstance(self.scorer, EmbedsOneByOne):
-            features, computed = seen_pictures(self.scorer_key).embed(pixels, self.scorer.embed)
+        if self.shares and isinstance(self.encoder, EmbedsIndependently):
+            features, computed = duplicate_cache(self.scorer_key).embed(pixels, self.encoder.embed)
         else:
-            features, computed = self.scorer.embed(pixels), np.ones(frames.shape, dtype=bool)
-        if self.store is not None and self.scorer.stores_embeddings:
+            features, computed = self.encoder.embed(pixels), np.ones(frames.shape, dtype=bool)
+        if self.store is not None and self.encoder.stores_embeddings:
             # Another process may have been first: all go on with what the store holds.
             features = self.store.put_embeddings(self.scorer_key, self.key, frames, features)
         elif self.kept is not None:
@@ -101,37 +101,37 @@ class VideoSession:
         return features, computed
 
 
-class Pull:
+class VideoRelevance:
     """Relevance of one video's frames to one query, as a sampler's ledger wants it.
 
-    Has `logits` and `embeddings` exactly where the scorer has them. `forwards` counts the encoder forwards
+    Has `logits` and `embeddings` exactly where the encoder has them. `forwards` counts the encoder forwards
     really made; frames that came from the store, that another question asked for first, or that show the very
-    pixels of a frame embedded before (`EmbedsOneByOne`), are not among them.
+    pixels of a frame embedded before (`EmbedsIndependently`), are not among them.
     """
 
     def __init__(self, session: VideoSession, query: str, *, progress: Progress | None = None) -> None:
-        self.name = session.scorer.name
+        self.name = session.encoder.name
         self.forwards = 0
         self._session = session
         self._query = query
         self._advance = progress.advance if progress else _ignore
-        if isinstance(session.scorer, GivesLogits):
+        if isinstance(session.encoder, GivesLogits):
             self.logits = self._logits
-        if isinstance(session.scorer, GivesEmbeddings):
+        if isinstance(session.encoder, GivesEmbeddings):
             self.embeddings = self._embeddings
             self.relevance_and_embeddings = self._relevance_and_embeddings
 
     def __call__(self, frames: IntArray) -> FloatArray:
         """Return relevance in [0, 1], shape `(n,)`."""
         session = self._session
-        if session.store is None or session.scorer.stores_embeddings:
-            return self._from_features(frames, lambda features: session.scorer.relevance(features, self._query))
+        if session.store is None or session.encoder.stores_embeddings:
+            return self._from_features(frames, lambda features: session.encoder.relevance(features, self._query))
         values = session.store.relevance(session.scorer_key, session.key, self._query, frames)
         missing = np.isnan(values)
         self._advance(int((~missing).sum()))
         if missing.any():
             fresh = self._from_features(
-                frames[missing], lambda features: session.scorer.relevance(features, self._query)
+                frames[missing], lambda features: session.encoder.relevance(features, self._query)
             )
             values[missing] = session.store.put_relevance(
                 session.scorer_key, session.key, self._query, frames[missing], fresh
@@ -139,27 +139,27 @@ class Pull:
         return values
 
     def _logits(self, frames: IntArray) -> FloatArray:
-        scorer: Any = self._session.scorer
-        return self._from_features(frames, lambda features: scorer.logits(features, self._query))
+        encoder: Any = self._session.encoder
+        return self._from_features(frames, lambda features: encoder.logits(features, self._query))
 
     def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
-        scorer: Any = self._session.scorer
+        encoder: Any = self._session.encoder
         queries: list[FloatArray] = []
 
         def read(features: Any) -> FloatArray:
             images: FloatArray
-            images, query = scorer.embeddings(features, self._query)
+            images, query = encoder.embeddings(features, self._query)
             queries.append(query)
             return images
 
         return self._from_features(frames, read), queries[-1]
 
     def _relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
-        scorer: Any = self._session.scorer
+        encoder: Any = self._session.encoder
 
         def read(features: Any) -> FloatArray:
-            images, _ = scorer.embeddings(features, self._query)
-            return np.column_stack([scorer.relevance(features, self._query), images])
+            images, _ = encoder.embeddings(features, self._query)
+            return np.column_stack([encoder.relevance(features, self._query), images])
 
         both = self._from_features(frames, read)
         return both[:, 0], both[:, 1:]

@@ -12,15 +12,15 @@ import numpy as np
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.errors import InvalidInput
-from focus_eval.pipeline.frame_server import Rounds
-from focus_eval.pipeline.relevance import Progress, Pull, VideoSession
+from focus_eval.pipeline.frame_server import SharedBatcher
+from focus_eval.pipeline.relevance import Progress, VideoRelevance, VideoSession
 from focus_eval.pipeline.timing import Meter, device_name
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import SelectionRow, error_line
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.ledger import RelevanceFn
 from focus_eval.samplers.randomness import derived_rng
-from focus_eval.scoring.cache.features import KeptFeatures
+from focus_eval.scoring.cache.features import FeatureCache
 from focus_eval.scoring.scorer import AnyScorer, CutsQueries, ScoresFrames
 from focus_eval.types import FloatArray, IntArray, Selection, VideoInfo
 from focus_eval.video import open_video
@@ -37,41 +37,41 @@ class Selector:
 
     Args:
         sampler: the algorithm.
-        scorer: gives relevance; None only for samplers that never pull.
+        encoder: gives relevance; None only for samplers that never pull.
         k: keyframes per question.
         seed: first part of every question's generator.
         store: keeps embeddings or relevance between runs; None keeps nothing.
         backend: video reader.
         coarse_seed: "video" lets the questions of one video share their coarse pulls.
         batch_size: frames encoded at once.
-        kept: features of a scorer that stores no embeddings, bounded, for the other questions of a video; may be
-            shared by selectors with the same scorer.
+        kept: features of an encoder that stores no embeddings, bounded, for the other questions of a video; may be
+            shared by selectors with the same encoder.
         share_frames: False embeds every frame anew, whatever other selectors of this process embedded.
 
     Raises:
-        InvalidInput: a sampler that pulls without a scorer, or k below 1.
+        InvalidInput: a sampler that pulls without an encoder, or k below 1.
     """
 
     def __init__(
         self,
         *,
         sampler: FrameSampler,
-        scorer: AnyScorer | None,
+        encoder: AnyScorer | None,
         k: int,
         seed: int = 0,
         store: RelevanceStore | None = None,
         backend: str = "pyav",
         coarse_seed: CoarseSeed = "question",
         batch_size: int = 32,
-        kept: KeptFeatures | None = None,
+        kept: FeatureCache | None = None,
         share_frames: bool = True,
     ) -> None:
-        if sampler.needs_scorer and scorer is None:
-            raise InvalidInput(f"sampler {sampler.name!r} pulls relevance and needs a scorer")
+        if sampler.needs_encoder and encoder is None:
+            raise InvalidInput(f"sampler {sampler.name!r} pulls relevance and needs an encoder")
         if k < 1:
             raise InvalidInput(f"k must be at least 1, got {k}")
         self.sampler = sampler
-        self.scorer = scorer if sampler.needs_scorer else None
+        self.encoder = encoder if sampler.needs_encoder else None
         self.k = k
         self.seed = seed
         self._store = store
@@ -90,8 +90,8 @@ class Selector:
             "sampler": self.sampler.name,
             "sampler_version": self.sampler.version,
             "options": self.sampler.options,
-            "scorer": self.scorer.name if self.scorer else "",
-            "scorer_revision": self.scorer.revision if self.scorer else "",
+            "encoder": self.encoder.name if self.encoder else "",
+            "encoder_revision": self.encoder.revision if self.encoder else "",
             "k": self.k,
             "seed": self.seed,
             "coarse_seed": self._coarse_seed,
@@ -108,7 +108,7 @@ class Selector:
         video_path: Path,
         *,
         info: VideoInfo | None = None,
-        rounds: Rounds | None = None,
+        batcher: SharedBatcher | None = None,
         bucket_of: Callable[[float], str] | None = None,
         progress: Progress | None = None,
     ) -> SelectionRow:
@@ -117,7 +117,7 @@ class Selector:
         Args:
             info: length and rate where no frame need be read (a sampler that never pulls, recorded relevance);
                 the file is then never opened.
-            rounds: serves this question together with others of the same video; its reader is used, and stays open.
+            batcher: serves this question together with others of the same video; its reader is used, and stays open.
             bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
             progress: is told of the pulls as they are made.
 
@@ -130,11 +130,11 @@ class Selector:
             times = np.asarray(selection.keyframes) / info.fps
         else:
             with meter.stage("open"):
-                opened = nullcontext(rounds.reader) if rounds else open_video(video_path, backend=self._backend)
+                opened = nullcontext(batcher.reader) if batcher else open_video(video_path, backend=self._backend)
             with opened as reader:
                 if progress is not None:
                     progress.expect(self.sampler.count_pulls(reader.info, k=self.k))
-                pull = self._pull(question, reader, meter, progress, rounds)
+                pull = self._pull(question, reader, meter, progress, batcher)
                 selection, forwards = self._run(question, video_path, reader.info, pull, meter)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
         return self._row(question, selection, times, forwards, meter, bucket_of)
@@ -149,8 +149,8 @@ class Selector:
 
     @property
     def device(self) -> str:
-        """Name of the device the scorer runs on."""
-        return device_name(getattr(self.scorer, "device", "cpu") if self.scorer else "cpu")
+        """Name of the device the encoder runs on."""
+        return device_name(getattr(self.encoder, "device", "cpu") if self.encoder else "cpu")
 
     def _run(
         self, question: Question, video_path: Path, info: VideoInfo, pull: RelevanceFn, meter: Meter
@@ -161,7 +161,7 @@ class Selector:
             coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
         with meter.stage("select"):
             selection = self.sampler.select(info, k=self.k, pull=pull, rng=rng, coarse_rng=coarse_rng)
-        return selection, pull.forwards if isinstance(pull, Pull) else 0
+        return selection, pull.forwards if isinstance(pull, VideoRelevance) else 0
 
     def _pull(
         self,
@@ -169,33 +169,33 @@ class Selector:
         reader: VideoReader,
         meter: Meter,
         progress: Progress | None,
-        rounds: Rounds | None,
+        batcher: SharedBatcher | None,
     ) -> RelevanceFn:
-        if self.scorer is None or isinstance(self.scorer, ScoresFrames):
+        if self.encoder is None or isinstance(self.encoder, ScoresFrames):
             return self._pull_unread(question, reader.path)
         session = VideoSession(
             reader=reader,
-            scorer=self.scorer,
+            encoder=self.encoder,
             store=self._store,
             key=self._store.video_fingerprint(reader.path) if self._store else "",
-            kept=None if self.scorer.stores_embeddings else self._kept,
+            kept=None if self.encoder.stores_embeddings else self._kept,
             batch_size=self._batch_size,
             meter=meter,
-            server=rounds,
+            server=batcher,
             shares=self._share_frames,
         )
-        return Pull(session, question.query, progress=progress)
+        return VideoRelevance(session, question.query, progress=progress)
 
     def _pull_unread(self, question: Question, video_path: Path) -> RelevanceFn:
-        scorer = self.scorer
-        if scorer is None:
+        encoder = self.encoder
+        if encoder is None:
             return _nothing_pulled
-        if not isinstance(scorer, ScoresFrames):
-            raise InvalidInput(f"scorer {scorer.name!r} needs the frames of {video_path}, not only its length")
-        return lambda frames: scorer.relevance_of(video_path, frames, question.query)
+        if not isinstance(encoder, ScoresFrames):
+            raise InvalidInput(f"encoder {encoder.name!r} needs the frames of {video_path}, not only its length")
+        return lambda frames: encoder.relevance_of(video_path, frames, question.query)
 
     def _facts_about_query(self, query: str) -> dict[str, bool]:
-        is_cut = isinstance(self.scorer, CutsQueries) and self.scorer.is_cut(query)
+        is_cut = isinstance(self.encoder, CutsQueries) and self.encoder.is_cut(query)
         return {"query_cut": True} if is_cut else {}
 
     def _row(
@@ -237,7 +237,7 @@ class Selector:
             "video": question.video,
             "query": question.query,
             "selection_id": identity_hash(who),
-            **{name: who[name] for name in ("sampler", "options", "scorer", "scorer_revision", "k", "seed")},
+            **{name: who[name] for name in ("sampler", "options", "encoder", "encoder_revision", "k", "seed")},
             "bucket": question.bucket or bucket,
             "duration_seconds": duration_seconds or 0.0,
             "evidence_seconds": list(question.evidence_seconds),
@@ -245,4 +245,4 @@ class Selector:
 
 
 def _nothing_pulled(frames: IntArray) -> FloatArray:
-    raise InvalidInput(f"{frames.size} frames pulled without a scorer")
+    raise InvalidInput(f"{frames.size} frames pulled without an encoder")

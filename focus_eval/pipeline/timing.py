@@ -42,7 +42,7 @@ class Meter:
             self._open.pop()
 
     def add(self, name: str, seconds: float) -> None:
-        """Book `seconds` of another thread, or of a scorer's own clock, on `name`."""
+        """Book `seconds` of another thread, or of an encoder's own clock, on `name`."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def move(self, source: str, target: str, seconds: float) -> None:
@@ -108,12 +108,12 @@ def charged_rows(rows: Sequence[SelectionRow], held: float, *, loading: float = 
         loading: seconds the encoder took to load before, booked as `open` on the rows that use one.
     """
     measured = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
-    users = sum(bool(row.scorer and row.seconds) for row in rows)
+    users = sum(bool(row.encoder and row.seconds) for row in rows)
     factor = held / measured if measured else 0.0
 
     def charged(row: SelectionRow) -> SelectionRow:
         seconds = {stage: value * (factor if stage in HELD_STAGES else 1.0) for stage, value in row.seconds.items()}
-        if row.scorer and row.seconds:
+        if row.encoder and row.seconds:
             seconds["open"] = seconds.get("open", 0.0) + loading / users
         return replace(row, seconds={stage: round(value, 6) for stage, value in seconds.items()})
 

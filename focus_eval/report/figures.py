@@ -72,7 +72,7 @@ def draw_efficiency(
     points: Mapping[str, Sequence[tuple[float, float, float, float]]],
     *,
     published: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-    cost_label: str = "Frames seen (%)",
+    cost_label: str = "Frames scored (%)",
 ) -> Figure:
     """Return accuracy against cost.
 

@@ -32,12 +32,12 @@ def cost_tables(run: Run) -> list[Table]:
             name="cost",
             title="Where the hours of choosing went",
             key_titles=("Benchmark", "Sampler", "K"),
-            columns=("Frames seen", "Forwards made", "All", *(stage.capitalize() for stage in STAGES_SHOWN)),
+            columns=("Frames scored", "Forwards made", "All", *(stage.capitalize() for stage in STAGES_SHOWN)),
             rows=tuple(rows),
             notes=(
                 f"Device: {devices}. All: hours of wall clock that it was held, per seed, shared out among the lines "
                 "served at once. Decode and preprocess run beside the rest, in other threads, and are not in it.",
-                "Frames seen: every frame scored for every question, as the paper counts. Forwards made: those "
+                "Frames scored: every frame scored for every question, as the paper counts. Forwards made: those "
                 "really run, for embeddings are shared by the questions of a video and kept between runs.",
             ),
         )

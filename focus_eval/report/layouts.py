@@ -122,7 +122,7 @@ LAYOUTS = {
             title="Cost of choosing",
             keys=("sampler",),
             columns=(
-                Column("Frames seen (%)", "frames_seen", published="frames_seen_percent"),
+                Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
                 Column("Hours", "hours", published="gpu_hours"),
             ),
             anchors="efficiency",
@@ -136,7 +136,7 @@ LAYOUTS = {
             keys=("sampler", "alpha"),
             columns=(
                 Column("Accuracy", published="accuracy"),
-                Column("Frames seen (%)", "frames_seen", published="frames_seen_percent"),
+                Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
                 Column("Hours", "hours", published="gpu_hours"),
             ),
             anchors="alpha",
@@ -190,7 +190,7 @@ LAYOUTS = {
                 Column("Recall@1 s (%)", "recall@1"),
                 Column("Recall@2 s (%)", "recall@2"),
                 Column("Recall@5 s (%)", "recall@5"),
-                Column("Frames seen (%)", "frames_seen"),
+                Column("Frames scored (%)", "frames_scored"),
                 Column("Hours", "hours"),
             ),
         ),

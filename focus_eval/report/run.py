@@ -56,13 +56,13 @@ class Run:
 
     @cached_property
     def cut_queries(self) -> dict[str, tuple[int, int]]:
-        """Questions of which an encoder read only the start, and all it was asked; by scorer, where any was cut."""
+        """Questions of which an encoder read only the start, and all it was asked; by encoder, where any was cut."""
         asked: dict[str, dict[tuple[str, str], bool]] = {}
         for row in self.selections:
-            if row.scorer and row.error is None:
+            if row.encoder and row.error is None:
                 is_cut = bool(row.facts.get("query_cut"))
-                asked.setdefault(row.scorer, {})[row.benchmark, row.question_id] = is_cut
-        return {scorer: (sum(cut.values()), len(cut)) for scorer, cut in asked.items() if any(cut.values())}
+                asked.setdefault(row.encoder, {})[row.benchmark, row.question_id] = is_cut
+        return {encoder: (sum(cut.values()), len(cut)) for encoder, cut in asked.items() if any(cut.values())}
 
     @cached_property
     def pays_its_own(self) -> dict[str, bool]:
@@ -136,10 +136,10 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
     labels = {}
     for sampler, same in by_sampler.items():
         differing = [name for name in same[0].options if len({str(row.options.get(name)) for row in same}) > 1]
-        several_scorers = len({row.scorer for row in same}) > 1
+        several_scorers = len({row.encoder for row in same}) > 1
         for row in same:
             parts = [sampler, *(f"{name}={row.options.get(name)}" for name in differing)]
-            labels[row.selection_id] = " ".join(parts) + (f" ({row.scorer})" if several_scorers else "")
+            labels[row.selection_id] = " ".join(parts) + (f" ({row.encoder})" if several_scorers else "")
     return _told_apart(labels, variants)
 
 
@@ -163,14 +163,14 @@ def sampler_order(label: str) -> tuple[int, str]:
 
 
 def _refuse_two_cells(name: str, rows: Iterable[AnswerRow]) -> None:
-    """Refuse answers of one model to one question from one selection that differ in loader, protocol or arguments."""
+    """Refuse answers of one model to one question from one selection from other settings."""
     cells: dict[tuple[str, str, str, str], str] = {}
     for row in rows:
         key = (row.benchmark, row.question_id, row.model, row.selection_id)
         if cells.setdefault(key, row.cell_id) != row.cell_id:
             raise InvalidInput(
                 f"{name}: {row.model} answered {row.question_id!r} in two cells from the same frames "
-                f"({row.cell} is one): the matrix was changed between runs; give the newer one its own folder (--to)"
+                f"({row.cell} is one): the matrix was changed between runs; give the newer one its own folder (--out)"
             )
 
 
@@ -192,7 +192,7 @@ def _selection_line(row: SelectionRow, labels: Mapping[str, str]) -> dict[str, A
         "selection_id": row.selection_id,
         "label": labels[row.selection_id],
         "sampler": row.sampler,
-        "encoder": row.scorer,
+        "encoder": row.encoder,
         "k": row.k,
         "seed": row.seed,
         "alpha": _option(row, _ALPHA),

@@ -153,7 +153,7 @@ def _figure(run: Run, column: Column, part: pd.DataFrame, published: float | Non
     chosen = _selections(run, part)
     if chosen.empty:
         return Figure(published=published)
-    if column.metric == "frames_seen":
+    if column.metric == "frames_scored":
         seen, total = chosen["n_pulls"].sum(), chosen["n_frames"].sum()
         return Figure(ours=100 * seen / total if total else None, published=published, digits=2)
     if column.metric == "hours":
@@ -241,11 +241,11 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if any(one.unparsed for one in counts):
         notes.append("An answer that could not be parsed is wrong and counted.")
     if any(one.fallbacks for one in counts):
-        notes.append("Fallbacks: the model was fed other frames than the chosen ones (loader aks).")
+        notes.append("Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks).")
     if run.cut_queries:
         notes.append(
             "The encoder reads only the start of long questions: "
-            + ", ".join(f"{scorer} cut {cut} of {asked}" for scorer, (cut, asked) in run.cut_queries.items())
+            + ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in run.cut_queries.items())
             + "."
         )
     if any(isinstance(one, Figure) and one.seeds > 1 for row in rows for one in row.figures):

@@ -29,7 +29,7 @@ class SelectionRow:
     """One question's selection, or the error that prevented it.
 
     Args:
-        selection_id: hash over all that can change the selection (sampler and options, scorer and revision, k, seed).
+        selection_id: hash over all that can change the selection (sampler and options, encoder and revision, k, seed).
         bucket: length bucket of the benchmark ("short", "medium", "long").
         duration_seconds: the benchmark's own length where it states one, else the probed one.
         keyframes, times_seconds: ascending frames and their presentation times.
@@ -51,8 +51,8 @@ class SelectionRow:
     selection_id: str
     sampler: str
     options: dict[str, Any]
-    scorer: str
-    scorer_revision: str
+    encoder: str
+    encoder_revision: str
     k: int
     seed: int
     bucket: str
@@ -83,9 +83,9 @@ class AnswerRow:
     """What one model answered to one question from the frames it was fed, or the error that prevented it.
 
     Args:
-        cell_id: hash over all that can change the answer (selection, model and revision, loader, protocol, prompt).
+        cell_id: hash over all that can change the answer (selection, model and revision, policies, prompt).
         frames_asked, frames_chosen, frames_fed: k; keyframes of the selection; frames that reached the model.
-        fallback: why other frames than the chosen ones were fed (`loader: aks`), else None.
+        fallback: why other frames than the chosen ones were fed (`frame_policy: aks`), else None.
         answer: the model's text, verbatim.
         parsed: the option letter or value read from it; None where none could be read.
         correct_answer: letter or value.

@@ -11,9 +11,9 @@ import numpy as np
 from focus_eval.bandit.arms import Arms
 from focus_eval.bandit.clips import Clips, equal_clips
 from focus_eval.bandit.draws import draw_in_clips
+from focus_eval.options import option
 from focus_eval.samplers.base import FrameSampler, SelectionRequest
 from focus_eval.samplers.ledger import Ledger
-from focus_eval.samplers.options import option
 from focus_eval.types import IntArray, VideoInfo
 
 MIN_ARMS = 8

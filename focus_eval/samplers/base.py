@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from focus_eval.errors import InvalidInput, SamplerError
+from focus_eval.options import checked_values
 from focus_eval.samplers.ledger import Ledger, RelevanceFn
-from focus_eval.samplers.options import checked_values
 from focus_eval.samplers.randomness import derived_rng
 from focus_eval.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo
 
@@ -65,7 +65,7 @@ class FrameSampler(ABC):
     """Chooses keyframes. A subclass is a frozen dataclass whose fields are its options.
 
     Options are checked when a sampler is made: their declared types (an int becomes a float where one is
-    declared), then the ranges stated with `samplers.options.option`.
+    declared), then the ranges stated with `focus_eval.options.option`.
 
     Class attributes:
         name: how it is registered.
@@ -74,7 +74,7 @@ class FrameSampler(ABC):
             that knows the answer's place, or a "floor" without frames.
         version: raised whenever the code may choose other frames; part of a cell's identity.
         file_digest: hash of the file of a sampler that nobody installed; likewise part of it.
-        needs_scorer: False for samplers that never pull.
+        needs_encoder: False for samplers that never pull.
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
         may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself.
     """
@@ -84,7 +84,7 @@ class FrameSampler(ABC):
     role: ClassVar[Role] = "sampler"
     version: ClassVar[int] = 1
     file_digest: ClassVar[str] = ""
-    needs_scorer: ClassVar[bool] = True
+    needs_encoder: ClassVar[bool] = True
     needs_logits: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = False
     may_return_fewer: ClassVar[bool] = False
@@ -123,7 +123,7 @@ class FrameSampler(ABC):
 
         Raises:
             InvalidInput: `k` below 1.
-            ScorerError: relevance that is not finite or not in [0, 1].
+            EncoderError: relevance that is not finite or not in [0, 1].
             SamplerError: the algorithm broke its contract or its budget.
         """
         if k < 1:

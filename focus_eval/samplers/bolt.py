@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.bandit.draws import min_max
+from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import one_fps
-from focus_eval.samplers.options import option
 
 
 @dataclass(frozen=True, kw_only=True)

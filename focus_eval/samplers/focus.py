@@ -12,10 +12,10 @@ from focus_eval.bandit.allocation import even_shares, within_capacity
 from focus_eval.bandit.arms import Arms, best_first
 from focus_eval.bandit.clips import Clips, nearest_pulled
 from focus_eval.bandit.draws import draw_in_clips, min_max, softmax_draw
+from focus_eval.options import option
 from focus_eval.samplers.arm_sampler import ArmSampler, pulled
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.ledger import Ledger
-from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 

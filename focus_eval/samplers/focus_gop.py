@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.bandit.clips import Clips
+from focus_eval.options import option
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.focus import Focus
-from focus_eval.samplers.options import option
 from focus_eval.types import IntArray, VideoInfo
 
 

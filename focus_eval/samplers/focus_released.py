@@ -18,10 +18,10 @@ from focus_eval.bandit.allocation import even_shares
 from focus_eval.bandit.arms import Arms, best_first
 from focus_eval.bandit.clips import Clips
 from focus_eval.bandit.radius import optimistic_mean
+from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.interpolation import interpolated, softmax_probabilities
 from focus_eval.samplers.ledger import Ledger
-from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 

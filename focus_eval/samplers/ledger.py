@@ -1,4 +1,4 @@
-"""Which frames were scored for this question, and what did the scorer say of them?"""
+"""Which frames were scored for this question, and what did the encoder say of them?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.errors import SamplerError, ScorerError
+from focus_eval.errors import EncoderError, SamplerError
 from focus_eval.types import FloatArray, IntArray, VideoInfo, frozen_floats, frozen_ints
 
 RelevanceFn = Callable[[IntArray], Any]
@@ -16,7 +16,7 @@ RelevanceFn = Callable[[IntArray], Any]
 
 @runtime_checkable
 class LogitSource(Protocol):
-    """A pull that also gives a scorer's raw image-text logits."""
+    """A pull that also gives an encoder's raw image-text logits."""
 
     def logits(self, frames: IntArray, /) -> FloatArray:
         """Return raw logits, shape `(n,)`."""
@@ -25,7 +25,7 @@ class LogitSource(Protocol):
 
 @runtime_checkable
 class EmbeddingSource(Protocol):
-    """A pull that also gives a scorer's embeddings of frames and of the query."""
+    """A pull that also gives an encoder's embeddings of frames and of the query."""
 
     def embeddings(self, frames: IntArray, /) -> tuple[NDArray[np.float64], FloatArray]:
         """Return frame embeddings `(n, d)` and the query's embedding `(d,)`."""
@@ -91,7 +91,7 @@ class Ledger:
 
         Raises:
             SamplerError: a frame out of range, repeated, or above the budget.
-            ScorerError: relevance of the wrong shape, not finite, or outside [0, 1].
+            EncoderError: relevance of the wrong shape, not finite, or outside [0, 1].
         """
         frames = self._checked(frames)
         if frames.size == 0:
@@ -102,13 +102,13 @@ class Ledger:
         return values
 
     def logits(self, frames: IntArray) -> FloatArray:
-        """Pull `frames` in one batch and return the scorer's raw logits, shape `(n,)`.
+        """Pull `frames` in one batch and return the encoder's raw logits, shape `(n,)`.
 
         Raises:
-            ScorerError: the scorer has no logits, or gave some that are not finite.
+            EncoderError: the encoder has no logits, or gave some that are not finite.
         """
         if not isinstance(self._pull, LogitSource):
-            raise ScorerError(f"{_name_of(self._pull)} gives no raw logits; choose a scorer that does (clip, siglip)")
+            raise EncoderError(f"{_name_of(self._pull)} gives no raw logits; use one that does (clip, siglip)")
         frames = self._checked(frames)
         if frames.size == 0:
             return frozen_floats([])
@@ -121,24 +121,24 @@ class Ledger:
         """Pull `frames`, at least one, in one batch and return their embeddings `(n, d)` and the query's `(d,)`.
 
         Raises:
-            ScorerError: the scorer has no embeddings, or gave some of the wrong shape.
+            EncoderError: the encoder has no embeddings, or gave some of the wrong shape.
         """
         if not isinstance(self._pull, EmbeddingSource):
-            raise ScorerError(f"{_name_of(self._pull)} gives no embeddings; choose a scorer that does (clip, siglip)")
+            raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use one that does (clip, siglip)")
         frames = self._checked(frames)
         images, query = self._pull.embeddings(frames)
         if images.shape != (frames.size, query.size) or not (np.isfinite(images).all() and np.isfinite(query).all()):
-            raise ScorerError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
         self._record(frames, np.full(frames.shape, np.nan))
         return images, query
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
         """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and, where there are, embeddings.
 
-        One pull per frame. The embeddings `(n, d)` are None where the scorer has none.
+        One pull per frame. The embeddings `(n, d)` are None where the encoder has none.
 
         Raises:
-            SamplerError, ScorerError: as `relevance` and `embeddings`.
+            SamplerError, EncoderError: as `relevance` and `embeddings`.
         """
         if not isinstance(self._pull, EmbeddingSource):
             return self.relevance(frames), None
@@ -150,7 +150,7 @@ class Ledger:
         values = np.asarray(relevance, dtype=np.float64)
         _check_values(values, frames, low=0.0, high=1.0)
         if images.ndim != 2 or images.shape[0] != frames.size or not np.isfinite(images).all():
-            raise ScorerError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
         self._record(frames, values)
         return values, images
 
@@ -176,10 +176,10 @@ class Ledger:
 
 def _check_values(values: FloatArray, frames: IntArray, *, low: float, high: float) -> None:
     if values.shape != frames.shape:
-        raise ScorerError(f"{frames.size} frames asked, relevance came with shape {values.shape}")
+        raise EncoderError(f"{frames.size} frames asked, relevance came with shape {values.shape}")
     bad = ~np.isfinite(values) | (values < low) | (values > high)
     if bad.any():
-        raise ScorerError(
+        raise EncoderError(
             f"frame {frames[bad][0]}: relevance {values[bad][0]} is not a finite number in [{low}, {high}]"
         )
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import evenly
-from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import evenly
 from focus_eval.samplers.embeddings import unit_rows
-from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 # A frame that adds nothing to those chosen has a residual of 0, whose logarithm is floored here.

@@ -15,7 +15,7 @@ class Random(FrameSampler):
     name: ClassVar[str] = "random"
     source: ClassVar[str] = "control"
     role: ClassVar[Role] = "control"
-    needs_scorer: ClassVar[bool] = False
+    needs_encoder: ClassVar[bool] = False
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Draw the frames."""

@@ -22,8 +22,8 @@ from typing import Any
 
 import focus_eval.samplers
 from focus_eval.errors import SamplerError, unknown_name
+from focus_eval.options import check_names, values_from_text
 from focus_eval.samplers.base import FrameSampler, check_class
-from focus_eval.samplers.options import check_names, values_from_text
 
 ENTRY_POINT_GROUP = "focus_eval.samplers"
 

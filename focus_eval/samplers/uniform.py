@@ -15,7 +15,7 @@ class Uniform(FrameSampler):
 
     name: ClassVar[str] = "uniform"
     source: ClassVar[str] = "lmms-eval's model wrappers"
-    needs_scorer: ClassVar[bool] = False
+    needs_encoder: ClassVar[bool] = False
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Take frames at equal distances from the first to the last."""
@@ -31,7 +31,7 @@ class UniformOneFps(FrameSampler):
 
     name: ClassVar[str] = "uniform_1fps"
     source: ClassVar[str] = "LLaVA-Video's loader, behind the published LongVideoBench uniform row"
-    needs_scorer: ClassVar[bool] = False
+    needs_encoder: ClassVar[bool] = False
     may_return_fewer: ClassVar[bool] = True
 
     def choose(self, request: SelectionRequest) -> Choice:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from focus_eval.bandit.arms import best_first
 from focus_eval.errors import MissingDependency
+from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.candidates import evenly, one_fps
 from focus_eval.samplers.embeddings import unit_rows
-from focus_eval.samplers.options import option
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 # Constants of the authors' benchmark configuration.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.errors import EncoderError, InvalidInput
 from focus_eval.scoring.scorer import checked_query
 from focus_eval.types import FloatArray, IntArray, frozen_floats
 
@@ -41,7 +41,7 @@ class RecordedScorer:
 
     def __init__(self, trace: ArrayLike | None = None, *, path: Path | None = None) -> None:
         if (trace is None) == (path is None):
-            raise InvalidInput("scorer 'recorded' needs a trace or the path of a file: exactly one of the two")
+            raise InvalidInput("encoder 'recorded' needs a trace or the path of a file: exactly one of the two")
         self._source = str(path) if path is not None else "the trace"
         rows = _read(Path(path)) if path is not None else [_trace_row(trace)]
         self._table: dict[_Key, dict[int, float]] = {}
@@ -55,14 +55,14 @@ class RecordedScorer:
         """Return the recorded relevance of `frames` of `video` to `query`, in [0, 1], shape `(n,)`.
 
         Raises:
-            ScorerError: a frame, or a video and query, without a record.
+            EncoderError: a frame, or a video and query, without a record.
         """
         video = Path(video)
         known = self._records(video, checked_query(query))
         values = np.array([known.get(frame, np.nan) for frame in np.asarray(frames).tolist()], dtype=np.float64)
         if np.isnan(values).any():
             frame = int(np.asarray(frames)[np.isnan(values)][0])
-            raise ScorerError(f"{video.name}: frame {frame} has no relevance in {self._source} ({len(known)} have)")
+            raise EncoderError(f"{video.name}: frame {frame} has no relevance in {self._source} ({len(known)} have)")
         return values
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class RecordedScorer:
         for key in ((video.name, query), (video.stem, query), (_ANY, _ANY)):
             if key in self._table:
                 return self._table[key]
-        raise ScorerError(f"{video.name}: nothing is recorded for the query {query[:60]!r} in {self._source}")
+        raise EncoderError(f"{video.name}: nothing is recorded for the query {query[:60]!r} in {self._source}")
 
     def _add(self, video: str, query: str, frames: ArrayLike, relevance: ArrayLike) -> None:
         numbers, values = np.asarray(frames), frozen_floats(relevance)

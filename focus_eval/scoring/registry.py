@@ -1,4 +1,4 @@
-"""Which scorers are there, and how is one made by name?"""
+"""Which encoders are there, and how is one made by name?"""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from focus_eval.errors import InvalidInput, MissingDependency, ScorerError, unknown_name
+from focus_eval.errors import EncoderError, InvalidInput, MissingDependency, unknown_name
 from focus_eval.scoring.scorer import AnyScorer
 
-ENTRY_POINT_GROUP = "focus_eval.scorers"
+ENTRY_POINT_GROUP = "focus_eval.encoders"
 
 # name -> ("module:Class", the extra that brings what the module imports)
 _OURS: dict[str, tuple[str, str]] = {
@@ -28,49 +28,49 @@ _OURS: dict[str, tuple[str, str]] = {
 }
 
 
-def scorer_names() -> list[str]:
-    """Return the names of our scorers and of installed plugins, sorted; loads none of them.
+def encoder_names() -> list[str]:
+    """Return the names of our encoders and of installed plugins, sorted; loads none of them.
 
     Raises:
-        ScorerError: a plugin takes a name that is taken.
+        EncoderError: a plugin takes a name that is taken.
     """
     return sorted([*_OURS, *_plugins()])
 
 
-def make_scorer(name: str, **options: Any) -> AnyScorer:
-    """Return the scorer `name` with `options`, the rest at their defaults; its weights load now or at first use.
+def make_encoder(name: str, **options: Any) -> AnyScorer:
+    """Return the encoder `name` with `options`, the rest at their defaults; its weights load now or at first use.
 
-    Options are the keyword arguments of the scorer's constructor. A string for an option of another type is
+    Options are the keyword arguments of the encoder's constructor. A string for an option of another type is
     read as on a command line ("8" for an int, "none" for None).
 
     Raises:
-        UnknownName: no such scorer or option; the message has the nearest name.
+        UnknownName: no such encoder or option; the message has the nearest name.
         InvalidInput: an option of the wrong kind or outside its range.
-        MissingDependency: the extra that the scorer needs is not installed; the message names the install command.
-        ScorerError: a plugin that cannot be loaded or makes no scorer.
+        MissingDependency: the extra that the encoder needs is not installed; the message names the install command.
+        EncoderError: a plugin that cannot be loaded or makes no encoder.
     """
-    made = scorer_class(name)
+    made = encoder_class(name)
     values = parse_options(name, options)
     try:
         inspect.signature(made).bind(**values)
     except TypeError as error:
-        raise InvalidInput(f"scorer {name!r}: {error}; its options: {', '.join(scorer_options(name))}") from error
+        raise InvalidInput(f"encoder {name!r}: {error}; its options: {', '.join(encoder_options(name))}") from error
     try:
         scorer = made(**values)
     except ModuleNotFoundError as error:
         raise _missing(name, error) from error
     if not all(hasattr(scorer, needed) for needed in ("name", "revision", "close")):
-        raise ScorerError(f"scorer {name!r}: {made.__module__}.{made.__qualname__} makes no scorer")
+        raise EncoderError(f"encoder {name!r}: {made.__module__}.{made.__qualname__} makes no encoder")
     return typing.cast(AnyScorer, scorer)
 
 
-def scorer_class(name: str) -> type[Any]:
-    """Return the class registered as `name`, importing what it needs. Raises as `make_scorer`."""
+def encoder_class(name: str) -> type[Any]:
+    """Return the class registered as `name`, importing what it needs. Raises as `make_encoder`."""
     plugins = _plugins()
     if name in plugins:
         return _load_plugin(plugins[name])
     if name not in _OURS:
-        raise unknown_name("scorer", name, [*_OURS, *plugins])
+        raise unknown_name("encoder", name, [*_OURS, *plugins])
     module, _, attribute = _OURS[name][0].partition(":")
     try:
         return typing.cast("type[Any]", getattr(importlib.import_module(module), attribute))
@@ -78,29 +78,29 @@ def scorer_class(name: str) -> type[Any]:
         raise _missing(name, error) from error
 
 
-def scorer_options(name: str) -> dict[str, inspect.Parameter]:
-    """Return the constructor's parameters of the scorer `name` by name, in order. Raises as `make_scorer`."""
+def encoder_options(name: str) -> dict[str, inspect.Parameter]:
+    """Return the constructor's parameters of the encoder `name` by name, in order. Raises as `make_encoder`."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {key: one for key, one in inspect.signature(scorer_class(name)).parameters.items() if one.kind in kinds}
+    return {key: one for key, one in inspect.signature(encoder_class(name)).parameters.items() if one.kind in kinds}
 
 
 def parse_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `options` of the scorer `name` with every string read as the type its option is annotated with.
+    """Return `options` of the encoder `name` with every string read as the type its option is annotated with.
 
     Raises:
-        UnknownName: an option the scorer does not have.
+        UnknownName: an option the encoder does not have.
         InvalidInput: a string that cannot be read as its type.
     """
-    made, known = scorer_class(name), scorer_options(name)
+    made, known = encoder_class(name), encoder_options(name)
     hints = typing.get_type_hints(made if "__init__" not in vars(made) else made.__init__)
     values: dict[str, Any] = {}
     for option, value in options.items():
         if option not in known:
-            raise unknown_name(f"option of scorer {name!r}:", option, known)
+            raise unknown_name(f"option of encoder {name!r}:", option, known)
         try:
             values[option] = _read(value, hints.get(option, Any)) if isinstance(value, str) else value
         except ValueError as error:
-            raise InvalidInput(f"scorer {name!r}: option {option}={value!r}: {error}") from error
+            raise InvalidInput(f"encoder {name!r}: option {option}={value!r}: {error}") from error
     return values
 
 
@@ -135,7 +135,7 @@ def _plugins() -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda one: (one.name, one.value)):
         if point.name in _OURS or point.name in found:
-            raise ScorerError(f"scorer plugin {point.name!r} ({point.value}): the name is taken")
+            raise EncoderError(f"encoder plugin {point.name!r} ({point.value}): the name is taken")
         found[point.name] = point
     return found
 
@@ -144,9 +144,9 @@ def _load_plugin(point: EntryPoint) -> type[Any]:
     try:
         loaded = point.load()
     except Exception as error:  # a plugin may fail in any way; the error names it
-        raise ScorerError(f"scorer plugin {point.name!r} ({point.value}) cannot be loaded: {error}") from error
+        raise EncoderError(f"encoder plugin {point.name!r} ({point.value}) cannot be loaded: {error}") from error
     if not isinstance(loaded, type):
-        raise ScorerError(f"scorer plugin {point.name!r} ({point.value}) is no class")
+        raise EncoderError(f"encoder plugin {point.name!r} ({point.value}) is no class")
     return loaded
 
 
@@ -155,5 +155,5 @@ def _missing(name: str, error: ModuleNotFoundError) -> Exception:
         return error
     extra = _OURS[name][1] if name in _OURS else ""
     if extra:
-        return MissingDependency(f'scorer {name!r} needs {error.name}: pip install "focus-eval[{extra}]"')
-    return MissingDependency(f"scorer {name!r} needs {error.name}, which is not installed")
+        return MissingDependency(f'encoder {name!r} needs {error.name}: pip install "focus-eval[{extra}]"')
+    return MissingDependency(f"encoder {name!r} needs {error.name}, which is not installed")

@@ -62,7 +62,7 @@ class ScoresFrames(Protocol):
         """Return relevance in [0, 1] of `frames` of the file `video` to `query`, shape `(n,)`.
 
         Raises:
-            ScorerError: a frame it knows nothing of; names video and frame.
+            EncoderError: a frame it knows nothing of; names video and frame.
         """
         ...
 
@@ -102,14 +102,14 @@ class PreparesFrames(Protocol):
 
 
 @runtime_checkable
-class EmbedsOneByOne(Protocol):
+class EmbedsIndependently(Protocol):
     """A scorer that stores embeddings and gives a frame the same bits in any batch: equal frames are embedded once.
 
     Attributes:
-        one_by_one: True; the promise.
+        embeds_independently: True; the promise.
     """
 
-    one_by_one: ClassVar[bool]
+    embeds_independently: ClassVar[bool]
 
 
 @runtime_checkable
@@ -122,11 +122,11 @@ class CutsQueries(Protocol):
 
 
 @runtime_checkable
-class CountsIncidents(Protocol):
-    """A scorer that mends what goes wrong (memory, half precision) and says how often."""
+class CountsRecoveries(Protocol):
+    """A scorer that recovers from what goes wrong (memory, half precision) and says how often."""
 
     @property
-    def incidents(self) -> dict[str, int]:
+    def recoveries(self) -> dict[str, int]:
         """Counts so far by kind; {} where all went well."""
         ...
 

@@ -31,7 +31,7 @@ def test_the_plan_says_once_what_all_selections_share(simulation):
     assert lines[0] == "simulated: 6 questions"
     assert lines[1].strip() == "selections of simulation (benchmark simulated, K 8, seed 0)"
     (heading,) = [line.split() for line in lines if "pulls" in line and "sampler" in line]
-    assert heading == ["encoder", "sampler", "pulls", "frames", "seen"]
+    assert heading == ["encoder", "sampler", "pulls", "frames", "scored"]
     # 3 questions about 60 seconds, 3 about 157, one frame a second
     assert ["trace", "topk", "651", "3.33%"] in [line.split() for line in lines]
     assert any("distinct frames to embed: all share one store" in line for line in lines)
@@ -45,7 +45,7 @@ def test_an_interrupted_run_says_that_nothing_is_lost(simulation, tmp_path, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(selecting.SelectWorker, "run", interrupted)
-        stopped = invoke("run", simulation, "--to", tmp_path / "run")
+        stopped = invoke("run", simulation, "--out", tmp_path / "run")
     assert stopped.exit_code == 130
     assert "run the same command again to go on" in stopped.output
-    assert invoke("run", simulation, "--to", tmp_path / "run").exit_code == 0
+    assert invoke("run", simulation, "--out", tmp_path / "run").exit_code == 0

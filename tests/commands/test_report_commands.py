@@ -60,14 +60,14 @@ def test_thumbnails_are_the_chosen_frames(tmp_path):
     rows = load_run(folder).selections
     write_numbered_clip(tmp_path / "videos" / "v0000.mp4", rows[0].n_frames)
     page = tmp_path / "out" / "report.html"
-    called("report", folder, "--to", page.parent, "--videos", tmp_path)
+    called("report", folder, "--out", page.parent, "--videos", tmp_path)
     chunk = re.search(r'id="chunk0">([^<]+)<', page.read_text()).group(1)
     pictures = json.loads(gzip.decompress(base64.b64decode(chunk)))[0]["pictures"]
     assert {int(frame) for frame in pictures} == {frame for row in rows for frame in row.keyframes}
     for frame, source in pictures.items():
         image = Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))).convert("RGB")
         assert frame_number(np.asarray(image)) == int(frame)
-    called("report", folder, "--to", page.parent, "--videos", tmp_path, "--link-thumbnails")
+    called("report", folder, "--out", page.parent, "--videos", tmp_path, "--link-thumbnails")
     linked = sorted((page.parent / "report_thumbnails").iterdir())
     assert len(linked) == len(pictures)
     assert (
@@ -85,7 +85,7 @@ def test_a_folder_that_is_no_run_is_one_line(tmp_path):
 
 def test_an_unknown_table_names_the_nearest(run_folder, tmp_path):
     with pytest.raises(InvalidInput, match="did you mean 'by_length'"):
-        called("report", run_folder, "--to", tmp_path, "--table", "by_lenght")
+        called("report", run_folder, "--out", tmp_path, "--table", "by_lenght")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -113,12 +113,12 @@ def append(path, row):
 
 
 def test_acf_writes_a_figure_and_says_the_half_life(run_folder, tmp_path):
-    output = called("acf", run_folder, "--to", tmp_path / "acf.png")
+    output = called("acf", run_folder, "--out", tmp_path / "acf.png")
     assert re.search(r"half-life \d+\.\d s; 16 videos, 48 questions", output)
     assert (tmp_path / "acf.pdf").exists()
     assert (tmp_path / "acf.png").exists()
     with pytest.raises(InvalidInput, match="regular grid"):
-        called("acf", run_folder, "--to", tmp_path / "x.png", "--sampler", "focus")
+        called("acf", run_folder, "--out", tmp_path / "x.png", "--sampler", "focus")
 
 
 def test_recall_prints_the_protocols_figures(shared, tmp_path):
@@ -153,18 +153,18 @@ def test_recall_takes_scenes(shared, tmp_path):
 def test_import_and_export_change_nothing(shared, tmp_path):
     annotations = ("--annotations", shared("data/lvb_val.json"))
     source = shared("data/aks_longvideobench_blip_64.json")
-    output = called("import", "aks", source, "--to", tmp_path / "s.parquet", *annotations)
+    output = called("import", "aks", source, "--out", tmp_path / "s.parquet", *annotations)
     assert "1337 selections of at most 64 frames" in output
-    called("export", "aks", tmp_path / "s.parquet", "--to", tmp_path / "again.json", *annotations)
+    called("export", "aks", tmp_path / "s.parquet", "--out", tmp_path / "again.json", *annotations)
     assert json.loads((tmp_path / "again.json").read_text()) == json.loads(source.read_text())
 
 
 def test_a_bad_import_writes_nothing(shared, tmp_path):
     with pytest.raises(FocusEvalError, match="2700 rows for 1337 questions"):
         called(
-            *("import", "aks", shared("data/aks_videomme_blip_64.json"), "--to", tmp_path / "s.parquet"),
+            *("import", "aks", shared("data/aks_videomme_blip_64.json"), "--out", tmp_path / "s.parquet"),
             *("--annotations", shared("data/lvb_val.json")),
         )
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InvalidInput, match="give --annotations"):
-        called("export", "aks", tmp_path, "--to", tmp_path / "x.json")
+        called("export", "aks", tmp_path, "--out", tmp_path / "x.json")

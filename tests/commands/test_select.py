@@ -47,10 +47,10 @@ def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
     assert all(90 <= frame < 120 for frame in written["keyframes"])
     assert written["times_seconds"] == [frame / 10 for frame in written["keyframes"]]
     assert written["sampler"] == "topk"
-    assert written["scorer"] == "offline"
-    assert written["scorer_revision"]
+    assert written["encoder"] == "offline"
+    assert written["encoder_revision"]
     assert written["seed"] == 0
-    assert written["frames_seen"] == 20 / 200
+    assert written["frames_scored"] == 20 / 200
     assert len(written["pulled_relevance"]) == 20
     assert {"decode", "encode", "select"} <= set(written["seconds"])
     assert {"python", "focus-eval", "torch"} <= set(written["versions"])
@@ -89,9 +89,9 @@ def test_bad_files_give_one_line_and_leave_nothing(tmp_path):
         (("-k", "0"), "k must be at least 1, got 0"),
         (("-k", "-3"), "k must be at least 1, got -3"),
         (("--sampler", "focuss"), "did you mean 'focus'"),
-        (("--set", "alpa=1", "--sampler", "focus"), "did you mean 'alpha'"),
-        (("--set", "alpha", "--sampler", "focus"), "NAME=VALUE"),
-        (("--set", "alpha=2", "--sampler", "focus"), "at most 1"),
+        (("-o", "alpa=1", "--sampler", "focus"), "did you mean 'alpha'"),
+        (("-o", "alpha", "--sampler", "focus"), "NAME=VALUE"),
+        (("-o", "alpha=2", "--sampler", "focus"), "at most 1"),
         (("--backend", "pyavv"), "did you mean 'pyav'"),
         (("--out", "absent/selection.json"), "cannot be written there"),
     ],

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.demo.camera import FRAMES_PER_MOVE, Shot, film
+from focus_eval.demo.camera import FRAMES_PER_MOVE, Shot, render
 from focus_eval.demo.photo_events import FOLDER, build_photo_events
 from focus_eval.demo.photographs import PHOTOGRAPHS
 from focus_eval.demo.storyboard import storyboards
@@ -47,9 +47,9 @@ def boards():
     return {board.video_id: board for board in storyboards(aspects)}
 
 
-def filmed(shot: Shot, picture, **size) -> list[np.ndarray]:
+def rendered(shot: Shot, picture, **size) -> list[np.ndarray]:
     """Every frame of a shot."""
-    return [pixels for pixels, n_times in film(shot, picture, **size) for _ in range(n_times)]
+    return [pixels for pixels, n_times in render(shot, picture, **size) for _ in range(n_times)]
 
 
 def digests(home: Path) -> dict[str, str]:
@@ -78,7 +78,7 @@ def test_frames_at_the_evidence_show_the_answers_photograph(built, boards):
             ):
                 frame = round(time_seconds * float(board.fps))
                 shot = board.shots[np.searchsorted(np.cumsum([one.n_frames for one in board.shots]), start, "right")]
-                drawn = filmed(shot, PHOTOGRAPHS[shot.photograph].open(), width=320, height=180)[frame - start]
+                drawn = rendered(shot, PHOTOGRAPHS[shot.photograph].open(), width=320, height=180)[frame - start]
                 assert start <= frame < stop
                 difference = reader.read(np.array([frame]))[0].astype(float) - drawn
                 assert np.abs(difference).mean() < 8
@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 def test_a_picture_written_for_several_frames_is_the_same_as_written_again_and_again(tmp_path):
     shot = Shot("temple", 31, (0, 0, 0.8, 0.7), (0.2, 0.3, 1, 1))
-    runs = list(film(shot, PHOTOGRAPHS["temple"].open(), width=64, height=36))
+    runs = list(render(shot, PHOTOGRAPHS["temple"].open(), width=64, height=36))
     for name in ("once.mp4", "again.mp4"):
         with ClipWriter(tmp_path / name, width=64, height=36, fps=24, n_threads=1) as writer:
             for pixels, n_times in runs:
@@ -222,14 +222,14 @@ def test_a_picture_written_for_several_frames_is_the_same_as_written_again_and_a
 
 def test_a_still_shot_is_still_and_a_moving_one_moves():
     picture = PHOTOGRAPHS["temple"].open()
-    still = filmed(Shot("temple", 20, (0, 0, 0.8, 0.7), (0, 0, 0.8, 0.7)), picture, width=64, height=36)
-    moving = filmed(Shot("temple", 21, (0, 0, 0.8, 0.7), (0.2, 0.3, 1, 1)), picture, width=64, height=36)
+    still = rendered(Shot("temple", 20, (0, 0, 0.8, 0.7), (0, 0, 0.8, 0.7)), picture, width=64, height=36)
+    moving = rendered(Shot("temple", 21, (0, 0, 0.8, 0.7), (0.2, 0.3, 1, 1)), picture, width=64, height=36)
     assert all(np.array_equal(frame, still[0]) for frame in still)
     assert len(moving) == 21
     step = FRAMES_PER_MOVE
     assert all(not np.array_equal(a, b) for a, b in zip(moving[:-step], moving[step:], strict=True))
-    (mirrored,) = filmed(Shot("temple", 1, (0, 0, 1, 1), (0, 0, 1, 1), mirrored=True), picture, width=64, height=36)
-    (plain,) = filmed(Shot("temple", 1, (0, 0, 1, 1), (0, 0, 1, 1)), picture, width=64, height=36)
+    (mirrored,) = rendered(Shot("temple", 1, (0, 0, 1, 1), (0, 0, 1, 1), mirrored=True), picture, width=64, height=36)
+    (plain,) = rendered(Shot("temple", 1, (0, 0, 1, 1), (0, 0, 1, 1)), picture, width=64, height=36)
     assert np.abs(mirrored.astype(int) - plain[:, ::-1]).max() <= 2
 
 

@@ -26,7 +26,7 @@ def qwen(tiny_qwen, tmp_path_factory):
 @pytest.fixture
 def recorded(qwen, tmp_path):
     """The model, writing below this test's folder."""
-    qwen.show(qwen.showing.source, frames=4, options=replace(qwen.seam_options, record=str(tmp_path / "record")))
+    qwen.show(qwen.context.source, frames=4, options=replace(qwen.seam_options, record=str(tmp_path / "record")))
     return qwen
 
 
@@ -103,7 +103,7 @@ def test_a_model_that_fails_on_one_question_answers_the_others(recorded, evaluat
 
     monkeypatch.setattr(recorded, "processor", Stumbling(processor))
     shutil.rmtree(tmp_path / "record")
-    recorded.show(recorded.showing.source, frames=4, options=recorded.showing.options)
+    recorded.show(recorded.context.source, frames=4, options=recorded.context.options)
     evaluate(recorded, ["focus_videomme"])
     answers = answers_of(tools, tmp_path)
     assert {key for key, row in answers.items() if row["error"]} == {"landscape-1", "portrait-1"}
@@ -159,8 +159,8 @@ def test_a_file_the_wrapper_does_not_take_is_an_error_not_an_answer_from_text_al
 
 
 def test_native_sampling_that_shows_no_frame_is_an_error_too(recorded, evaluate, broken, tools, tmp_path):
-    source = recorded.showing.source
-    recorded.show(None, frames=4, options=recorded.showing.options)
+    source = recorded.context.source
+    recorded.show(None, frames=4, options=recorded.context.options)
     evaluate(recorded, ["focus_longvideobench"], data=broken)
     answers = answers_of(tools, tmp_path)
     recorded.show(source, frames=4)
@@ -169,8 +169,8 @@ def test_native_sampling_that_shows_no_frame_is_an_error_too(recorded, evaluate,
 
 
 def test_too_many_errors_fail_the_run_after_everything_was_asked(recorded, evaluate, broken, tools, tmp_path):
-    options = replace(recorded.showing.options, max_error_share=0.02)
-    recorded.show(recorded.showing.source, frames=4, options=options)
+    options = replace(recorded.context.options, max_error_share=0.02)
+    recorded.show(recorded.context.source, frames=4, options=options)
     with pytest.raises(RunError, match="5 of 7 questions have no answer") as failed:
         evaluate(recorded, ["focus_longvideobench"], data=broken)
     assert "max_error_share=0.02" in str(failed.value)
@@ -195,7 +195,7 @@ def test_the_response_cache_would_have_answered_from_other_frames(tiny_qwen, eva
         pretrained=str(tiny_qwen), device="cpu", sampler="uniform", frames=4, record=str(tmp_path / "record")
     )
     evaluate(model, ["focus_videomme"], use_cache=str(tmp_path / "cache"), model_args={"tag": 1})
-    model.show(Selector(sampler=make_sampler("random"), scorer=None, k=4), frames=4)
+    model.show(Selector(sampler=make_sampler("random"), encoder=None, k=4), frames=4)
     asked = []
     monkeypatch.setattr(model, "wrapper_generate", lambda requests: asked.append(requests))
     evaluate(model, ["focus_videomme"], use_cache=str(tmp_path / "cache"), model_args={"tag": 1})
@@ -204,7 +204,7 @@ def test_the_response_cache_would_have_answered_from_other_frames(tiny_qwen, eva
 
 def test_more_frames_than_the_model_was_loaded_for_are_refused(recorded):
     with pytest.raises(InvalidInput, match="loaded for at most 4"):
-        recorded.show(recorded.showing.source, frames=5)
+        recorded.show(recorded.context.source, frames=5)
 
 
 def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, evaluate, tools, tmp_path):
@@ -214,8 +214,8 @@ def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, 
     rows = {key: AnswerRow(**row) for key, row in answers_of(tools, tmp_path).items()}
     rows["landscape-0"] = replace(rows["landscape-0"], answer="C")
     del rows["portrait-1"]
-    options = replace(recorded.showing.options, record=str(tmp_path / "again" / "record"))
-    recorded.show(recorded.showing.source, frames=4, options=options, answered=rows)
+    options = replace(recorded.context.options, record=str(tmp_path / "again" / "record"))
+    recorded.show(recorded.context.source, frames=4, options=options, answered=rows)
     results = evaluate(recorded, ["focus_videomme"])
     assert set(answers_of(tools, tmp_path / "again")) == {"portrait-1"}
     samples = {one["doc"]["question_id"]: one["resps"][0][0] for one in results["samples"]["focus_videomme"]}
@@ -231,7 +231,7 @@ def test_frames_of_mixed_sizes_are_refused_where_they_cannot_be_shown(tiny_llava
 
     class Halves(GivenRows):
         def select(self, question, video_path, *, bucket_of=None):
-            selector = Selector(sampler=make_sampler("uniform"), scorer=None, k=2)
+            selector = Selector(sampler=make_sampler("uniform"), encoder=None, k=2)
             return replace(selector.select(question, video_path, bucket_of=bucket_of), scales=[1.0, 0.5])
 
     llava = FocusLlavaOnevision(
@@ -255,13 +255,13 @@ def test_qwen2_vl_shows_frames_of_mixed_sizes_as_images_of_these_sizes(
 
     class Halves(GivenRows):
         def select(self, question, video_path, *, bucket_of=None):
-            selector = Selector(sampler=make_sampler("uniform"), scorer=None, k=3)
+            selector = Selector(sampler=make_sampler("uniform"), encoder=None, k=3)
             return replace(selector.select(question, video_path, bucket_of=bucket_of), scales=[1.0, 0.75, 0.5])
 
     tap = tools.Tap(recorded.processor)
     monkeypatch.setattr(recorded, "processor", tap)
-    source = recorded.showing.source
-    recorded.show(Halves([], k=3, selection_id="halves"), frames=3, options=recorded.showing.options)
+    source = recorded.context.source
+    recorded.show(Halves([], k=3, selection_id="halves"), frames=3, options=recorded.context.options)
     evaluate(recorded, ["focus_videomme"], limit=1)
     recorded.show(source, frames=4)
     (answer,) = answers_of(tools, tmp_path).values()

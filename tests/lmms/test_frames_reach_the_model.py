@@ -32,7 +32,7 @@ def llava(tiny_llava, tmp_path_factory):
 
 
 def random_frames(k: int) -> Selector:
-    return Selector(sampler=make_sampler("random"), scorer=None, k=k)
+    return Selector(sampler=make_sampler("random"), encoder=None, k=k)
 
 
 def shown_and_expected(tools, home, record, tap):
@@ -135,4 +135,4 @@ def test_qwen2_5_vl_and_qwen3_vl_get_the_chosen_frames_and_their_real_indices(
 def with_record(model, folder):
     from dataclasses import replace
 
-    return replace(model.showing.options, record=str(folder))
+    return replace(model.context.options, record=str(folder))

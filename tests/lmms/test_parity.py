@@ -112,7 +112,7 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     assert largest_frame(32) / largest_frame(768) == pytest.approx(2.56)
 
     # The same on a real clip, with the budget divided by 400 so that 48 decoded frames already meet it.
-    from focus_eval.lmms.frame_batch import FedVideo, Feed
+    from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
     from focus_eval.lmms.models.qwen_vl import feeding
     from focus_eval.video import open_video
     from focus_eval.video.synthetic import write_numbered_clip
@@ -125,13 +125,13 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     )
     clip = write_numbered_clip(tmp_path / "clip.mp4", 48, width=224, height=168, fps=2)
     with open_video(clip) as reader:
-        feed = Feed(
+        frame_batch = FrameBatch(
             path=clip, frames=(0, 47), times_seconds=(0, 23.5), fps=2.0, n_frames=48,
             pixels=reader.read(np.array([0, 47])),
         )  # fmt: skip
     element = {"min_pixels": 3136, "max_pixels": 602112}
     stock = vision_process.fetch_video({**element, "video": str(clip)})
-    ours = vision_process.fetch_video({**element, "video": FedVideo(feed)})
+    ours = vision_process.fetch_video({**element, "video": PathWithFrames(frame_batch)})
     assert stock.shape == (48, 3, 84, 112)
     assert ours.shape == (2, 3, 168, 224)
 
@@ -146,15 +146,15 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     ],
 )
 def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyframes, k, fed, says):
-    from focus_eval.lmms.frame_batch import fed_frames
+    from focus_eval.lmms.frame_batch import frames_to_feed
     from focus_eval.rows.records import SelectionRow
 
     row = SelectionRow(
         benchmark="longvideobench", question_id="q", video="v", query="?", selection_id="s", sampler=sampler,
-        options={}, scorer="", scorer_revision="", k=k, seed=0, bucket="short", duration_seconds=10.0, n_frames=100,
+        options={}, encoder="", encoder_revision="", k=k, seed=0, bucket="short", duration_seconds=10.0, n_frames=100,
         fps=9.97, keyframes=keyframes,
     )  # fmt: skip
-    frames, fallback = fed_frames(row, "aks")
+    frames, fallback = frames_to_feed(row, "aks")
     assert list(frames) == fed
     assert (fallback is None) if says is None else (says in fallback)
-    assert fed_frames(row, "exact") == (tuple(keyframes), None)
+    assert frames_to_feed(row, "exact") == (tuple(keyframes), None)

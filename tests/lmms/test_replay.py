@@ -59,9 +59,9 @@ def test_rows_of_a_run_are_replayed(llava, evaluate, tools, tmp_path):
 def test_another_content_of_the_same_file_name_is_another_selection(llava, tmp_path):
     file = tmp_path / "qca.json"
     file.write_text(json.dumps(dict(zip(IDS, FRAMES, strict=True))))
-    first = llava(file).showing.source.selection_id
+    first = llava(file).context.source.selection_id
     file.write_text(json.dumps(dict(zip(IDS, FRAMES[::-1], strict=True))))
-    assert llava(file).showing.source.selection_id != first
+    assert llava(file).context.source.selection_id != first
 
 
 def test_a_file_for_other_questions_is_refused_as_a_whole(llava, evaluate, tmp_path):
@@ -90,13 +90,13 @@ def test_a_frame_past_the_end_is_an_error_of_its_question(llava, evaluate, tools
 def test_the_aks_loader_shows_uniform_frames_for_a_short_selection_and_counts_it(llava, evaluate, tools, tmp_path):
     file = tmp_path / "qca.json"
     file.write_text(json.dumps(dict(zip(IDS, FRAMES, strict=True))))
-    model = llava(file, loader="aks")
+    model = llava(file, frame_policy="aks")
     evaluate(model, ["focus_videomme"])
     shown = fed(tools, tmp_path)
     assert shown["landscape-1"] == FRAMES[1]
     assert shown["landscape-0"] == [0, 29, 59, 89]
     rows = {row["question_id"]: row for row in tools.read_record(tmp_path / "record", "answers")}
-    assert rows["portrait-0"]["fallback"] == "aks loader: 2 of 4 chosen, uniform frames fed"
+    assert rows["portrait-0"]["fallback"] == "aks frame policy: 2 of 4 chosen, uniform frames fed"
     assert (rows["portrait-0"]["frames_asked"], rows["portrait-0"]["frames_chosen"]) == (4, 2)
     assert rows["portrait-0"]["frames_fed"] == 4
     assert rows["landscape-1"]["fallback"] is None

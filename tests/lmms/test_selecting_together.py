@@ -9,7 +9,7 @@ import pytest
 
 
 class Brightness:
-    """A scorer of real pixels: relevance is the mean brightness, turned about by the length of the query."""
+    """An encoder of real pixels: relevance is the mean brightness, turned about by the length of the query."""
 
     name: ClassVar[str] = "brightness"
     stores_embeddings: ClassVar[bool] = True
@@ -43,7 +43,7 @@ def test_questions_of_one_video_share_each_frame_and_choose_as_alone(
         pretrained=str(tiny_llava), device="cpu", sampler="uniform", frames=4, record=str(tmp_path)
     )
     together = Brightness()
-    model.show(Selector(sampler=make_sampler(sampler), scorer=together, k=4), frames=4)
+    model.show(Selector(sampler=make_sampler(sampler), encoder=together, k=4), frames=4)
     documents = tools.longvideobench_rows(["landscape", "portrait", "odd"], tools.QUESTIONS[:2])
     evaluate(model, ["focus_longvideobench"], data=tools.write_parquet(tmp_path / "data", "validation", documents))
     rows = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}
@@ -51,7 +51,7 @@ def test_questions_of_one_video_share_each_frame_and_choose_as_alone(
     assert all(row["error"] is None for row in answers.values())
 
     alone = Brightness()
-    selector = Selector(sampler=make_sampler(sampler), scorer=alone, k=4)
+    selector = Selector(sampler=make_sampler(sampler), encoder=alone, k=4)
     for document in documents:
         question = make_benchmark("longvideobench").question(document)
         row = selector.select(question, home.videos["longvideobench"] / question.video)

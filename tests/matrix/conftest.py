@@ -53,7 +53,7 @@ def write_simulation(
                 "rates": str(folder / "rates.csv"),
             }
         ],
-        "encoders": [{"name": "trace", "scorer": "recorded", "options": {"path": str(folder / "trace.npy")}}],
+        "encoders": [{"name": "trace", "encoder": "recorded", "options": {"path": str(folder / "trace.npy")}}],
         "samplers": list(samplers),
         "k": list(k),
     }

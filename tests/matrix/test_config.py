@@ -64,7 +64,7 @@ def test_lists_expand_to_all_combinations_once(tmp_path):
 def test_samplers_that_never_pull_have_no_encoder(tmp_path):
     by_sampler = {spec.sampler.name: spec.encoder for spec in selection_specs(load_matrix(written(tmp_path, GOOD)))}
     assert by_sampler["uniform"] is None
-    assert by_sampler["focus"].scorer == "blip"
+    assert by_sampler["focus"].encoder == "blip"
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def cell_ids(tmp_path, **changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"loader": "aks"},
-        {"protocol": "lmms_eval"},
+        {"frame_policy": "aks"},
+        {"answer_parsing": "lmms_eval"},
         {"coarse_seed": "video"},
         {"seeds": [2, 3]},
         {"models": [model(args={"pretrained": "y"})]},

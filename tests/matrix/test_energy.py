@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from focus_eval.matrix.energy import gpu_joules, measured_energy
-from focus_eval.report.page.html import _energy, _incidents
+from focus_eval.report.page.html import _energy, _recoveries
 
 
 class NVMLError(Exception):
@@ -73,6 +73,6 @@ def test_the_page_says_how_many_starts_were_not_measured():
 
 
 def test_the_page_names_what_an_encoder_mended():
-    assert _incidents({}) == ""
-    found = _incidents({"blip": {"halved_batches": 1, "fp32_batches": 3}})
+    assert _recoveries({}) == ""
+    found = _recoveries({"blip": {"halved_batches": 1, "fp32_batches": 3}})
     assert found == "blip: 1 batch halved for lack of memory, blip: 3 batches redone in fp32"

@@ -44,8 +44,8 @@ def engine():
 
 
 def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cluster, matrix, tmp_path):
-    run_matrix(matrix, to=tmp_path / "local")
-    whole = run_matrix(matrix, to=tmp_path / "ray", engine=engine())
+    run_matrix(matrix, out=tmp_path / "local")
+    whole = run_matrix(matrix, out=tmp_path / "ray", engine=engine())
     assert len(whole) == 240 * 4
     assert result_bytes(tmp_path / "ray") == result_bytes(tmp_path / "local")
 
@@ -61,7 +61,7 @@ def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cl
 
     killer = threading.Thread(target=lose_a_node, daemon=True)
     killer.start()
-    frame = run_matrix(matrix, to=tmp_path / "lossy", engine=engine())
+    frame = run_matrix(matrix, out=tmp_path / "lossy", engine=engine())
     assert lost.is_set(), "the run ended before the node was lost"
     killer.join()
     assert len(frame) == 240 * 4
@@ -74,4 +74,4 @@ def test_a_cluster_without_the_resources_is_refused(cluster, matrix, tmp_path):
 
     large = Resources(gpus=1, cpus=1)
     with pytest.raises(RunError, match="the Ray cluster has 0 GPUs"):
-        run_matrix(matrix, to=tmp_path / "run", engine=RayEngine(address=None, store=None, select=large, answer=large))
+        run_matrix(matrix, out=tmp_path / "run", engine=RayEngine(address=None, store=None, select=large, answer=large))

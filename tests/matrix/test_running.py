@@ -33,7 +33,7 @@ def result_bytes(folder):
 
 
 def test_a_run_writes_one_row_per_selection_and_question(simulation, tmp_path):
-    frame = run_matrix(load_matrix(simulation), to=tmp_path / "run")
+    frame = run_matrix(load_matrix(simulation), out=tmp_path / "run")
     assert len(frame) == 24 * 4
     assert frame["error"].isna().all()
     assert (frame.groupby("sampler")["question_id"].nunique() == 24).all()
@@ -43,7 +43,7 @@ def test_a_run_writes_one_row_per_selection_and_question(simulation, tmp_path):
 def test_planned_pulls_are_the_pulls_made(simulation, tmp_path):
     matrix = load_matrix(simulation)
     planned = {one.spec.name: (one.pulls, one.frames) for one in make_plan(matrix).selections}
-    frame = run_matrix(matrix, to=tmp_path / "run")
+    frame = run_matrix(matrix, out=tmp_path / "run")
     for part, rows in frame.groupby("part"):
         pulls = int(rows["pulls"].sum())
         if rows["sampler"].iloc[0] == "focus_released":  # its fine pulls depend on which windows overlap
@@ -55,18 +55,18 @@ def test_planned_pulls_are_the_pulls_made(simulation, tmp_path):
 
 def test_a_second_run_does_nothing_and_gives_the_same(simulation, tmp_path):
     matrix = load_matrix(simulation)
-    first = run_matrix(matrix, to=tmp_path / "run")
+    first = run_matrix(matrix, out=tmp_path / "run")
     before = result_bytes(tmp_path / "run")
     started: list[str] = []
 
-    class Watch:
+    class RunProgress:
         def start(self, phase, n_rows):
             started.append(phase)
 
         def advance(self, phase, n_rows, n_errors):
             raise AssertionError("nothing was left to do")
 
-    again = run_matrix(matrix, to=tmp_path / "run", watch=Watch())
+    again = run_matrix(matrix, out=tmp_path / "run", progress=RunProgress())
     assert started == []
     pd.testing.assert_frame_equal(first, again)
     assert result_bytes(tmp_path / "run") == before
@@ -74,27 +74,27 @@ def test_a_second_run_does_nothing_and_gives_the_same(simulation, tmp_path):
 
 def test_a_longer_limit_adds_only_what_is_missing(simulation, tmp_path):
     matrix = load_matrix(simulation)
-    run_matrix(matrix.model_copy(update={"limit": 10}), to=tmp_path / "run")
+    run_matrix(matrix.model_copy(update={"limit": 10}), out=tmp_path / "run")
     counted = {"rows": 0}
 
-    class Watch:
+    class RunProgress:
         def start(self, phase, n_rows):
             counted["planned"] = n_rows
 
         def advance(self, phase, n_rows, n_errors):
             counted["rows"] += n_rows
 
-    run_matrix(matrix, to=tmp_path / "run", watch=Watch())
+    run_matrix(matrix, out=tmp_path / "run", progress=RunProgress())
     assert counted == {"planned": 14 * 4, "rows": 14 * 4}
-    run_matrix(matrix, to=tmp_path / "whole")
+    run_matrix(matrix, out=tmp_path / "whole")
     assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "whole")
 
 
 def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
     file = write_simulation(tmp_path / "simulation", n_questions=600, n_videos=12)
     matrix = load_matrix(file)
-    run_matrix(matrix, to=tmp_path / "undisturbed")
-    command = [sys.executable, "-m", "focus_eval", "run", str(file), "--to", str(tmp_path / "killed")]
+    run_matrix(matrix, out=tmp_path / "undisturbed")
+    command = [sys.executable, "-m", "focus_eval", "run", str(file), "--out", str(tmp_path / "killed")]
     rng = random.Random(0)
     finished: set[tuple[str, str]] = set()
     kills = 0
@@ -141,7 +141,7 @@ def wait_for_more_rows(folder, n_before, process):
 
 def test_a_torn_last_line_is_done_again(simulation, tmp_path):
     matrix = load_matrix(simulation).model_copy(update={"limit": 5})
-    run_matrix(matrix, to=tmp_path / "run")
+    run_matrix(matrix, out=tmp_path / "run")
     whole = result_bytes(tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     spec = selection_specs(matrix)[2]
@@ -155,7 +155,7 @@ def test_a_torn_last_line_is_done_again(simulation, tmp_path):
     with open(writer.path, "ab") as file:
         file.write(b'{"benchmark":"longvideobench","question_id":"q3","vid')
     assert len(run.selections(spec)) == 3
-    run_matrix(matrix, to=tmp_path / "run")
+    run_matrix(matrix, out=tmp_path / "run")
     assert result_bytes(tmp_path / "run") == whole
 
 
@@ -169,10 +169,10 @@ def test_two_runs_on_one_folder_the_second_says_so(simulation, tmp_path):
     )
     assert first.stdout.readline() == b"held\n"
     with pytest.raises(RunError, match="another run writes here"):
-        run_matrix(load_matrix(simulation), to=tmp_path / "run")
+        run_matrix(load_matrix(simulation), out=tmp_path / "run")
     first.kill()  # the lock goes with the process
     first.wait()
-    run_matrix(load_matrix(simulation), to=tmp_path / "run")
+    run_matrix(load_matrix(simulation), out=tmp_path / "run")
 
 
 def test_an_error_is_one_row_and_can_be_tried_again(simulation, tmp_path):
@@ -183,19 +183,19 @@ def test_an_error_is_one_row_and_can_be_tried_again(simulation, tmp_path):
 
     np.save(trace, np.load(trace)[: 30 * 200])  # too short for the longer videos
     with pytest.raises(RunError, match=r"rows record an error, more than max_error_share = 2%.*has no relevance"):
-        run_matrix(matrix, to=tmp_path / "run")
+        run_matrix(matrix, out=tmp_path / "run")
     failed = [one for one in run_status(tmp_path / "run") if one.errors]
     assert failed
     assert all(one.rows == one.questions for one in failed)
     trace.write_bytes(whole)
-    frame = run_matrix(matrix, to=tmp_path / "run", retry_errors=True)
+    frame = run_matrix(matrix, out=tmp_path / "run", retry_errors=True)
     assert frame["error"].isna().all()
 
 
 def test_the_provenance_names_matrix_versions_and_device(simulation, tmp_path):
     import json
 
-    run_matrix(load_matrix(simulation), to=tmp_path / "run")
+    run_matrix(load_matrix(simulation), out=tmp_path / "run")
     written = json.loads((tmp_path / "run" / "run.json").read_text())
     assert written["matrix"]["name"] == "simulation"
     start = written["starts"][0]
@@ -207,8 +207,8 @@ def test_the_provenance_names_matrix_versions_and_device(simulation, tmp_path):
 def test_a_run_killed_while_a_finished_part_grows_goes_on(simulation, tmp_path, monkeypatch):
     """Costs are in place already, the rows they belong to are still lines."""
     matrix = load_matrix(simulation)
-    run_matrix(matrix, to=tmp_path / "whole")
-    run_matrix(matrix.model_copy(update={"limit": 5}), to=tmp_path / "run")
+    run_matrix(matrix, out=tmp_path / "whole")
+    run_matrix(matrix.model_copy(update={"limit": 5}), out=tmp_path / "run")
     write = rowfiles._write
 
     def killed(values, names, kind, path):
@@ -219,8 +219,8 @@ def test_a_run_killed_while_a_finished_part_grows_goes_on(simulation, tmp_path, 
     with monkeypatch.context() as patch:
         patch.setattr(rowfiles, "_write", killed)
         with pytest.raises(KeyboardInterrupt):
-            run_matrix(matrix, to=tmp_path / "run")
-    run_matrix(matrix, to=tmp_path / "run")
+            run_matrix(matrix, out=tmp_path / "run")
+    run_matrix(matrix, out=tmp_path / "run")
     assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "whole")
 
 
@@ -228,6 +228,6 @@ def test_a_question_without_a_rate_is_one_error_row(tmp_path):
     file = write_simulation(tmp_path / "simulation")
     rates = tmp_path / "simulation" / "rates.csv"
     rates.write_text("".join(line for line in rates.open() if not line.startswith("q4,")))
-    frame = run_matrix(load_matrix(file, overrides={"max_error_share": 0.5}), to=tmp_path / "run")
+    frame = run_matrix(load_matrix(file, overrides={"max_error_share": 0.5}), out=tmp_path / "run")
     assert set(frame[frame["error"].notna()]["question_id"]) == {"q4"}
     assert len(frame) == 24 * 4

@@ -21,8 +21,8 @@ from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.selecting import SelectWorker
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import HELD_STAGES, RowWriter
-from focus_eval.scoring.cache.duplicates import seen_pictures
-from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.cache.duplicates import duplicate_cache
+from focus_eval.scoring.registry import make_encoder
 from focus_eval.testing.random_weights import write_tiny_clip
 from focus_eval.video.synthetic import ClipWriter
 
@@ -36,7 +36,7 @@ N_VIDEOS = 4
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("filmed")
+    folder = tmp_path_factory.mktemp("rendered")
     rng = np.random.default_rng(0)
     questions = []
     for number in range(N_VIDEOS):
@@ -46,16 +46,16 @@ def matrix(tmp_path_factory):
         questions += [lvb_question(10 * number + part, f"v{number}", 12, answer=part) for part in range(2)]
     (folder / "questions.json").write_text(json.dumps(questions))
     document = {
-        "name": "filmed",
+        "name": "rendered",
         "benchmarks": [
             {
-                "name": "filmed",
+                "name": "rendered",
                 "benchmark": "longvideobench",
                 "annotations": str(folder / "questions.json"),
                 "videos": str(folder),
             }
         ],
-        "encoders": [{"name": "offline", "scorer": "offline"}],
+        "encoders": [{"name": "offline", "encoder": "offline"}],
         "samplers": ["uniform", "topk", "focus"],
         "k": [4],
     }
@@ -68,12 +68,12 @@ def one_at_a_time(matrix, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selecting, "VIDEOS_AT_ONCE", 1)
-        run_matrix(matrix, to=folder / "run")
+        run_matrix(matrix, out=folder / "run")
     return result_bytes(folder / "run")
 
 
 def test_rows_are_those_of_one_video_at_a_time(matrix, one_at_a_time, tmp_path):
-    frame = run_matrix(matrix, to=tmp_path / "run")
+    frame = run_matrix(matrix, out=tmp_path / "run")
     assert frame["error"].isna().all()
     assert result_bytes(tmp_path / "run") == one_at_a_time
 
@@ -90,7 +90,7 @@ def test_the_rows_add_up_to_the_time_that_passed(matrix, tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "SelectWorker", Timed)
-        run_matrix(matrix, to=tmp_path / "run")
+        run_matrix(matrix, out=tmp_path / "run")
     rows = [row for spec in selection_specs(matrix) for row in RunFolder(tmp_path / "run").selections(spec).values()]
     held = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
     assert 0.5 * worker_seconds[0] < held <= worker_seconds[0] + 0.001
@@ -112,9 +112,9 @@ def test_an_interrupt_stops_every_video_and_the_next_run_ends_the_same(matrix, o
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_matrix(matrix, to=tmp_path / "run", watch=Impatient())
+        run_matrix(matrix, out=tmp_path / "run", progress=Impatient())
     assert threading.active_count() <= before + 1  # torch may keep one
-    run_matrix(matrix, to=tmp_path / "run")
+    run_matrix(matrix, out=tmp_path / "run")
     assert result_bytes(tmp_path / "run") == one_at_a_time
 
 
@@ -123,11 +123,11 @@ def test_what_an_encoder_mends_is_written_down_before_it_is_closed(matrix, tmp_p
     made = []
 
     def mending(name, **options):
-        scorer = make_scorer(name, **options)
-        kind = type("Mending", (type(scorer),), {"incidents": {}})
-        scorer.__class__ = kind
+        encoder = make_encoder(name, **options)
+        kind = type("Mending", (type(encoder),), {"recoveries": {}})
+        encoder.__class__ = kind
         made.append(kind)
-        return scorer
+        return encoder
 
     class Mishap:
         n_rows = 0
@@ -137,27 +137,27 @@ def test_what_an_encoder_mends_is_written_down_before_it_is_closed(matrix, tmp_p
 
         def advance(self, phase, n_rows, n_errors):
             self.n_rows += n_rows
-            made[0].incidents = {"fp32_batches": self.n_rows}
+            made[0].recoveries = {"fp32_batches": self.n_rows}
 
-    monkeypatch.setattr(selecting, "make_scorer", mending)
-    run_matrix(matrix, to=tmp_path / "run", watch=(watch := Mishap()))
+    monkeypatch.setattr(selecting, "make_encoder", mending)
+    run_matrix(matrix, out=tmp_path / "run", progress=(progress := Mishap()))
     run = RunFolder(tmp_path / "run")
-    assert run.incidents() == {"offline": {"fp32_batches": watch.n_rows}}
-    assert json.loads((run.path / "run.json").read_text())["incidents"] == run.incidents()
-    (file,) = run.path.glob("incidents-*.jsonl")
+    assert run.recoveries() == {"offline": {"fp32_batches": progress.n_rows}}
+    assert json.loads((run.path / "run.json").read_text())["recoveries"] == run.recoveries()
+    (file,) = run.path.glob("recoveries-*.jsonl")
     assert len(file.read_text().splitlines()) >= 2  # noted as the run went on
 
 
 @pytest.mark.parametrize("share", [True, False])
 def test_selections_that_share_no_frames_pay_for_their_own_and_choose_the_same(matrix, tmp_path, share):
     clip = write_tiny_clip(tmp_path / "clip")
-    encoder = EncoderConfig(name="tiny", scorer="clip", options={"checkpoint": str(clip), "device": "cpu"})
+    encoder = EncoderConfig(name="tiny", encoder="clip", options={"checkpoint": str(clip), "device": "cpu"})
     alone = matrix.model_copy(update={"encoders": [encoder], "share_frames": share})
     plan = make_plan(alone)
-    run_matrix(alone, to=tmp_path / "run")
+    run_matrix(alone, out=tmp_path / "run")
     run = load_run(tmp_path / "run")
     assert all(run.pays_its_own.values()) is not share
-    whole = run_matrix(matrix.model_copy(update={"encoders": [encoder]}), to=tmp_path / "other" / "run")
+    whole = run_matrix(matrix.model_copy(update={"encoders": [encoder]}), out=tmp_path / "other" / "run")
     chosen = {(row.sampler, row.question_id): row.keyframes for row in run.selections}
     assert chosen == {(row.sampler, row.question_id): row.keyframes for row in whole.itertuples()}
     forwards = sum(row.forwards for row in run.selections)
@@ -178,8 +178,8 @@ def test_a_disk_that_is_full_for_a_moment_makes_no_error_row(matrix, one_at_a_ti
     with monkeypatch.context() as patch:
         patch.setattr(RowWriter, "write", full_once)
         with pytest.raises(OSError, match="No space left"):
-            run_matrix(matrix, to=tmp_path / "run")
-    frame = run_matrix(matrix, to=tmp_path / "run")
+            run_matrix(matrix, out=tmp_path / "run")
+    frame = run_matrix(matrix, out=tmp_path / "run")
     assert frame["error"].isna().all()
     assert result_bytes(tmp_path / "run") == one_at_a_time
 
@@ -195,12 +195,12 @@ def test_a_device_that_fails_leaves_what_is_undone_undone(matrix, one_at_a_time,
             raise RunError("cuda:0 failed: CUDA error: an illegal memory access was encountered")
         return embed(self, frames)
 
-    seen_pictures.cache_clear()
+    duplicate_cache.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(OfflineScorer, "embed", sticky)
         with pytest.raises(RunError, match="illegal memory access"):
-            run_matrix(matrix, to=tmp_path / "run")
-    assert run_matrix(matrix, to=tmp_path / "run")["error"].isna().all()
+            run_matrix(matrix, out=tmp_path / "run")
+    assert run_matrix(matrix, out=tmp_path / "run")["error"].isna().all()
     assert result_bytes(tmp_path / "run") == one_at_a_time
 
 
@@ -210,7 +210,7 @@ def test_a_fact_that_json_does_not_hold_is_that_questions_error(matrix, tmp_path
     odd = matrix.model_copy(
         update={"samplers": [SamplerConfig(sampler=f"{file}:Odd"), *matrix.samplers], "max_error_share": 1.0}
     )
-    frame = run_matrix(odd, to=tmp_path / "run")
+    frame = run_matrix(odd, out=tmp_path / "run")
     errors = frame.groupby("sampler")["error"].count()
     assert errors["odd"] == N_VIDEOS * 2
     assert errors.drop("odd").sum() == 0
@@ -226,7 +226,7 @@ from focus_eval.samplers.base import Choice, FrameSampler
 class Odd(FrameSampler):
     name: ClassVar[str] = "odd"
     source: ClassVar[str] = "this test"
-    needs_scorer: ClassVar[bool] = False
+    needs_encoder: ClassVar[bool] = False
 
     def choose(self, request):
         return Choice(keyframes=np.arange(request.k), facts={"peak": np.float32(0.5)})

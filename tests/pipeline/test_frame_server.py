@@ -10,8 +10,8 @@ import pytest
 
 from focus_eval import make_sampler
 from focus_eval.benchmarks.question import Question
-from focus_eval.errors import RunError, ScorerError, VideoError
-from focus_eval.pipeline.frame_server import Rounds
+from focus_eval.errors import EncoderError, RunError, VideoError
+from focus_eval.pipeline.frame_server import SharedBatcher
 from focus_eval.pipeline.selector import Selector
 from focus_eval.scoring.cache.store import RelevanceStore
 from focus_eval.video import open_video
@@ -38,15 +38,15 @@ def questions(clip):
     ]
 
 
-def selectors(scorer, store=None):
-    return [Selector(sampler=make_sampler(name), scorer=scorer, k=8, store=store) for name in SAMPLERS]
+def selectors(encoder, store=None):
+    return [Selector(sampler=make_sampler(name), encoder=encoder, k=8, store=store) for name in SAMPLERS]
 
 
 def together(clip, made):
     with open_video(clip) as reader:
-        rounds = Rounds(reader, batch_size=16)
-        works = [partial(one.select, question, clip, rounds=rounds) for one in made for question in questions(clip)]
-        return rounds.run(works)
+        batcher = SharedBatcher(reader, batch_size=16)
+        works = [partial(one.select, question, clip, batcher=batcher) for one in made for question in questions(clip)]
+        return batcher.run(works)
 
 
 def comparable(row):
@@ -62,10 +62,10 @@ def test_questions_served_together_get_what_they_get_alone(clip, tmp_path, store
 
 
 def test_a_frame_is_embedded_once_for_all_that_ask_in_a_round(clip, tmp_path):
-    scorer = Brightness()
-    rows = together(clip, selectors(scorer, RelevanceStore(tmp_path / "store")))
+    encoder = Brightness()
+    rows = together(clip, selectors(encoder, RelevanceStore(tmp_path / "store")))
     distinct = {frame for row in rows for frame in row.pulled_frames}
-    assert scorer.embedded == len(distinct)
+    assert encoder.embedded == len(distinct)
     assert sum(row.forwards for row in rows) == len(distinct)
     assert sum(len(row.pulled_frames) for row in rows) > 2 * len(distinct)
 
@@ -90,14 +90,14 @@ def test_a_frame_that_cannot_be_decoded_fails_only_who_asked_for_it(clip):
                     raise VideoError("clip.mp4: frame 475 is damaged")
                 return reader.stream(frames)
 
-        rounds = Rounds(Damaged())
-        made = Selector(sampler=make_sampler("topk"), scorer=Brightness(), k=4)
+        batcher = SharedBatcher(Damaged())
+        made = Selector(sampler=make_sampler("topk"), encoder=Brightness(), k=4)
         bad = np.array([475])
 
         def pull_bad():
-            from focus_eval.pipeline.relevance import Pull, VideoSession
+            from focus_eval.pipeline.relevance import VideoRelevance, VideoSession
 
-            return Pull(VideoSession(reader=Damaged(), scorer=Brightness(), server=rounds), "bright")(bad)
+            return VideoRelevance(VideoSession(reader=Damaged(), encoder=Brightness(), server=batcher), "bright")(bad)
 
         def attempt(work):
             try:
@@ -105,8 +105,8 @@ def test_a_frame_that_cannot_be_decoded_fails_only_who_asked_for_it(clip):
             except VideoError as error:
                 return str(error)
 
-        good = partial(made.select, questions(clip)[0], clip, rounds=rounds)
-        results = rounds.run([partial(attempt, good), partial(attempt, pull_bad)])
+        good = partial(made.select, questions(clip)[0], clip, batcher=batcher)
+        results = batcher.run([partial(attempt, good), partial(attempt, pull_bad)])
     assert comparable(results[0]) == comparable(made.select(questions(clip)[0], clip))
     assert results[1] == "clip.mp4: frame 475 is damaged"
 
@@ -136,45 +136,45 @@ class Clumsy(Brightness):
 
     def relevance(self, features, query):
         if query == "bad":
-            raise ScorerError("cannot read that")
+            raise EncoderError("cannot read that")
         return super().relevance(features, query)
 
 
-def run_together(clip, scorer, queries, *, store=None, rounds_made=lambda rounds: None):
+def run_together(clip, encoder, queries, *, store=None, rounds_made=lambda batcher: None):
     asked = [
         Question(benchmark="b", id=str(n), query=query, options=(), video=clip.name, answer=None)
         for n, query in enumerate(queries)
     ]
-    selector = Selector(sampler=make_sampler("topk"), scorer=scorer, k=4, store=store)
+    selector = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4, store=store)
 
-    def choose(question, rounds):
+    def choose(question, batcher):
         try:
-            return selector.select(question, clip, rounds=rounds)
-        except ScorerError as error:
+            return selector.select(question, clip, batcher=batcher)
+        except EncoderError as error:
             return selector.error_row(question, error)
 
     with open_video(clip) as reader:
-        rounds = Rounds(reader)
-        rounds_made(rounds)
-        return rounds.run([partial(choose, question, rounds) for question in asked])
+        batcher = SharedBatcher(reader)
+        rounds_made(batcher)
+        return batcher.run([partial(choose, question, batcher) for question in asked])
 
 
 def test_a_query_that_fails_costs_the_others_nothing(clip):
-    good, scorer = Clumsy(), Clumsy()
+    good, encoder = Clumsy(), Clumsy()
     whole = run_together(clip, good, ["x"] * 4)
-    rows = run_together(clip, scorer, ["x", "x", "bad", "x"])
+    rows = run_together(clip, encoder, ["x", "x", "bad", "x"])
     assert rows[2].error == "cannot read that"
     assert [comparable(rows[n]) for n in (0, 1, 3)] == [comparable(whole[n]) for n in (0, 1, 3)]
-    assert scorer.n_embedded == good.n_embedded
+    assert encoder.n_embedded == good.n_embedded
 
 
 def fails():
-    raise ScorerError("one batch went wrong")
+    raise EncoderError("one batch went wrong")
 
 
 def test_a_round_that_fails_is_served_one_by_one_from_what_is_known(clip, tmp_path):
-    scorer = Clumsy(fails)
-    rows = run_together(clip, scorer, ["x"] * 4, store=RelevanceStore(tmp_path / "store"))
+    encoder = Clumsy(fails)
+    rows = run_together(clip, encoder, ["x"] * 4, store=RelevanceStore(tmp_path / "store"))
     whole = run_together(clip, Clumsy(), ["x"] * 4)
     assert [comparable(row) for row in rows] == [comparable(row) for row in whole]
     assert sum(row.forwards for row in rows) == whole[0].forwards
@@ -182,12 +182,12 @@ def test_a_round_that_fails_is_served_one_by_one_from_what_is_known(clip, tmp_pa
 
 def test_an_interrupt_while_a_failed_round_is_served_again_ends_every_question(clip):
     made = []
-    scorer = Clumsy(fails, lambda: made[0].stop(KeyboardInterrupt()))
+    encoder = Clumsy(fails, lambda: made[0].stop(KeyboardInterrupt()))
     ended = []
 
     def interrupted():
         with pytest.raises(KeyboardInterrupt):
-            run_together(clip, scorer, ["x"] * 4, rounds_made=made.append)
+            run_together(clip, encoder, ["x"] * 4, rounds_made=made.append)
         ended.append(True)
 
     thread = threading.Thread(target=interrupted, daemon=True)

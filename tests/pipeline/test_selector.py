@@ -1,4 +1,4 @@
-"""From a file to a row: what is stored, shared and counted, on a real clip with a scorer that reads pixels."""
+"""From a file to a row: what is stored, shared and counted, on a real clip with an encoder that reads pixels."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from focus_eval import VideoInfo, make_sampler, select_keyframes
 from focus_eval.api import query_question, selection_of
 from focus_eval.benchmarks.question import Question
-from focus_eval.errors import InvalidInput, ScorerError, UnknownName, VideoError
+from focus_eval.errors import EncoderError, InvalidInput, UnknownName, VideoError
 from focus_eval.pipeline.selector import Selector
-from focus_eval.scoring.cache.features import KeptFeatures
+from focus_eval.scoring.cache.features import FeatureCache
 from focus_eval.scoring.cache.store import RelevanceStore
 from focus_eval.scoring.recorded import RecordedScorer
 from focus_eval.video import open_video
@@ -20,7 +20,7 @@ N_FRAMES, FPS = 240, 24
 
 
 class Brightness:
-    """Relevance is a frame's mean brightness: a scorer small enough to check by hand. Counts what it embeds."""
+    """Relevance is a frame's mean brightness: an encoder small enough to check by hand. Counts what it embeds."""
 
     name = "brightness"
     revision = "1"
@@ -50,8 +50,8 @@ def clip(tmp_path_factory):
     return path
 
 
-def selector(scorer, **changes):
-    return Selector(sampler=make_sampler("focus"), scorer=scorer, k=8, **changes)
+def selector(encoder, **changes):
+    return Selector(sampler=make_sampler("focus"), encoder=encoder, k=8, **changes)
 
 
 def question(number, clip, query="bright"):
@@ -67,7 +67,7 @@ def test_relevance_is_that_of_the_decoded_frame(clip):
 
 
 def test_the_row_gives_the_selection_back(clip):
-    selection = select_keyframes(clip, query="bright", k=8, sampler="focus", scorer=Brightness(), seed=3)
+    selection = select_keyframes(clip, query="bright", k=8, sampler="focus", encoder=Brightness(), seed=3)
     assert len(selection.keyframes) == 8
     assert selection.video == VideoInfo(N_FRAMES, FPS)
     assert sum(one.is_final for one in selection.clips) >= 4
@@ -88,11 +88,11 @@ def test_the_order_of_questions_and_the_batch_size_change_nothing(clip):
 
 @pytest.mark.parametrize("stores_embeddings", [True, False])
 def test_a_second_run_forwards_nothing_it_has(clip, tmp_path, stores_embeddings):
-    scorer = Brightness(stores_embeddings=stores_embeddings)
-    first = selector(scorer, store=RelevanceStore(tmp_path / "store")).select(question(1, clip), clip)
-    assert scorer.embedded == first.forwards == len(first.pulled_frames)
-    again = selector(scorer, store=RelevanceStore(tmp_path / "store")).select(question(1, clip), clip)
-    assert scorer.embedded == first.forwards
+    encoder = Brightness(stores_embeddings=stores_embeddings)
+    first = selector(encoder, store=RelevanceStore(tmp_path / "store")).select(question(1, clip), clip)
+    assert encoder.embedded == first.forwards == len(first.pulled_frames)
+    again = selector(encoder, store=RelevanceStore(tmp_path / "store")).select(question(1, clip), clip)
+    assert encoder.embedded == first.forwards
     assert again.forwards == 0
     assert again.keyframes == first.keyframes
     assert again.pulled_relevance == first.pulled_relevance
@@ -109,11 +109,11 @@ def test_questions_of_a_video_share_coarse_pulls_only_when_asked_to(clip):
 
 
 def test_kept_features_spare_the_forwards_of_the_next_question(clip):
-    scorer = Brightness(stores_embeddings=False)
-    made = Selector(sampler=make_sampler("topk"), scorer=scorer, k=4, kept=KeptFeatures(1 << 20))
+    encoder = Brightness(stores_embeddings=False)
+    made = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4, kept=FeatureCache(1 << 20))
     rows = [made.select(question(number, clip, query), clip) for number, query in ((1, "bright"), (2, "dark"))]
     assert [row.forwards for row in rows] == [10, 0]
-    alone = Selector(sampler=make_sampler("topk"), scorer=scorer, k=4).select(question(2, clip, "dark"), clip)
+    alone = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4).select(question(2, clip, "dark"), clip)
     assert alone.pulled_relevance == rows[1].pulled_relevance
 
 
@@ -125,9 +125,9 @@ def test_whatever_can_change_a_selection_changes_its_identity(clip):
         selector(Brightness(), seed=1),
         selector(Brightness(), coarse_seed="video"),
         selector(other_scorer),
-        Selector(sampler=make_sampler("focus", alpha=0.5), scorer=Brightness(), k=8),
-        Selector(sampler=make_sampler("focus_m"), scorer=Brightness(), k=8),
-        Selector(sampler=make_sampler("focus"), scorer=Brightness(), k=9),
+        Selector(sampler=make_sampler("focus", alpha=0.5), encoder=Brightness(), k=8),
+        Selector(sampler=make_sampler("focus_m"), encoder=Brightness(), k=8),
+        Selector(sampler=make_sampler("focus"), encoder=Brightness(), k=9),
     ]
     ids = {base.selection_id, *(one.selection_id for one in others)}
     assert len(ids) == 1 + len(others)
@@ -166,24 +166,24 @@ def test_nan_relevance_is_refused(clip):
         def relevance(self, features, query):
             return np.full(len(features), np.nan)
 
-    with pytest.raises(ScorerError, match=r"frame .* relevance nan"):
+    with pytest.raises(EncoderError, match=r"frame .* relevance nan"):
         selector(Broken()).select(query_question(clip, "bright"), clip)
 
 
 def test_logits_are_refused_by_the_scorers_name(clip):
-    with pytest.raises(ScorerError, match="brightness gives no raw logits"):
-        Selector(sampler=make_sampler("qframe"), scorer=Brightness(), k=4).select(question(1, clip), clip)
+    with pytest.raises(EncoderError, match="brightness gives no raw logits"):
+        Selector(sampler=make_sampler("qframe"), encoder=Brightness(), k=4).select(question(1, clip), clip)
 
 
 def test_wrong_names_are_refused_with_the_nearest(clip):
     with pytest.raises(UnknownName, match="did you mean 'alpha'"):
         make_sampler("focus", alpa=0.2)
     with pytest.raises(UnknownName, match="did you mean 'offline'"):
-        select_keyframes(clip, query="x", k=2, scorer="ofline")
+        select_keyframes(clip, query="x", k=2, encoder="ofline")
     with pytest.raises(InvalidInput, match="k must be at least 1"):
-        select_keyframes(clip, query="x", k=0, scorer=Brightness())
+        select_keyframes(clip, query="x", k=0, encoder=Brightness())
     with pytest.raises(InvalidInput, match="query"):
-        select_keyframes(clip, query="  ", k=1, scorer=Brightness())
+        select_keyframes(clip, query="  ", k=1, encoder=Brightness())
 
 
 def test_a_query_that_the_encoder_cuts_is_counted(clip, tmp_path):
@@ -212,11 +212,11 @@ class Colour(Brightness):
         return np.column_stack([light, 1 - light]), np.array([1.0, 0.0])
 
 
-@pytest.mark.parametrize("scorer", [Brightness(), Colour()])
-def test_a_sampler_that_uses_relevance_and_embeddings_embeds_every_frame_once(clip, scorer):
-    chooser = Selector(sampler=make_sampler("wfs_sb"), scorer=scorer, k=4, batch_size=3)
+@pytest.mark.parametrize("encoder", [Brightness(), Colour()])
+def test_a_sampler_that_uses_relevance_and_embeddings_embeds_every_frame_once(clip, encoder):
+    chooser = Selector(sampler=make_sampler("wfs_sb"), encoder=encoder, k=4, batch_size=3)
     row = chooser.select(question(1, clip), clip)
-    assert scorer.embedded == row.forwards == len(row.pulled_frames) == 10
+    assert encoder.embedded == row.forwards == len(row.pulled_frames) == 10
     with open_video(clip) as reader:
         features = Brightness().embed(reader.read(np.array(row.pulled_frames)))
     assert row.pulled_relevance == Brightness().relevance(features, "bright").tolist()

@@ -20,10 +20,10 @@ def clock(monkeypatch):
     return now
 
 
-def row(scorer="offline", **seconds):
+def row(encoder="offline", **seconds):
     return SelectionRow(
         benchmark="b", question_id="q", video="v", query="x", selection_id="s", sampler="focus", options={},
-        scorer=scorer, scorer_revision="", k=1, seed=0, bucket="", duration_seconds=1.0, seconds=seconds,
+        encoder=encoder, encoder_revision="", k=1, seed=0, bucket="", duration_seconds=1.0, seconds=seconds,
     )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_rows_served_together_add_up_to_the_time_that_passed():
 
 
 def test_loading_an_encoder_is_booked_on_the_rows_that_use_it():
-    charged = charged_rows([row(encode=1.0), row(encode=1.0), row(scorer="", select=2.0)], held=4.0, loading=10.0)
+    charged = charged_rows([row(encode=1.0), row(encode=1.0), row(encoder="", select=2.0)], held=4.0, loading=10.0)
     assert [one.seconds for one in charged] == [{"encode": 1.0, "open": 5.0}] * 2 + [{"select": 2.0}]
 
 

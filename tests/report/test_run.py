@@ -12,7 +12,7 @@ from focus_eval.rows.records import AnswerRow, SelectionRow
 
 SELECTION = SelectionRow(
     benchmark="b", question_id="q", video="v", query="a cat", selection_id="1111aaaa", sampler="focus",
-    options={"alpha": 0.25}, scorer="blip", scorer_revision="r", k=8, seed=0, bucket="short", duration_seconds=60.0,
+    options={"alpha": 0.25}, encoder="blip", encoder_revision="r", k=8, seed=0, bucket="short", duration_seconds=60.0,
     n_frames=1800, fps=30.0, keyframes=[1], times_seconds=[0.03],
 )  # fmt: skip
 ANSWER = AnswerRow(

@@ -95,7 +95,7 @@ def test_hours_on_a_cpu_are_never_compared_with_the_papers(tmp_path):
     for device, title, published in (("cpu: x", "Device-hours (cpu)", None), ("cuda: NVIDIA x", "GPU hours", 5.5)):
         folder = simulate_run(tmp_path / title, Simulation(samplers=("focus",), device=device))
         table = results_table(load_run(folder), "efficiency")
-        assert table.columns == ("Frames seen (%)", title)
+        assert table.columns == ("Frames scored (%)", title)
         assert line(table, "focus").figures[1].published == published
 
 
@@ -181,7 +181,7 @@ def test_a_run_that_only_selects_has_a_table_too(demo_run):
         "Recall@1 s (%)",
         "Recall@2 s (%)",
         "Recall@5 s (%)",
-        "Frames seen (%)",
+        "Frames scored (%)",
         "Device-hours (cpu)",
     )
     assert table.rows[0].counts.errors == 1

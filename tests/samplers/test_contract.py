@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.errors import FocusEvalError, SamplerError, ScorerError
+from focus_eval.errors import EncoderError, FocusEvalError, SamplerError
 from focus_eval.samplers.base import FlatSource
 from focus_eval.samplers.randomness import derived_rng
 from focus_eval.samplers.registry import parse_options, sampler_classes
 from tests.samplers.worlds import World, bumpy
 
 NAMES = list(sampler_classes())
-PULLING = [name for name, kind in sampler_classes().items() if kind.needs_scorer]
+PULLING = [name for name, kind in sampler_classes().items() if kind.needs_encoder]
 COUNTED_AHEAD = [name for name in NAMES if name not in ("focus_iterative", "focus_released")]
 
 LENGTHS_AND_RATES = [
@@ -50,7 +50,7 @@ def assert_contract(selection, world):
     asked_of_world = np.concatenate(world.calls) if world.calls else np.empty(0, dtype=int)
     assert np.array_equal(asked_of_world, selection.pulled_frames)
     assert np.unique(asked_of_world).size == asked_of_world.size
-    assert (selection.n_pulls > 0) <= kind.needs_scorer
+    assert (selection.n_pulls > 0) <= kind.needs_encoder
     for clip in selection.clips:
         inside = (selection.pulled_frames >= clip.start) & (selection.pulled_frames < clip.stop)
         assert clip.n_pulls <= inside.sum()
@@ -142,7 +142,7 @@ def test_pulls_that_depend_on_what_is_seen_are_counted_closely(name):
 def test_relevance_that_is_no_number_is_refused(name):
     world = World(np.full(3000, np.nan))
     world.vectors[:] = np.nan
-    with pytest.raises(ScorerError, match="finite"):
+    with pytest.raises(EncoderError, match="finite"):
         run(name, 3000, world=world)
 
 
@@ -154,7 +154,7 @@ def test_what_a_scorer_cannot_give_is_refused_by_name(name):
         return np.full(frames.shape, 1.5)
 
     reason = "plain_scorer gives no" if kind.needs_logits or kind.needs_embeddings else r"relevance 1\.5"
-    with pytest.raises(ScorerError, match=reason):
+    with pytest.raises(EncoderError, match=reason):
         make_sampler(name).select(VideoInfo(900, 30.0), k=4, pull=plain_scorer, rng=np.random.default_rng(0))
 
 

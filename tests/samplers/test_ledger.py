@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo
-from focus_eval.errors import InvalidInput, SamplerError, ScorerError
+from focus_eval.errors import EncoderError, InvalidInput, SamplerError
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.ledger import Ledger
 from tests.samplers.worlds import World, bumpy
@@ -66,14 +66,14 @@ def test_a_scorer_is_not_asked_for_nothing():
 
 @pytest.mark.parametrize("values", [[0.1, np.nan], [0.1, -0.01], [1.01, 0.2], [0.1, np.inf], [0.1], [[0.1, 0.2]]])
 def test_relevance_of_the_wrong_shape_or_range_is_refused(values):
-    with pytest.raises(ScorerError):
+    with pytest.raises(EncoderError):
         Ledger(lambda frames: np.array(values), VIDEO).relevance(np.arange(2))
 
 
 def test_a_query_embedding_that_is_no_number_is_refused():
     world = World(bumpy(100))
     world.query[0] = np.nan
-    with pytest.raises(ScorerError, match="not finite"):
+    with pytest.raises(EncoderError, match="not finite"):
         Ledger(world, VIDEO).embeddings(np.arange(3))
 
 
@@ -83,7 +83,7 @@ class Says(FrameSampler):
 
     name: ClassVar[str] = "says"
     source: ClassVar[str] = "test"
-    needs_scorer: ClassVar[bool] = False
+    needs_encoder: ClassVar[bool] = False
 
     frames: str = ""
 

@@ -27,7 +27,7 @@ TOY = """
     class First(FrameSampler):
         name: ClassVar[str] = "first"
         source: ClassVar[str] = "test"
-        needs_scorer: ClassVar[bool] = False
+        needs_encoder: ClassVar[bool] = False
 
         start: int = 0
 

@@ -13,7 +13,7 @@ import pytest
 from focus_eval.errors import InvalidInput
 from focus_eval.scoring.cache.store import RelevanceStore
 from focus_eval.scoring.recorded import RecordedScorer
-from focus_eval.scoring.registry import make_scorer, scorer_names
+from focus_eval.scoring.registry import encoder_names, make_encoder
 from focus_eval.scoring.scorer import GivesEmbeddings, GivesLogits, Scorer, ScoresFrames
 from focus_eval.testing.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
 
@@ -44,14 +44,14 @@ def _tiny(name: str, write: Callable[..., Path], **options: Any) -> Callable[[Pa
     def make(folder: Path) -> Any:
         if not (folder / "config.json").exists():
             write(folder)
-        return make_scorer(name, checkpoint=str(folder), device="cpu", **options)
+        return make_encoder(name, checkpoint=str(folder), device="cpu", **options)
 
     return make
 
 
 # A new scorer of pixels is put under the contract by one line here.
 SCORERS = {
-    "offline": Case(lambda _: make_scorer("offline"), tolerance=0.0),
+    "offline": Case(lambda _: make_encoder("offline"), tolerance=0.0),
     "blip": Case(_tiny("blip", write_tiny_blip, text_heads=TINY_BLIP_HEADS), tolerance=1e-5),
     "clip": Case(_tiny("clip", write_tiny_clip), tolerance=1e-5),
     "longclip": Case(_tiny("longclip", lambda folder: write_tiny_clip(folder, positions=248)), tolerance=1e-5),
@@ -90,13 +90,13 @@ def frames():
 
 
 def test_every_registered_scorer_is_under_the_contract():
-    assert set(SCORERS) | {"recorded"} == set(scorer_names())
+    assert set(SCORERS) | {"recorded"} == set(encoder_names())
 
 
 def test_it_says_who_it_is_in_one_line(scorer):
     assert isinstance(scorer, Scorer)
     assert not isinstance(scorer, ScoresFrames)
-    assert scorer.name in scorer_names()
+    assert scorer.name in encoder_names()
     assert scorer.revision.strip() == scorer.revision != ""
     assert "\n" not in scorer.revision
 

@@ -10,10 +10,10 @@ import numpy as np
 import pandas
 import pytest
 
-from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.errors import EncoderError, InvalidInput
 from focus_eval.rows.records import SelectionRow
 from focus_eval.scoring.recorded import RecordedScorer
-from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.registry import make_encoder
 
 CLIP = Path("videos/clip.mp4")
 
@@ -31,7 +31,7 @@ def test_a_trace_is_for_every_video_and_query():
 def test_a_frame_without_a_record_is_named(tmp_path):
     scorer = RecordedScorer(np.array([0.0, np.nan, 1.0]))
     for frame in (1, 3, -1):
-        with pytest.raises(ScorerError, match=rf"clip\.mp4: frame {frame} has no relevance in the trace \(2 have\)"):
+        with pytest.raises(EncoderError, match=rf"clip\.mp4: frame {frame} has no relevance in the trace \(2 have\)"):
             scorer.relevance_of(CLIP, np.array([0, frame]), "a cat")
 
 
@@ -49,14 +49,14 @@ def test_every_kind_of_file_gives_back_what_was_written(tmp_path, ending):
         pandas.DataFrame({"video": "clip", "query": "a cat", "frame": frames, "relevance": values}).to_parquet(path)
     else:
         path.write_text(line(frames=frames.tolist(), values=values.tolist()) + "\n")
-    scorer = make_scorer("recorded", path=str(path))
+    scorer = make_encoder("recorded", path=str(path))
     np.testing.assert_array_equal(scorer.relevance_of(CLIP, frames[::-1], " a cat "), values[::-1])
 
 
 def test_the_selection_rows_of_a_run_are_replayed(tmp_path):
     row = SelectionRow(
         benchmark="b", question_id="1", video="clip.mp4", query="a cat", selection_id="s", sampler="topk", options={},
-        scorer="offline", scorer_revision="1", k=2, seed=0, bucket="short", duration_seconds=1.0,
+        encoder="offline", encoder_revision="1", k=2, seed=0, bucket="short", duration_seconds=1.0,
         pulled_frames=[5, 2, 8], pulled_relevance=[0.1 + 0.2, None, 1.0],
     )  # fmt: skip
     failed = SelectionRow(**{**asdict(row), "question_id": "2", "pulled_frames": [], "pulled_relevance": []})
@@ -64,7 +64,7 @@ def test_the_selection_rows_of_a_run_are_replayed(tmp_path):
     path.write_text("".join(json.dumps(asdict(one)) + "\n" for one in (row, failed)) + '{"video": "to')
     scorer = RecordedScorer(path=path)
     np.testing.assert_array_equal(scorer.relevance_of(CLIP, np.array([8, 5]), "a cat"), [1.0, 0.1 + 0.2])
-    with pytest.raises(ScorerError, match="frame 2 has no relevance"):
+    with pytest.raises(EncoderError, match="frame 2 has no relevance"):
         scorer.relevance_of(CLIP, np.array([2]), "a cat")
 
 
@@ -72,7 +72,7 @@ def test_the_selection_rows_of_a_run_are_replayed(tmp_path):
 def test_another_video_or_query_has_no_record(tmp_path, video, query):
     path = tmp_path / "kept.jsonl"
     path.write_text(line() + "\n")
-    with pytest.raises(ScorerError, match=f"{video}: nothing is recorded for the query '{query}'"):
+    with pytest.raises(EncoderError, match=f"{video}: nothing is recorded for the query '{query}'"):
         RecordedScorer(path=path).relevance_of(Path(video), np.array([3]), query)
 
 

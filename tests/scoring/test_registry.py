@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from focus_eval.errors import InvalidInput, MissingDependency, ScorerError, UnknownName
+from focus_eval.errors import EncoderError, InvalidInput, MissingDependency, UnknownName
 from focus_eval.scoring import registry
-from focus_eval.scoring.registry import make_scorer, parse_options, scorer_names, scorer_options
+from focus_eval.scoring.registry import encoder_names, encoder_options, make_encoder, parse_options
 
 
 class Toy:
@@ -61,28 +61,28 @@ def plugins(monkeypatch):
 
 
 def test_our_scorers_are_there():
-    assert {"offline", "recorded", "blip", "clip", "siglip", "longclip"} <= set(scorer_names())
+    assert {"offline", "recorded", "blip", "clip", "siglip", "longclip"} <= set(encoder_names())
 
 
 def test_an_unknown_scorer_is_refused_with_the_nearest_name():
-    with pytest.raises(UnknownName, match=r"unknown scorer 'offlin'; did you mean 'offline'\?"):
-        make_scorer("offlin")
+    with pytest.raises(UnknownName, match=r"unknown encoder 'offlin'; did you mean 'offline'\?"):
+        make_encoder("offlin")
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_name():
-    with pytest.raises(UnknownName, match=r"option of scorer 'offline': 'n_clases'; did you mean 'n_classes'\?"):
-        make_scorer("offline", n_clases=3)
+    with pytest.raises(UnknownName, match=r"option of encoder 'offline': 'n_clases'; did you mean 'n_classes'\?"):
+        make_encoder("offline", n_clases=3)
 
 
 def test_options_are_the_keywords_of_the_constructor():
-    assert list(scorer_options("offline")) == ["n_classes", "centred"]
-    assert make_scorer("offline", n_classes=3).n_classes == 3
+    assert list(encoder_options("offline")) == ["n_classes", "centred"]
+    assert make_encoder("offline", n_classes=3).n_classes == 3
 
 
 def test_a_plugin_is_made_by_its_name(plugins):
     plugins(toy="toy_plugin:Toy")
-    assert "toy" in scorer_names()
-    assert make_scorer("toy", level=0.25).relevance_of(Path("a"), np.arange(2), "q").tolist() == [0.25, 0.25]
+    assert "toy" in encoder_names()
+    assert make_encoder("toy", level=0.25).relevance_of(Path("a"), np.arange(2), "q").tolist() == [0.25, 0.25]
 
 
 def test_strings_of_a_command_line_become_what_the_option_is(plugins):
@@ -105,41 +105,41 @@ def test_strings_of_a_command_line_become_what_the_option_is(plugins):
 )
 def test_a_string_of_another_kind_is_refused_by_option(plugins, option, text, says):
     plugins(toy="toy_plugin:Toy")
-    with pytest.raises(InvalidInput, match=f"scorer 'toy': option {option}='{text}': .*{says}"):
-        make_scorer("toy", **{option: text})
+    with pytest.raises(InvalidInput, match=f"encoder 'toy': option {option}='{text}': .*{says}"):
+        make_encoder("toy", **{option: text})
 
 
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("a_module_nobody_has:Toy", "scorer plugin 'bad' .* cannot be loaded: No module named"),
-        ("toy_plugin:Missing", "scorer plugin 'bad' .* cannot be loaded"),
-        ("toy_plugin:np", "scorer plugin 'bad' .* is no class"),
-        ("toy_plugin:NoScorer", "scorer 'bad': .*NoScorer makes no scorer"),
+        ("a_module_nobody_has:Toy", "encoder plugin 'bad' .* cannot be loaded: No module named"),
+        ("toy_plugin:Missing", "encoder plugin 'bad' .* cannot be loaded"),
+        ("toy_plugin:np", "encoder plugin 'bad' .* is no class"),
+        ("toy_plugin:NoScorer", "encoder 'bad': .*NoScorer makes no encoder"),
     ],
 )
 def test_a_broken_plugin_raises_and_says_which(plugins, value, says):
     plugins(bad=value, toy="toy_plugin:Toy")
-    with pytest.raises(ScorerError, match=says):
-        make_scorer("bad")
-    assert make_scorer("toy").level == 0.5
+    with pytest.raises(EncoderError, match=says):
+        make_encoder("bad")
+    assert make_encoder("toy").level == 0.5
 
 
 def test_a_plugin_cannot_take_a_name_of_ours(plugins):
     plugins(offline="toy_plugin:Toy")
-    with pytest.raises(ScorerError, match=r"scorer plugin 'offline' .*: the name is taken"):
-        scorer_names()
+    with pytest.raises(EncoderError, match=r"encoder plugin 'offline' .*: the name is taken"):
+        encoder_names()
 
 
 def test_a_missing_extra_is_named_with_the_install_command(monkeypatch):
     monkeypatch.setitem(registry._OURS, "clip", ("a_module_nobody_has:Clip", "encoders"))
-    with pytest.raises(MissingDependency, match=r"scorer 'clip' needs .*: pip install \"focus-eval\[encoders\]\""):
-        make_scorer("clip")
+    with pytest.raises(MissingDependency, match=r"encoder 'clip' needs .*: pip install \"focus-eval\[encoders\]\""):
+        make_encoder("clip")
 
 
 def test_names_and_a_made_offline_scorer_import_no_network():
     code = (
-        "import sys; from focus_eval.scoring.registry import make_scorer, scorer_names; scorer_names();"
-        "print(make_scorer('offline').revision); assert not {'torch', 'timm', 'transformers'} & set(sys.modules)"
+        "import sys; from focus_eval.scoring.registry import make_encoder, encoder_names; encoder_names();"
+        "print(make_encoder('offline').revision); assert not {'torch', 'timm', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

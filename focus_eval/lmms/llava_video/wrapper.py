@@ -14,14 +14,14 @@ from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
 from focus_eval.errors import InvalidInput
-from focus_eval.lmms.frame_batch import FedVideo, Feed
-from focus_eval.lmms.generate_trace import Call
+from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
+from focus_eval.lmms.generate_trace import GenerateTrace
 from focus_eval.lmms.llava_video.checkpoint import find_checkpoint
 from focus_eval.lmms.llava_video.config import HUB_NAME, read_config
 from focus_eval.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion
 from focus_eval.lmms.llava_video.sampling import original_frames, original_times
 from focus_eval.lmms.llava_video.setup import SETUP_OPTIONS, Setup, make_setup
-from focus_eval.lmms.requests import Ask
+from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.seam import FrameSeam
 from focus_eval.scoring.encoders.preprocess import resize_frames
 from focus_eval.types import VideoInfo, frozen_ints
@@ -158,7 +158,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         visuals = look(self.task_dict[task][split][doc_id])
         if len(visuals) != 1 or not isinstance(visuals[0], str):
             raise InvalidInput(f"{task}, document {doc_id}: one video is needed, it has {len(visuals)} visuals")
-        video = self._fed(visuals[0]) if isinstance(visuals[0], FedVideo) else self.load_video(visuals[0])
+        video = self._fed(visuals[0]) if isinstance(visuals[0], PathWithFrames) else self.load_video(visuals[0])
         return VideoQuestion(
             question=context,
             frames=video.frames,
@@ -166,14 +166,14 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
             duration_seconds=video.duration_seconds,
         )
 
-    def _fed(self, path: FedVideo) -> VideoQuestion:
-        feed = path.feed
-        info = VideoInfo(feed.n_frames, feed.fps)
-        times: Sequence[float] = feed.times_seconds
+    def _fed(self, path: PathWithFrames) -> VideoQuestion:
+        frame_batch = path.frame_batch
+        info = VideoInfo(frame_batch.n_frames, frame_batch.fps)
+        times: Sequence[float] = frame_batch.times_seconds
         if self.setup.times == "original":
-            times = original_times(frozen_ints(feed.frames), info, video_fps=self.video_fps).tolist()
+            times = original_times(frozen_ints(frame_batch.frames), info, video_fps=self.video_fps).tolist()
         return VideoQuestion(
-            question="", frames=feed.take(), times_seconds=times, duration_seconds=info.duration_seconds
+            question="", frames=frame_batch.take(), times_seconds=times, duration_seconds=info.duration_seconds
         )
 
 
@@ -201,31 +201,31 @@ class FocusLlavaVideo(FrameSeam, LlavaVideoWrapper):
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Leave everything as it is: the wrapper's own defaults place each process on its device."""
 
-    def ready(self, feed: Feed) -> None:
+    def ready(self, frame_batch: FrameBatch) -> None:
         """Resize the frames while an earlier question is being answered; resizing them again changes nothing."""
-        feed.pixels = resize_frames(feed.pixels, self._model.image_rules)
+        frame_batch.pixels = resize_frames(frame_batch.pixels, self._model.image_rules)
 
-    def watch(self, view: Any, batch: list[Ask], call: Call) -> None:
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Make `view` note frames, tokens and seconds of the model."""
-        view._model = _Watched(self._model, call)
+        view._model = _TracedLlavaVideo(self._model, trace)
 
 
-class _Watched:
+class _TracedLlavaVideo:
     """A `LlavaVideo` that notes what it is asked; see `focus_eval.lmms.generate_trace`."""
 
-    def __init__(self, model: LlavaVideo, call: Call) -> None:
+    def __init__(self, model: LlavaVideo, trace: GenerateTrace) -> None:
         self._model = model
-        self._call = call
+        self._trace = trace
         self.tokenizer = model.tokenizer
 
     def answer(self, batch: Sequence[VideoQuestion], **options: Any) -> list[Answer]:
-        call = self._call
-        call.n_calls += 1
-        call.frames = [len(asked.frames) for asked in batch]
+        trace = self._trace
+        trace.n_calls += 1
+        trace.frames = [len(asked.frames) for asked in batch]
         started = time.perf_counter()
         answers = self._model.answer(batch, **options)
-        call.generate_seconds += time.perf_counter() - started
-        call.tokens = [
+        trace.generate_seconds += time.perf_counter() - started
+        trace.tokens = [
             {"input": one.n_input_tokens, "output": one.n_new_tokens, "vision": one.n_vision_tokens} for one in answers
         ]
         return answers

@@ -16,7 +16,7 @@ from PIL import Image
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from focus_eval.errors import AnswerError, InvalidInput
-from focus_eval.lmms.generate_trace import Call
+from focus_eval.lmms.generate_trace import GenerateTrace
 
 # A server that asks for a longer pause than this is not waited for.
 LONGEST_PAUSE_SECONDS = 120.0
@@ -87,7 +87,7 @@ class QuestionClient:
     def __init__(
         self,
         client: openai.OpenAI,
-        call: Call,
+        trace: GenerateTrace,
         *,
         images: Sequence[str] | None,
         attempts: int,
@@ -95,13 +95,13 @@ class QuestionClient:
         secrets: Sequence[str],
     ) -> None:
         self._client = client
-        self._call = call
+        self._trace = trace
         self._images = images
         self._attempts = attempts
         self._backoff_seconds = backoff_seconds
         self._secrets = [secret for secret in secrets if secret]
         self._cost = {"requests": 0}
-        call.tokens = [self._cost]
+        trace.tokens = [self._cost]
         self.chat = SimpleNamespace(completions=self)
 
     def create(self, **payload: Any) -> Any:
@@ -110,20 +110,20 @@ class QuestionClient:
         Raises:
             AnswerError: a refusal, or no usable answer after all attempts; one line without the key.
         """
-        self._call.n_calls += 1
+        self._trace.n_calls += 1
         try:
             parts = list(image_parts(payload["messages"]))
             if self._images is not None:
                 _fill(parts, self._images)
             self._cost["images"] = len(parts)
-            self._call.frames = [len(parts)]
+            self._trace.frames = [len(parts)]
             completion = self._retrying()(self._send, payload)
             self._note_usage(completion)
             _check_answer(completion)
             return completion
         except Exception as error:  # noqa: BLE001 (raised on without the key; the wrapper's own loop would log it)
-            self._call.error = AnswerError(self._one_line(error))
-            raise self._call.error from None
+            self._trace.error = AnswerError(self._one_line(error))
+            raise self._trace.error from None
 
     def _send(self, payload: dict[str, Any]) -> Any:
         self._cost["requests"] += 1

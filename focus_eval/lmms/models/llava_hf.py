@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from lmms_eval.models.simple.llava_hf import LlavaHf
 
-from focus_eval.lmms.frame_batch import FedVideo
+from focus_eval.lmms.frame_batch import PathWithFrames
 from focus_eval.lmms.processes import rank_and_world
 from focus_eval.lmms.seam import FrameSeam
 from focus_eval.video.reader import Pixels
@@ -34,7 +34,11 @@ class FocusLlavaOnevision(FrameSeam, LlavaHf):  # type: ignore[misc]
     def load_video(self, video_path: Any, max_frames_num: int) -> Pixels:
         """Return the frames `(n, height, width, 3)` that the path carries; other paths are read as always."""
         fed = video_path[0] if isinstance(video_path, list) else video_path
-        return fed.feed.take() if isinstance(fed, FedVideo) else super().load_video(video_path, max_frames_num)
+        return (
+            fed.frame_batch.take()
+            if isinstance(fed, PathWithFrames)
+            else super().load_video(video_path, max_frames_num)
+        )
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
         """Return the frames of the one video."""

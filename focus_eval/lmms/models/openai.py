@@ -16,10 +16,10 @@ from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
 from PIL import Image
 
 from focus_eval.errors import InvalidInput
-from focus_eval.lmms.frame_batch import FedVideo, Feed
-from focus_eval.lmms.generate_trace import Call
+from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
+from focus_eval.lmms.generate_trace import GenerateTrace
 from focus_eval.lmms.models.api_client import ImageFormat, QuestionClient
-from focus_eval.lmms.requests import Ask
+from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.seam import FrameSeam
 
 
@@ -60,31 +60,31 @@ class OpenAISeam(FrameSeam):
         wrapper_arguments.setdefault("timeout", 120)
 
     @property
-    def asks_at_once(self) -> int:
+    def questions_at_once(self) -> int:
         """Questions sent in parallel: the wrapper's `num_concurrent`."""
         return self.num_concurrent
 
-    def ready(self, feed: Feed) -> None:
+    def ready(self, frame_batch: FrameBatch) -> None:
         """Write the frames as images, and let go of the pixels: many questions are under way at once."""
-        feed.encoded = [self.prepared.data_url(image) for image in feed.images()]
-        feed.pixels = feed.pixels[:0]
+        frame_batch.encoded = [self.prepared.data_url(image) for image in frame_batch.images()]
+        frame_batch.pixels = frame_batch.pixels[:0]
 
-    def watch(self, view: Any, batch: list[Ask], call: Call) -> None:
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Give `view` a client of its own that sends the frames of its one question and notes the cost."""
-        feed = batch[0].feed
+        frame_batch = batch[0].frame_batch
         view.client = QuestionClient(
             self.client.with_options(max_retries=0, timeout=float(self.timeout)),
-            call,
-            images=None if feed is None else feed.encoded,
+            trace,
+            images=None if frame_batch is None else frame_batch.encoded,
             attempts=int(self.max_retries),
             backoff_seconds=self.retry_backoff_s,
             secrets=[str(self.client.api_key or "")],
         )
         view.max_retries = 1  # the client tries again by itself, and knows what is worth it
 
-    def video_parts(self, feed: Feed) -> list[dict[str, Any]]:
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
         """Return one stand-in image per frame."""
-        return [{"type": "image", "url": Image.new("RGB", (1, 1))} for _ in feed.frames]
+        return [{"type": "image", "url": Image.new("RGB", (1, 1))} for _ in frame_batch.frames]
 
 
 class FocusGPT4o(OpenAISeam, OpenAISimple):  # type: ignore[misc]
@@ -92,8 +92,8 @@ class FocusGPT4o(OpenAISeam, OpenAISimple):  # type: ignore[misc]
 
     def encode_video(self, video_path: Any, for_get_frames_num: int) -> list[str]:
         """Return one stand-in per frame for a path that carries frames; other paths are read as always."""
-        if isinstance(video_path, FedVideo):
-            return ["" for _ in video_path.feed.frames]
+        if isinstance(video_path, PathWithFrames):
+            return ["" for _ in video_path.frame_batch.frames]
         return list(super().encode_video(video_path, for_get_frames_num))
 
 

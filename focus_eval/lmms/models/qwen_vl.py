@@ -20,7 +20,7 @@ from lmms_eval.models.simple.qwen3_vl import Qwen3_VL
 from PIL import Image
 
 from focus_eval.errors import MissingDependency
-from focus_eval.lmms.frame_batch import FedVideo, Feed
+from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
 from focus_eval.lmms.seam import FrameSeam
 
 VideoReading = tuple[torch.Tensor, dict[str, Any], float]
@@ -43,15 +43,15 @@ class QwenSeam(FrameSeam):
         readers = vision_process.VIDEO_READER_BACKENDS
         readers.update({name: feeding(read) for name, read in readers.items()})
 
-    def visuals(self, feed: Feed) -> Any:
+    def visuals(self, frame_batch: FrameBatch) -> Any:
         """Return the video, or one image per frame where frames differ in size."""
-        return feed.images() if feed.scales is not None else [FedVideo(feed)]
+        return frame_batch.images() if frame_batch.scales is not None else [PathWithFrames(frame_batch)]
 
-    def video_parts(self, feed: Feed) -> list[dict[str, Any]]:
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
         """Return the video as one part, or one image part per frame where frames differ in size."""
-        if feed.scales is None:
-            return super().video_parts(feed)
-        return [{"type": "image", "url": image} for image in feed.images()]
+        if frame_batch.scales is None:
+            return super().video_parts(frame_batch)
+        return [{"type": "image", "url": image} for image in frame_batch.images()]
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
         """Return frames per video, in whole pairs; None where frames came as images."""
@@ -96,23 +96,23 @@ class FocusQwen3VLChat(QwenSeam, Qwen3VLChat):  # type: ignore[misc]
 
 
 def feeding(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[str, Any]], VideoReading]:
-    """Return a reader that gives a `FedVideo` its own frames and leaves every other path to `read`."""
+    """Return a reader that gives a `PathWithFrames` its own frames and leaves every other path to `read`."""
     if getattr(read, "feeds_frames", False):
         return read
 
     def read_or_feed(element: dict[str, Any]) -> VideoReading:
         video = element["video"]
-        if not isinstance(video, FedVideo):
+        if not isinstance(video, PathWithFrames):
             return read(element)
-        feed = video.feed
-        frames = torch.from_numpy(feed.take()).permute(0, 3, 1, 2)
+        frame_batch = video.frame_batch
+        frames = torch.from_numpy(frame_batch.take()).permute(0, 3, 1, 2)
         metadata = {
-            "fps": feed.fps,
-            "frames_indices": list(feed.frames),
-            "total_num_frames": feed.n_frames,
+            "fps": frame_batch.fps,
+            "frames_indices": list(frame_batch.frames),
+            "total_num_frames": frame_batch.n_frames,
             "video_backend": "focus_eval",
         }
-        return frames, metadata, len(feed.frames) / feed.n_frames * feed.fps
+        return frames, metadata, len(frame_batch.frames) / frame_batch.n_frames * frame_batch.fps
 
     read_or_feed.feeds_frames = True  # type: ignore[attr-defined]
     return read_or_feed

@@ -2,7 +2,7 @@
 
 `focus_zero_shot` needs no language model: frames are weighted by their relevance to the question, and the option
 nearest to the weighted frames is the answer. It reads what is in a frame, not what happens, counts nothing and
-follows no instruction: a modest reader that makes samplers comparable where no model is at hand, not a substitute
+follows no instruction: a modest answerer that makes samplers comparable where no model is at hand, not a substitute
 for one.
 """
 
@@ -19,19 +19,19 @@ from lmms_eval.api.model import lmms
 from focus_eval.benchmarks.documents import LETTERS
 from focus_eval.benchmarks.question import Question
 from focus_eval.errors import AnswerError, InvalidInput
-from focus_eval.lmms.frame_batch import FedVideo
+from focus_eval.lmms.frame_batch import PathWithFrames
 from focus_eval.lmms.seam import FrameSeam
-from focus_eval.scoring.cache.duplicates import seen_pictures
-from focus_eval.scoring.scorer import EmbedsOneByOne, GivesEmbeddings, PreparesFrames, Scorer
+from focus_eval.scoring.cache.duplicates import duplicate_cache
+from focus_eval.scoring.scorer import EmbedsIndependently, GivesEmbeddings, PreparesFrames, Scorer
 from focus_eval.types import FloatArray
 
 if TYPE_CHECKING:
-    from focus_eval.lmms.generate_trace import Call
-    from focus_eval.lmms.requests import Ask
+    from focus_eval.lmms.generate_trace import GenerateTrace
+    from focus_eval.lmms.requests import PendingRequest
     from focus_eval.video.reader import Pixels
 
 
-class ZeroShotReader(lmms):  # type: ignore[misc]
+class ZeroShotAnswerer(lmms):  # type: ignore[misc]
     """An lmms-eval model that answers with an encoder; `FocusZeroShot` makes the encoder and shows it the frames.
 
     Args:
@@ -53,7 +53,7 @@ class ZeroShotReader(lmms):  # type: ignore[misc]
         self.max_num_frames = int(max_num_frames)
         self.batch_size = int(batch_size)
         self._questions: dict[tuple[str, str, int], Question] = {}
-        self._call: Call | None = None
+        self._trace: GenerateTrace | None = None
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Return the letter of the best option for each request."""
@@ -70,15 +70,15 @@ class ZeroShotReader(lmms):  # type: ignore[misc]
     def _answer_request(self, request: Instance) -> str:
         _, _, look, doc_id, task, split = request.args
         (video,) = look(self.task_dict[task][split][doc_id])
-        if not isinstance(video, FedVideo):
+        if not isinstance(video, PathWithFrames):
             raise AnswerError("focus_zero_shot has no sampling of its own: choose a sampler")
-        pixels = video.feed.take()
+        pixels = video.frame_batch.take()
         started = time.perf_counter()
         answer = self.read(self._questions[task, split, doc_id], pixels)
-        if self._call is not None:
-            self._call.n_calls += 1
-            self._call.frames = [len(pixels)]
-            self._call.generate_seconds += time.perf_counter() - started
+        if self._trace is not None:
+            self._trace.n_calls += 1
+            self._trace.frames = [len(pixels)]
+            self._trace.generate_seconds += time.perf_counter() - started
         return answer
 
     def read(self, question: Question, pixels: Pixels) -> str:
@@ -98,46 +98,46 @@ class ZeroShotReader(lmms):  # type: ignore[misc]
     def _features(self, pixels: Pixels) -> Any:
         scorer = self.scorer
         prepared = scorer.prepare(pixels) if isinstance(scorer, PreparesFrames) else pixels
-        if not isinstance(scorer, EmbedsOneByOne):
+        if not isinstance(scorer, EmbedsIndependently):
             return scorer.embed(prepared)
         # frames that a sampler pulled in this process, or that another question was shown
-        return seen_pictures(f"{scorer.name} {scorer.revision}").embed(prepared, scorer.embed)[0]
+        return duplicate_cache(f"{scorer.name} {scorer.revision}").embed(prepared, scorer.embed)[0]
 
 
-class FocusZeroShot(FrameSeam, ZeroShotReader):
-    """The zero-shot reader, shown the chosen frames through the same seam as every model.
+class FocusZeroShot(FrameSeam, ZeroShotAnswerer):
+    """The zero-shot answerer, shown the chosen frames through the same seam as every model.
 
-    Its own arguments: `reader`, any registered scorer that looks at frames (default "offline"), and
-    `reader_checkpoint` where that has more than one. The reader is not the samplers' `encoder`: keep it fixed while
-    samplers or encoders are compared.
+    Its own arguments: `answer_encoder`, any registered encoder that looks at frames (default "offline"), and
+    `answer_encoder_checkpoint` where that has more than one. It is not the samplers' `encoder`: keep it fixed
+    while samplers or encoders are compared.
     """
 
     model_id: ClassVar[str] = "focus_zero_shot"
     frames_argument: ClassVar[str] = "max_num_frames"
     largest_batch: ClassVar[int | None] = 1
-    own_arguments: ClassVar[tuple[str, ...]] = ("reader", "reader_checkpoint")
+    own_arguments: ClassVar[tuple[str, ...]] = ("answer_encoder", "answer_encoder_checkpoint")
 
     def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> str:
         """Make the encoder; return its name and revision, which become part of the run's identity."""
-        from focus_eval.scoring.registry import make_scorer, scorer_options
+        from focus_eval.scoring.registry import encoder_options, make_encoder
 
-        name = str(own.get("reader", "offline"))
-        options = {"checkpoint": str(own["reader_checkpoint"])} if own.get("reader_checkpoint") else {}
-        if wrapper_arguments.get("device") and "device" in scorer_options(name):
+        name = str(own.get("answer_encoder", "offline"))
+        options = {"checkpoint": str(own["answer_encoder_checkpoint"])} if own.get("answer_encoder_checkpoint") else {}
+        if wrapper_arguments.get("device") and "device" in encoder_options(name):
             options["device"] = str(wrapper_arguments["device"])
-        scorer = make_scorer(name, **options)
+        scorer = make_encoder(name, **options)
         if not isinstance(scorer, Scorer):
-            raise InvalidInput(f"reader={name} looks at no frames and cannot read them")
+            raise InvalidInput(f"answer_encoder={name} does not look at frames and cannot answer from them")
         self.scorer = scorer
         return f"{scorer.name} {scorer.revision}"
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Nothing to set: the reader has no device map."""
+        """Nothing to set: the answerer has no device map."""
 
-    def watch(self, view: Any, batch: list[Ask], call: Call) -> None:
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Give `view` the questions of its batch: the options are read from the document, not from the prompt."""
-        view._questions = {ask.parts.key: ask.question for ask in batch}
-        view._call = call
+        view._questions = {pending.parts.key: pending.question for pending in batch}
+        view._trace = trace
 
 
 def option_scores(

@@ -13,7 +13,7 @@ from functools import cache
 
 from focus_eval.benchmarks.documents import letters
 from focus_eval.benchmarks.question import Question
-from focus_eval.lmms.arguments import Protocol
+from focus_eval.lmms.arguments import AnswerParsing
 from focus_eval.samplers.randomness import derived_rng
 
 
@@ -44,29 +44,31 @@ def _patterns(last: str) -> _Patterns:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedAnswer:
     """What an answer says: an option letter, or a number as text; None where neither can be read. Score in [0, 1]."""
 
     parsed: str | None
     score: float
 
 
-def read_answer(question: Question, text: str, *, protocol: Protocol = "strict", seed: int = 0) -> Reading:
+def read_answer(
+    question: Question, text: str, *, answer_parsing: AnswerParsing = "strict", seed: int = 0
+) -> ParsedAnswer:
     """Return what `text` answers to `question`, and its score.
 
     Args:
-        protocol: "lmms_eval" reads LongVideoBench as lmms-eval does, the random guess drawn from (seed, question);
-            its rules for the other benchmarks make no guess, so there "strict" and "lmms_eval" differ only in
-            what they accept.
+        answer_parsing: "lmms_eval" reads LongVideoBench as lmms-eval does, its random guess drawn from (seed,
+            question). Its rules for the other benchmarks make no guess: there the two differ only in what they
+            accept.
     """
     if not question.options:
         return _read_number(question, text)
-    if protocol == "lmms_eval":
+    if answer_parsing == "lmms_eval":
         parsed = _read_as_lmms_eval(question, text, seed)
     else:
         parsed = read_option(text, question.options)
     is_right = parsed is not None and parsed == question.answer
-    return Reading(parsed, float(is_right))
+    return ParsedAnswer(parsed, float(is_right))
 
 
 def read_option(text: str, options: tuple[str, ...]) -> str | None:
@@ -95,16 +97,16 @@ def _folded(text: str) -> str:
     return " ".join(text.strip().rstrip(".!").casefold().split())
 
 
-def _read_number(question: Question, text: str) -> Reading:
+def _read_number(question: Question, text: str) -> ParsedAnswer:
     """Read VSI-Bench's open questions with lmms-eval's own functions: mean relative accuracy from .5 to .95."""
     from lmms_eval.tasks.vsibench import utils
 
     value = utils.extract_number(text)
     target = utils.to_float(question.answer)
     if value is None or target is None:
-        return Reading(None, 0.0)
+        return ParsedAnswer(None, 0.0)
     score = utils.mean_relative_accuracy(value, target, start=0.5, end=0.95, interval=0.05)
-    return Reading(f"{value:g}", float(score))
+    return ParsedAnswer(f"{value:g}", float(score))
 
 
 def _read_as_lmms_eval(question: Question, text: str, seed: int) -> str | None:

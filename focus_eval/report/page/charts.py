@@ -33,7 +33,7 @@ def charts_of(run: Run) -> list[Chart]:
     classes = colours_of(run)
     for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
         where, name = f"{benchmark}, {model}", f"chart{len(charts)}"
-        costs = ["frames seen (%)"]
+        costs = ["frames scored (%)"]
         if all(run.pays_its_own.values()):  # else hours say who asked first
             costs.append("GPU hours" if runs_on_gpu(run.selection_frame) else "device-hours (cpu)")
         for cost in costs:
@@ -93,7 +93,7 @@ def length_bars(part: pd.DataFrame) -> list[Bar]:
 
 def published_points(cost: str) -> list[Point]:
     """Return the paper's points for LongVideoBench under LLaVA-Video-7B; none for hours on a CPU."""
-    column = {"frames seen (%)": "frames_seen_percent", "GPU hours": "gpu_hours"}.get(cost)
+    column = {"frames scored (%)": "frames_seen_percent", "GPU hours": "gpu_hours"}.get(cost)
     if column is None:
         return []
     found = [("focus", published_value(one, column), one["accuracy"]) for one in read_anchors("alpha").lines]

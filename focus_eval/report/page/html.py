@@ -128,7 +128,7 @@ def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
         ("Started", str(last.get("time", ""))),
         ("Device", str(last.get("device", ""))),
         ("GPU energy", _energy(starts)),
-        ("Mended by encoders", _incidents(run.provenance.get("incidents", {}))),
+        ("Recoveries of encoders", _recoveries(run.provenance.get("recoveries", {}))),
         ("Code", " ".join(str(one) for one in (versions.get("focus-eval", ""), _short(last.get("git"))) if one)),
     ]
     return [(name, value) for name, value in facts if value]
@@ -145,7 +145,7 @@ def _energy(starts: Sequence[dict[str, Any]]) -> str:
     return f"{said} ({missing} of {len(starts)} starts not measured)" if said and missing else said
 
 
-def _incidents(by_encoder: dict[str, dict[str, int]]) -> str:
+def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
     """Batches that an encoder had to do again, by encoder and kind."""
     kinds = {"halved_batches": "halved for lack of memory", "fp32_batches": "redone in fp32"}
     return ", ".join(

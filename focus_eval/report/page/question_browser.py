@@ -23,7 +23,7 @@ from focus_eval.rows.records import AnswerRow, SelectionRow
 CHUNK_QUESTIONS = 40
 # More pulls than this are drawn as that many bins, each with its highest relevance.
 MOST_PULLS_DRAWN = 300
-MOST_ARMS_SHOWN = 5
+MOST_SERIES_SHOWN = 5
 _WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
 RIGHT, WRONG, UNPARSED, ERROR, MISSING, CHOSEN = "r", "w", "u", "e", "-", "c"
 
@@ -32,7 +32,7 @@ Thumbnails = Callable[[Sequence[SelectionRow]], Mapping[int, "bytes | str"]]
 
 
 @dataclass(frozen=True)
-class Arm:
+class Series:
     """One column of verdicts: a selection shown to a model, or a selection alone."""
 
     name: str
@@ -86,11 +86,11 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
         thumbnails: images of a selection's keyframes.
         thumbnail_bytes: most bytes of images in the page; questions get theirs in turn over the length buckets.
     """
-    arms = arms_of(run)
+    all_series = all_series_of(run)
     selections = {(row.benchmark, row.question_id, row.selection_id): row for row in run.selections}
     answers = {row.key: row for row in run.answers}
     questions = list(dict.fromkeys((row.benchmark, row.question_id) for row in run.selections))
-    rows_of = {key: [selections.get((*key, arm.selection_id)) for arm in arms] for key in questions}
+    rows_of = {key: [selections.get((*key, series.selection_id)) for series in all_series] for key in questions}
     pictures = _Pictures(thumbnails, thumbnail_bytes)
     if thumbnails is not None:
         for number in _in_turn([_first(rows_of[key]).bucket for key in questions]):
@@ -98,12 +98,13 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
             pictures.add(number, list(unique.values()))
     lines, details = [], []
     for number, key in enumerate(questions):
-        answered = [answers.get((*key, arm.cell_id)) for arm in arms]
+        answered = [answers.get((*key, series.cell_id)) for series in all_series]
         lines.append(_line(rows_of[key], answered))
         details.append(_detail(rows_of[key], answered, pictures.taken.get(number, {})))
     index = {
-        "arms": [
-            {"name": arm.name, "css": arm.css, "shown": shown} for arm, shown in zip(arms, _shown(arms), strict=True)
+        "series": [
+            {"name": series.name, "css": series.css, "shown": shown}
+            for series, shown in zip(all_series, _shown(all_series), strict=True)
         ],
         "chunk": CHUNK_QUESTIONS,
         "buckets": _buckets(run),
@@ -112,8 +113,8 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
     return Browser(index, [_packed(part) for part in _parts(details)], len(pictures.taken))
 
 
-def arms_of(run: Run) -> list[Arm]:
-    """Return the arms of `run`, uniform first; model and seed are named where there are several."""
+def all_series_of(run: Run) -> list[Series]:
+    """Return the series of `run`, uniform first; model and seed are named where there are several."""
     labels = labels_of(run.selections)
     chosen = {row.selection_id: row for row in run.selections}
     classes = colours_of(run)
@@ -125,7 +126,7 @@ def arms_of(run: Run) -> list[Arm]:
     )
     if not run.answers:
         cells = [(selection_id, "", "") for selection_id in chosen]
-    arms = []
+    all_series = []
     for selection_id, cell_id, model in cells:
         if selection_id not in chosen:
             continue
@@ -134,8 +135,11 @@ def arms_of(run: Run) -> list[Arm]:
         parts += [f"K={row.k}"] if several_k else []
         parts += [model] if several_models else []
         parts += [f"seed {row.seed}"] if several_seeds else []
-        arms.append(Arm(", ".join(parts), label, classes[label], model, selection_id, cell_id))
-    return sorted(arms, key=lambda arm: (arm.model, chosen[arm.selection_id].k, *sampler_order(arm.label), arm.name))
+        all_series.append(Series(", ".join(parts), label, classes[label], model, selection_id, cell_id))
+    return sorted(
+        all_series,
+        key=lambda series: (series.model, chosen[series.selection_id].k, *sampler_order(series.label), series.name),
+    )
 
 
 def json_for_script(value: Any) -> str:
@@ -145,13 +149,13 @@ def json_for_script(value: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _shown(arms: Sequence[Arm]) -> list[bool]:
-    """Which arms the page draws until its reader chooses: all of a few, else the best known ones."""
-    if len(arms) <= MOST_ARMS_SHOWN + 1:
-        return [True] * len(arms)
-    known = [i for i, arm in enumerate(arms) if arm.label in _WELL_KNOWN]
-    first = (known + [i for i in range(len(arms)) if i not in known])[:MOST_ARMS_SHOWN]
-    return [i in first for i in range(len(arms))]
+def _shown(all_series: Sequence[Series]) -> list[bool]:
+    """Which series the page draws until its reader chooses: all of a few, else the best known ones."""
+    if len(all_series) <= MOST_SERIES_SHOWN + 1:
+        return [True] * len(all_series)
+    known = [i for i, series in enumerate(all_series) if series.label in _WELL_KNOWN]
+    first = (known + [i for i in range(len(all_series)) if i not in known])[:MOST_SERIES_SHOWN]
+    return [i in first for i in range(len(all_series))]
 
 
 def _line(rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None]) -> list[Any]:
@@ -181,11 +185,13 @@ def _detail(
         "evidence": [round(time, 2) for time in first.evidence_seconds],
         "correct": known.correct_answer if known else None,
         "pictures": dict(pictures),
-        "arms": [None if row is None else _arm_detail(row, answer) for row, answer in zip(rows, answered, strict=True)],
+        "series": [
+            None if row is None else _series_detail(row, answer) for row, answer in zip(rows, answered, strict=True)
+        ],
     }
 
 
-def _arm_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
+def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
     detail: dict[str, Any] = {
         "k": row.k,
         "frames": row.keyframes,

@@ -15,8 +15,8 @@
   let page = 0;
   let current = -1;
   let drawn = null;
-  // Which arms are drawn; the reader chooses.
-  const visible = index.arms.map((arm) => arm.shown);
+  // Which series are drawn; the reader chooses.
+  const visible = index.series.map((series) => series.shown);
 
   function make(name, properties, ...children) {
     const element = document.createElement(name);
@@ -60,14 +60,14 @@
   function filter() {
     const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
     const bucket = byId("bucket").value;
-    const arm = Number(byId("arm").value);
+    const series = Number(byId("series").value);
     const verdict = byId("verdict").value;
     const other = byId("other").value;
     shown = [];
     questions.forEach((one, i) => {
       if (bucket && one[BUCKET] !== bucket) return;
-      if (verdict && one[VERDICTS][arm] !== verdict) return;
-      if (other !== "" && !differ(one[VERDICTS][arm], one[VERDICTS][Number(other)])) return;
+      if (verdict && one[VERDICTS][series] !== verdict) return;
+      if (other !== "" && !differ(one[VERDICTS][series], one[VERDICTS][Number(other)])) return;
       if (!words.every((word) => found[i].includes(word))) return;
       shown.push(i);
     });
@@ -97,8 +97,8 @@
     const spoken = [];
     [...one[VERDICTS]].forEach((verdict, i) => {
       if (!visible[i]) return;
-      marks.append(make("span", { class: verdict, title: `${index.arms[i].name}: ${WORDS[verdict]}` }, MARKS[verdict]));
-      spoken.push(`${index.arms[i].name} ${WORDS[verdict]}`);
+      marks.append(make("span", { class: verdict, title: `${index.series[i].name}: ${WORDS[verdict]}` }, MARKS[verdict]));
+      spoken.push(`${index.series[i].name} ${WORDS[verdict]}`);
     });
     const meta = make("span", { class: "meta" }, make("span", { class: "id" }, one[ID]), one[BUCKET], marks);
     const button = make("button", { type: "button" }, meta, make("span", { class: "ask" }, one[TEXT]));
@@ -153,17 +153,17 @@
         ["Right answer", detail.correct],
         ["Evidence at", detail.evidence.map(clock).join(", ")],
       ]),
-      index.arms.length > 1 ? toggles() : null,
+      index.series.length > 1 ? toggles() : null,
       legend(detail),
-      ...index.arms.map((arm, i) => (visible[i] ? armSection(arm, detail.arms[i], one[VERDICTS][i], detail) : null)),
+      ...index.series.map((series, i) => (visible[i] ? seriesSection(series, detail.series[i], one[VERDICTS][i], detail) : null)),
     ];
     byId("detail").replaceChildren(...parts.filter((part) => part !== null));
     for (const figure of byId("detail").querySelectorAll("svg.time")) timeline(figure);
   }
 
   function toggles() {
-    const buttons = index.arms.map((arm, i) => {
-      const button = make("button", { type: "button", "aria-pressed": String(visible[i]) }, make("span", { class: `dot ${arm.css}` }), arm.name);
+    const buttons = index.series.map((series, i) => {
+      const button = make("button", { type: "button", "aria-pressed": String(visible[i]) }, make("span", { class: `dot ${series.css}` }), series.name);
       button.addEventListener("click", () => {
         visible[i] = !visible[i];
         list();
@@ -182,22 +182,22 @@
 
   function legend(detail) {
     const items = ["▲ chosen frame", "│ relevance of a scored frame"];
-    if (detail.arms.some((arm) => arm && arm.clips.length)) items.push("▬ clip: mean and radius, darker where frames were drawn");
+    if (detail.series.some((series) => series && series.clips.length)) items.push("▬ clip: mean and radius, darker where frames were drawn");
     if (detail.evidence.length) items.push("◆ evidence");
     return make("ul", { class: "key-legend" }, ...items.map((text) => make("li", {}, text)));
   }
 
-  function armSection(arm, data, verdict, detail) {
-    const head = make("header", {}, make("h4", {}, make("span", { class: `dot ${arm.css}` }), arm.name));
+  function seriesSection(series, data, verdict, detail) {
+    const head = make("header", {}, make("h4", {}, make("span", { class: `dot ${series.css}` }), series.name));
     if (verdict !== "c") head.append(make("span", { class: `chip ${verdict}` }, `${MARKS[verdict]} ${WORDS[verdict]}`));
-    const section = make("section", { class: "arm" }, head);
+    const section = make("section", { class: "series" }, head);
     if (!data) return section;
     head.append(make("span", { class: "costs" }, costs(data)));
     if (data.answer !== undefined && data.answer !== null) section.append(make("p", { class: "said" }, `“${data.answer}”`));
     if (data.error) section.append(make("p", { class: "said e" }, data.error));
     if (!data.frames.length) return section;
-    const figure = svg("svg", { class: `time ${arm.css}`, role: "img" });
-    figure.append(svg("title", {}, `${arm.name}: frames chosen at ${data.times.map(clock).join(", ")}`));
+    const figure = svg("svg", { class: `time ${series.css}`, role: "img" });
+    figure.append(svg("title", {}, `${series.name}: frames chosen at ${data.times.map(clock).join(", ")}`));
     figure.data = { data, detail };
     section.append(figure, frames(data, detail));
     return section;
@@ -308,9 +308,9 @@
 
   function start() {
     for (const bucket of index.buckets) byId("bucket").append(make("option", { value: bucket }, bucket));
-    index.arms.forEach((arm, i) => {
-      byId("arm").append(make("option", { value: String(i) }, arm.name));
-      byId("other").append(make("option", { value: String(i) }, arm.name));
+    index.series.forEach((series, i) => {
+      byId("series").append(make("option", { value: String(i) }, series.name));
+      byId("other").append(make("option", { value: String(i) }, series.name));
     });
     byId("filters").addEventListener("input", filter);
     byId("filters").addEventListener("submit", (event) => event.preventDefault());

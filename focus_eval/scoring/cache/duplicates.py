@@ -21,7 +21,7 @@ MOST_PICTURES = 32768  # about 60 MB of embeddings of 384 numbers
 Features = NDArray[np.float32]
 
 
-class SeenPictures:
+class DuplicateCache:
     """Features of pictures by their pixels, least recently used first out; may be used from several threads.
 
     Only for a scorer that gives a picture the same bits whatever others are in its batch: what is looked up here
@@ -66,9 +66,9 @@ class SeenPictures:
 
 
 @lru_cache(maxsize=4)
-def seen_pictures(scorer_key: str) -> SeenPictures:
+def duplicate_cache(scorer_key: str) -> DuplicateCache:
     """Return what this process has seen through the scorer whose name and revision are `scorer_key`."""
-    return SeenPictures()
+    return DuplicateCache()
 
 
 def _hash(picture: Pixels) -> bytes:

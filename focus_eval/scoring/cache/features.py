@@ -13,7 +13,7 @@ from focus_eval.errors import InvalidInput
 from focus_eval.types import IntArray
 
 
-class KeptFeatures:
+class FeatureCache:
     """Features of frames, least recently used first out: BLIP's image tokens stay on their device, never on disk.
 
     May be used from several threads.

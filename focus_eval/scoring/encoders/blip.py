@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.errors import EncoderError, InvalidInput
 from focus_eval.scoring.encoders.blip_attention import use_fused_attention
 from focus_eval.scoring.encoders.blip_rules import LAVIS, TRANSFORMERS, BlipRules, clean_caption
 from focus_eval.scoring.encoders.checkpoints import load_weights, locate
@@ -43,7 +43,7 @@ class BlipScorer(TorchScorer):
         device, precision, batch_size, resize, compile: see `EncoderOptions`.
 
     Raises:
-        MissingWeights, ScorerError: see `checkpoints.locate`.
+        MissingWeights, EncoderError: see `checkpoints.locate`.
     """
 
     name: ClassVar[str] = "blip"
@@ -145,7 +145,7 @@ class BlipScorer(TorchScorer):
         """Return token ids and mask of `texts`, each int64 `(n_texts, longest)`, as the text encoder gets them.
 
         Raises:
-            ScorerError: without a cut, a text longer than the text encoder has positions.
+            EncoderError: without a cut, a text longer than the text encoder has positions.
         """
         cut = {"truncation": True, "max_length": self.rules.max_tokens} if self.rules.max_tokens else {}
         cleaned = [self._cleaned(text) for text in texts]
@@ -153,7 +153,7 @@ class BlipScorer(TorchScorer):
         ids = encoded["input_ids"].clone()
         positions = self._model.config.text_config.max_position_embeddings
         if ids.shape[1] > positions:
-            raise ScorerError(f"a query has {ids.shape[1]} tokens, the encoder {positions}; use preprocess=lavis")
+            raise EncoderError(f"a query has {ids.shape[1]} tokens, the encoder {positions}; use preprocess=lavis")
         if self.rules.first_token is not None:
             ids[:, 0] = self.rules.first_token
         return ids, encoded["attention_mask"]
@@ -208,7 +208,7 @@ def load_model(folder: Path, rules: BlipRules, *, where: str) -> Any:
     """Return the `BlipForImageTextRetrieval` in `folder`, configured as `rules` say, in fp32.
 
     Raises:
-        ScorerError: weights of another model or damaged ones.
+        EncoderError: weights of another model or damaged ones.
     """
     from transformers import BlipConfig, BlipForImageTextRetrieval
 

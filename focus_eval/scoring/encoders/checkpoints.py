@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import MissingWeights, ScorerError
+from focus_eval.errors import EncoderError, MissingWeights
 
 WEIGHTS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"
@@ -37,7 +37,7 @@ class Checkpoint:
     revision: str
     gigabytes: float
     model_type: str
-    scorer: str
+    encoder: str
     note: str = ""
 
     @property
@@ -57,7 +57,7 @@ KNOWN = {
             revision="c0273606af96037e7a3b2fb0ff4ae9620b517be6",
             gigabytes=1.78,
             model_type="blip",
-            scorer="blip",
+            encoder="blip",
             note="FOCUS and AKS (LAVIS blip_image_text_matching, large)",
         ),
         Checkpoint(
@@ -66,7 +66,7 @@ KNOWN = {
             revision="refs/pr/5",
             gigabytes=0.90,
             model_type="blip",
-            scorer="blip",
+            encoder="blip",
             note="the main branch has no safetensors",
         ),
         Checkpoint(
@@ -75,7 +75,7 @@ KNOWN = {
             revision="c237dc49a33fc61debc9276459120b7eac67e7ef",
             gigabytes=0.61,
             model_type="clip",
-            scorer="clip",
+            encoder="clip",
             note="AKS; the main branch has no safetensors",
         ),
         Checkpoint(
@@ -84,7 +84,7 @@ KNOWN = {
             revision="32bd64288804d66eefd0ccbe215aa642df71cc41",
             gigabytes=1.71,
             model_type="clip",
-            scorer="clip",
+            encoder="clip",
         ),
         Checkpoint(
             name="siglip-so400m-patch14-384",
@@ -92,7 +92,7 @@ KNOWN = {
             revision="9fdffc58afc957d1a03a25b10dba0329ab15c2a3",
             gigabytes=3.51,
             model_type="siglip",
-            scorer="siglip",
+            encoder="siglip",
         ),
         Checkpoint(
             name="longclip-gmp-vit-l-14",
@@ -100,7 +100,7 @@ KNOWN = {
             revision="6f0d363cbe2a68e3d3018c7161aecf40a918597a",
             gigabytes=1.71,
             model_type="clip",
-            scorer="longclip",
+            encoder="longclip",
             note="a fine-tune of Long-CLIP L; Q-Frame's own weights are published as a pickle only",
         ),
     )
@@ -134,7 +134,7 @@ def locate(checkpoint: str, *, revision: str | None = None, model_type: str) -> 
 
     Raises:
         MissingWeights: not on this machine; the line says which, how large, how to fetch it and where to put it.
-        ScorerError: another architecture, no safetensors, or a damaged file.
+        EncoderError: another architecture, no safetensors, or a damaged file.
     """
     path = Path(checkpoint).expanduser()
     if path.is_dir():
@@ -165,7 +165,7 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a checkpoint's folder that are all there, [] where they are not.
 
     Raises:
-        ScorerError: an index of shards that cannot be read.
+        EncoderError: an index of shards that cannot be read.
     """
     if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]
@@ -174,7 +174,7 @@ def weight_files(folder: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads((folder / SHARDS).read_text())["weight_map"].values()))
     except (ValueError, KeyError) as error:
-        raise ScorerError(f"{folder / SHARDS}: not an index of shards ({error}); fetch the checkpoint again") from error
+        raise EncoderError(f"{folder / SHARDS}: not an index of shards ({error}); download it again") from error
     files = [folder / name for name in names]
     return files if all(file.exists() for file in files) else []
 
@@ -183,7 +183,7 @@ def check_readable(file: Path) -> None:
     """Read the header of a safetensors file and compare it with the file's size; the weights are not read.
 
     Raises:
-        ScorerError: the file is cut off or no safetensors file; names it.
+        EncoderError: the file is cut off or no safetensors file; names it.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -192,7 +192,7 @@ def check_readable(file: Path) -> None:
             pass
     except (SafetensorError, OSError) as error:
         size = file.stat().st_size
-        raise ScorerError(
+        raise EncoderError(
             f"{file}: damaged or no safetensors file ({size} bytes: {error}); delete it and fetch it again"
         ) from error
 
@@ -201,7 +201,7 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> 
     """Return a transformers model with every weight from the safetensors in `folder`, in fp32.
 
     Raises:
-        ScorerError: weights missing, of another shape, or damaged; says how many, and the first.
+        EncoderError: weights missing, of another shape, or damaged; says how many, and the first.
     """
     import torch
     from safetensors import SafetensorError
@@ -221,7 +221,7 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> 
             output_loading_info=True,
         )
     except SafetensorError as error:
-        raise ScorerError(f"{where}: damaged safetensors ({error}); delete the file and fetch it again") from error
+        raise EncoderError(f"{where}: damaged safetensors ({error}); delete the file and fetch it again") from error
     finally:
         if shows_progress:
             logging.enable_progress_bar()
@@ -229,7 +229,7 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> 
         names = sorted(str(one if isinstance(one, str) else one[0]) for one in report.get(kind) or ())
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise ScorerError(f"{where} {text} {names[0]}{more}: weights of another model; choose another checkpoint")
+            raise EncoderError(f"{where} {text} {names[0]}{more}: weights of another model; choose another checkpoint")
     return model
 
 
@@ -237,10 +237,10 @@ def _check(folder: Path, where: str, model_type: str) -> None:
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError) as error:
-        raise ScorerError(f"{where}: no readable config.json ({error}); fetch the checkpoint again") from error
+        raise EncoderError(f"{where}: no readable config.json ({error}); download it again") from error
     found = config.get("model_type") if isinstance(config, dict) else None
     if found != model_type:
-        raise ScorerError(f"{where}: holds a {found!r} model, this scorer needs {model_type!r}")
+        raise EncoderError(f"{where}: holds a {found!r} model, this scorer needs {model_type!r}")
     files = weight_files(folder)
     if not files:
         raise MissingWeights(f"{where}: no complete {WEIGHTS}; other formats can run code when read and are refused")

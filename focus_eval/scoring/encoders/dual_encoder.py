@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from focus_eval.errors import ScorerError
+from focus_eval.errors import EncoderError
 from focus_eval.scoring.encoders.checkpoints import load_weights, locate
 from focus_eval.scoring.encoders.precision import Precision
 from focus_eval.scoring.encoders.preprocess import Resize, read_image_rules
@@ -36,7 +36,7 @@ class DualEncoderScorer(TorchScorer):
         device, precision, batch_size, resize, compile: see `EncoderOptions`.
 
     Raises:
-        MissingWeights, ScorerError: see `checkpoints.locate`.
+        MissingWeights, EncoderError: see `checkpoints.locate`.
     """
 
     name: ClassVar[str]
@@ -68,7 +68,7 @@ class DualEncoderScorer(TorchScorer):
         )
         self._positions = int(self._model.config.text_config.max_position_embeddings)
         if self._positions < self.least_positions:
-            raise ScorerError(
+            raise EncoderError(
                 f"{located.identity}: {self._positions} text positions, {self.name!r} needs {self.least_positions}"
             )
         self._tokenizer = _load_tokenizer(located.folder)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from focus_eval.errors import InvalidInput, RunError, ScorerError, is_device_failure
+from focus_eval.errors import EncoderError, InvalidInput, RunError, is_device_failure
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
@@ -25,8 +25,8 @@ def _itself(part: slice) -> slice:
 
 
 @dataclass
-class Incidents:
-    """What went wrong and was mended, counted: for the row, never silent.
+class Recoveries:
+    """What went wrong and was recovered from, counted: for the row, never silent.
 
     Args:
         halved_batches: batches that did not fit and were tried again at half their size.
@@ -87,7 +87,7 @@ class BatchRunner:
     """
 
     def __init__(
-        self, device: torch.device, precision: Precision, batch_size: int, *, incidents: Incidents | None = None
+        self, device: torch.device, precision: Precision, batch_size: int, *, recoveries: Recoveries | None = None
     ) -> None:
         if precision not in PRECISIONS:
             raise InvalidInput(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
@@ -96,7 +96,7 @@ class BatchRunner:
         self.device = device
         self.precision: Precision = precision
         self.batch_size = batch_size
-        self.incidents = Incidents() if incidents is None else incidents
+        self.recoveries = Recoveries() if recoveries is None else recoveries
         self._clock = DeviceClock(device)
 
     @property
@@ -130,7 +130,7 @@ class BatchRunner:
             rows_per_frame: rows of the batch that one frame takes (questions, in a text encoder).
 
         Raises:
-            ScorerError: one frame alone does not fit, or fp32 gives no finite number either.
+            EncoderError: one frame alone does not fit, or fp32 gives no finite number either.
             RunError: the device failed.
         """
         parts: list[tuple[slice, torch.Tensor]] = []
@@ -172,22 +172,22 @@ class BatchRunner:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         if size == 1:
-            raise ScorerError(f"{self.device} has no memory for a batch of 1; free some, or use precision=bf16")
+            raise EncoderError(f"{self.device} has no memory for a batch of 1; free some, or use precision=bf16")
         self.batch_size = size // 2 * rows_per_frame
-        self.incidents.halved_batches += 1
+        self.recoveries.halved_batches += 1
 
     def _again_in_fp32(
         self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice
     ) -> torch.Tensor:
         where = f"frames {part.start} to {part.stop - 1} of a batch"
         if self.precision not in _HALF:
-            raise ScorerError(f"{where}: not a finite number in {self.precision}; are the weights damaged?")
+            raise EncoderError(f"{where}: not a finite number in {self.precision}; are the weights damaged?")
         result = self._attempt(forward, load, part, "fp32")
         if result is None:
-            raise ScorerError(f"{where}: not finite in {self.precision}, and fp32 does not fit; lower batch_size")
+            raise EncoderError(f"{where}: not finite in {self.precision}, and fp32 does not fit; lower batch_size")
         if not bool(result.isfinite().all()):
-            raise ScorerError(f"{where}: not finite in {self.precision}, nor in fp32; are the weights damaged?")
-        self.incidents.fp32_batches += 1
+            raise EncoderError(f"{where}: not finite in {self.precision}, nor in fp32; are the weights damaged?")
+        self.recoveries.fp32_batches += 1
         return result
 
 
@@ -218,7 +218,7 @@ def torch_device(name: str) -> torch.device:
 
     Raises:
         InvalidInput: another name.
-        ScorerError: a GPU that is not there.
+        EncoderError: a GPU that is not there.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -227,7 +227,7 @@ def torch_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise InvalidInput(f"device {name!r} is none of auto, cpu, cuda, cuda:0, ...") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ScorerError(f"device {name!r}: {torch.cuda.device_count()} GPUs are visible to torch; use device=cpu")
+        raise EncoderError(f"device {name!r}: {torch.cuda.device_count()} GPUs are visible to torch; use device=cpu")
     if device.type not in ("cpu", "cuda"):
         raise InvalidInput(f"device {name!r} is none of auto, cpu, cuda, cuda:0, ...")
     return device

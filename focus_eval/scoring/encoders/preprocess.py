@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.errors import EncoderError, InvalidInput
 from focus_eval.scoring.encoders.exact_resize import resize_exactly
 from focus_eval.video.reader import Pixels
 
@@ -70,16 +70,16 @@ def read_image_rules(folder: Path) -> ImageRules:
     """Return the rules of `preprocessor_config.json` in a checkpoint's folder, old or new spelling.
 
     Raises:
-        ScorerError: no such file, or a step switched off that these encoders need.
+        EncoderError: no such file, or a step switched off that these encoders need.
     """
     path = folder / "preprocessor_config.json"
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ScorerError(f"{path}: no readable image settings ({error}); fetch the checkpoint again") from error
+        raise EncoderError(f"{path}: no readable image settings ({error}); fetch the checkpoint again") from error
     off = [step for step in ("do_resize", "do_rescale", "do_normalize") if not config.get(step, True)]
     if off:
-        raise ScorerError(f"{path}: {', '.join(off)} is false, which this scorer does not know")
+        raise EncoderError(f"{path}: {', '.join(off)} is false, which this scorer does not know")
     size = config["size"] if isinstance(config["size"], Mapping) else {"shortest_edge": config["size"]}
     edge = size.get("shortest_edge")
     crop = config.get("crop_size", edge) if edge is not None else size

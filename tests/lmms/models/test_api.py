@@ -253,7 +253,7 @@ def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, ev
     class Halves(GivenRows):
         def __init__(self):
             super().__init__([], k=3, selection_id="halves")
-            self.selector = Selector(sampler=make_sampler("uniform"), scorer=None, k=3)
+            self.selector = Selector(sampler=make_sampler("uniform"), encoder=None, k=3)
 
         def select(self, question, video_path, *, bucket_of=None):
             from dataclasses import replace

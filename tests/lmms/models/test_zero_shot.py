@@ -17,7 +17,7 @@ from focus_eval.lmms.models.zero_shot import FocusZeroShot, frame_weights, optio
 from focus_eval.pipeline.selector import Selector
 from focus_eval.resources import resource_path
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.registry import make_encoder
 from focus_eval.video import open_video
 
 pytest.importorskip("skimage")
@@ -33,14 +33,14 @@ def demo(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory):
+def answerer(tmp_path_factory):
     record = tmp_path_factory.mktemp("record")
     return FocusZeroShot(sampler="topk", encoder="offline", max_num_frames=16, record=str(record))
 
 
 @pytest.fixture(scope="module")
 def offline():
-    return make_scorer("offline")
+    return make_encoder("offline")
 
 
 def photograph(name: str) -> np.ndarray:
@@ -73,11 +73,11 @@ def evaluate(demo, task_manager, monkeypatch):
 
 
 @pytest.mark.slow
-def test_it_answers_from_exactly_the_fed_frames_through_simple_evaluate(reader, evaluate, demo, tmp_path):
+def test_it_answers_from_exactly_the_fed_frames_through_simple_evaluate(answerer, evaluate, demo, tmp_path):
     """Answers equal a reading of the recorded frames by hand; cat and motorcycle, in view, are recognised."""
-    uniform = Selector(sampler=make_sampler("uniform"), scorer=None, k=16)
-    reader.show(uniform, frames=16, options=replace(reader.showing.options, record=str(tmp_path)))
-    samples = evaluate(reader, "focus_photo_events")["samples"]["focus_photo_events"]
+    uniform = Selector(sampler=make_sampler("uniform"), encoder=None, k=16)
+    answerer.show(uniform, frames=16, options=replace(answerer.context.options, record=str(tmp_path)))
+    samples = evaluate(answerer, "focus_photo_events")["samples"]["focus_photo_events"]
     rows = [json.loads(line) for path in tmp_path.glob("**/answers/*.jsonl") for line in path.open()]
     questions = {question.id: question for question in read_annotations("photo_events", demo / FOLDER)}
     assert len(samples) == len(rows) == 3
@@ -86,7 +86,7 @@ def test_it_answers_from_exactly_the_fed_frames_through_simple_evaluate(reader, 
         with open_video(demo / FOLDER / "videos" / question.video) as video:
             pixels = video.read(np.array(row["fed_frames"]))
         assert row["frames_fed"] == len(pixels) == 16
-        assert row["answer"] == row["parsed"] == reader.read(question, pixels)
+        assert row["answer"] == row["parsed"] == answerer.read(question, pixels)
     assert {row["question_id"] for row in rows if row["score"] == 1} >= {"short_a_0", "short_a_1"}
 
 
@@ -107,7 +107,7 @@ def test_one_frame_of_evidence_among_eight_decides(offline):
         assert scores.argmax() == right
 
 
-def test_the_same_options_in_another_order_give_the_same_answer(reader):
+def test_the_same_options_in_another_order_give_the_same_answer(answerer):
     pixels = np.stack([photograph("cat"), photograph("coins")])
     options = ("a parrot", "a cat", "a frog", "a goldfish")
     for turn in range(4):
@@ -115,7 +115,7 @@ def test_the_same_options_in_another_order_give_the_same_answer(reader):
         question = Question(
             benchmark="photo_events", id="q", query="Which animal appears?", options=turned, video="v", answer=None
         )
-        assert turned["ABCD".index(reader.read(question, pixels))] == "a cat"
+        assert turned["ABCD".index(answerer.read(question, pixels))] == "a cat"
 
 
 def test_an_encoder_without_embeddings_reads_question_and_option_together(tmp_path):
@@ -123,7 +123,7 @@ def test_an_encoder_without_embeddings_reads_question_and_option_together(tmp_pa
     from focus_eval.testing.random_weights import write_tiny_blip
 
     folder = write_tiny_blip(tmp_path / "blip")
-    blip = make_scorer("blip", checkpoint=str(folder), text_heads=6)
+    blip = make_encoder("blip", checkpoint=str(folder), text_heads=6)
     assert not isinstance(blip, GivesEmbeddings)
     features = blip.embed(np.stack([photograph("cat"), photograph("coins")]))
     scores = option_scores(blip, features, "which animal", ("a dog", "a cat"), temperature=0.05)
@@ -134,23 +134,23 @@ def test_an_encoder_without_embeddings_reads_question_and_option_together(tmp_pa
 def test_a_dual_encoder_reads_by_cosine(tmp_path):
     from focus_eval.testing.random_weights import write_tiny_clip
 
-    clip = make_scorer("clip", checkpoint=str(write_tiny_clip(tmp_path / "clip")))
+    clip = make_encoder("clip", checkpoint=str(write_tiny_clip(tmp_path / "clip")))
     features = clip.embed(photograph("cat")[None])
     scores = option_scores(clip, features, "which animal", ("a dog", "a cat"), temperature=0.05)
     assert scores == pytest.approx([float(clip.cosine(features, "a dog")[0]), float(clip.cosine(features, "a cat")[0])])
 
 
-def test_an_open_question_is_refused(reader):
+def test_an_open_question_is_refused(answerer):
     question = Question(benchmark="vsibench", id="7", query="How many chairs?", options=(), video="v", answer="4")
     with pytest.raises(AnswerError, match="vsibench 7: focus_zero_shot answers questions with options only"):
-        reader.read(question, photograph("cat")[None])
+        answerer.read(question, photograph("cat")[None])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"reader": "ofline"}, "did you mean 'offline'"),
-        ({"reader": "recorded"}, "recorded"),
+        ({"answer_encoder": "ofline"}, "did you mean 'offline'"),
+        ({"answer_encoder": "recorded"}, "recorded"),
         ({"temperature": 0}, "temperature must be above 0"),
         ({"batch_size": 4}, "batch_size"),
         ({"temprature": 1}, "did you mean 'temperature'"),
@@ -161,14 +161,14 @@ def test_wrong_arguments_are_refused(arguments, message):
         FocusZeroShot(sampler="uniform", frames=4, **arguments)
 
 
-def test_the_readers_revision_is_part_of_the_runs_identity(reader):
-    assert reader.prepared == f"offline {reader.scorer.revision}"
+def test_the_answerers_revision_is_part_of_the_runs_identity(answerer):
+    assert answerer.prepared == f"offline {answerer.scorer.revision}"
 
 
 @pytest.mark.slow
 def test_without_chosen_frames_there_is_no_answer(evaluate, tmp_path):
     native = FocusZeroShot(sampler="native", frames=4, record=str(tmp_path), max_error_share=1)
     evaluate(native, "longvideobench_val_v")
-    assert native.tally.asked == 0  # the tally of the next run; this one's is in the rows
+    assert native.counts.asked == 0  # the counts of the next run; this one's is in the rows
     rows = "".join(path.read_text() for path in tmp_path.glob("**/answers/*.jsonl"))
     assert rows.count("has no sampling of its own: choose a sampler") == 3

@@ -52,21 +52,23 @@ def test_lmms_evals_guess_depends_on_seed_and_question_alone():
     import random
 
     texts = ["no letter here", "none"]
-    guesses = [read_answer(question(number=n), texts[0], protocol="lmms_eval", seed=1).parsed for n in range(40)]
+    guesses = [read_answer(question(number=n), texts[0], answer_parsing="lmms_eval", seed=1).parsed for n in range(40)]
     random.seed(99)
-    again = [read_answer(question(number=n), texts[1], protocol="lmms_eval", seed=1).parsed for n in range(39, -1, -1)]
+    again = [
+        read_answer(question(number=n), texts[1], answer_parsing="lmms_eval", seed=1).parsed for n in range(39, -1, -1)
+    ]
     assert guesses == again[::-1]
     assert set(guesses) == set("ABCD")
-    other = [read_answer(question(number=n), texts[0], protocol="lmms_eval", seed=2).parsed for n in range(40)]
+    other = [read_answer(question(number=n), texts[0], answer_parsing="lmms_eval", seed=2).parsed for n in range(40)]
     assert other != guesses
     state = random.getstate()
-    read_answer(question(), "none", protocol="lmms_eval")
+    read_answer(question(), "none", answer_parsing="lmms_eval")
     assert random.getstate() == state
 
 
 def test_lmms_evals_rule_reads_the_first_capital_letter():
     # "Answer: C" is read as A: the trap that strict reading avoids.
-    assert read_answer(question(), "Answer: C", protocol="lmms_eval").parsed == "A"
+    assert read_answer(question(), "Answer: C", answer_parsing="lmms_eval").parsed == "A"
     assert read_answer(question(), "Answer: C").parsed == "C"
 
 

@@ -78,7 +78,7 @@ def test_our_prompts_are_those_of_the_official_tasks_under_our_models_names(ever
         assert texts_of(task, False) == ours[mine]
         specific = task.config.lmms_eval_specific_kwargs
         assert not set(MODELS) & set(specific)  # so every name of ours gets the default prompt
-    # Under another name the official task asks otherwise; ours never does.
+    # Under another name the official task queue otherwise; ours never does.
     stock = every_task(["videomme"], "llava_vid", official=True)["videomme"]
     assert texts_of(stock, False)[0].endswith("The best answer is:")
 
@@ -161,7 +161,7 @@ def test_the_task_files_are_found_and_the_folder_is_printed():
 
 def test_the_query_is_the_bare_question_of_the_real_documents(shared):
     """As the seam asks for it: from the document, by the task's name."""
-    from focus_eval.lmms.requests import ask_of
+    from focus_eval.lmms.requests import pending_request
 
     class Request:
         metadata = {}
@@ -176,7 +176,7 @@ def test_the_query_is_the_bare_question_of_the_real_documents(shared):
     }
     for task, file in files.items():
         for row in json.loads(shared(file).read_text())[::97]:
-            ask = ask_of(Request(task), {task: {"test": [row]}}, is_simple=True)
-            assert ask.error is None
-            assert ask.question.query == row["question"].partition("\n(A)")[0].strip()
-            assert LETTER not in ask.question.query
+            pending = pending_request(Request(task), {task: {"test": [row]}}, is_simple=True)
+            assert pending.error is None
+            assert pending.question.query == row["question"].partition("\n(A)")[0].strip()
+            assert LETTER not in pending.question.query

@@ -107,7 +107,7 @@ def test_the_page_fetches_nothing_and_logs_nothing(opened, page_file):
 def test_filters_find_what_the_rows_say(opened, page_file, by_length_run):
     one = opened(page_file)
     uniform, topk = by_question(by_length_run, "uniform"), by_question(by_length_run, "topk")
-    names = one.page.locator("#arm option").all_inner_texts()
+    names = one.page.locator("#series option").all_inner_texts()
     assert one.listed() == "120 of 120 questions"
 
     def right(row):
@@ -115,7 +115,7 @@ def test_filters_find_what_the_rows_say(opened, page_file, by_length_run):
 
     one.pick(bucket="long")
     assert one.listed() == f"{sum(row.bucket == 'long' for row in uniform.values())} of 120 questions"
-    one.pick(verdict="r", arm=str(names.index("topk")))
+    one.pick(verdict="r", series=str(names.index("topk")))
     expected = sum(row.bucket == "long" and right(row) for row in topk.values())
     assert one.listed() == f"{expected} of 120 questions"
     one.pick(bucket="", other=str(names.index("uniform")))
@@ -137,34 +137,34 @@ def test_a_question_shows_timelines_frames_evidence_and_answers(opened, page_fil
     row = next(row for row in by_length_run.selections if row.question_id == "q00007" and row.sampler == "focus")
     names = one.page.locator("#detail h4").all_inner_texts()
     assert names[0] == "uniform"
-    arm = one.page.locator("#detail .arm").nth(names.index("focus"))
-    assert arm.locator(".time .key").count() == len(row.keyframes)
-    assert arm.locator(".time .evidence").count() == len(row.evidence_seconds)
-    assert arm.locator(".time .clip").count() == sum(clip[3] is not None for clip in row.clips)
-    assert arm.locator("img").count() == len(row.keyframes)
+    section = one.page.locator("#detail .series").nth(names.index("focus"))
+    assert section.locator(".time .key").count() == len(row.keyframes)
+    assert section.locator(".time .evidence").count() == len(row.evidence_seconds)
+    assert section.locator(".time .clip").count() == sum(clip[3] is not None for clip in row.clips)
+    assert section.locator("img").count() == len(row.keyframes)
     loaded = "nodes => nodes.every(node => node.complete && node.naturalWidth === 64)"
     one.page.wait_for_timeout(200)
-    assert arm.locator("img").evaluate_all(loaded)
+    assert section.locator("img").evaluate_all(loaded)
     answer = by_question(by_length_run, "focus")["q00007"]
-    assert answer.answer in arm.inner_text()
+    assert answer.answer in section.inner_text()
 
 
 def test_a_reader_chooses_which_samplers_are_drawn(opened, page_file):
     one = opened(page_file)
-    assert one.page.locator("#detail .arm").count() == 4
+    assert one.page.locator("#detail .series").count() == 4
     one.page.locator(".shown button").nth(1).click()
-    assert one.page.locator("#detail .arm").count() == 3
+    assert one.page.locator("#detail .series").count() == 3
     assert one.page.locator("#list button").first.locator(".marks span").count() == 3
     one.page.locator(".shown button").nth(1).click()
-    assert one.page.locator("#detail .arm").count() == 4
+    assert one.page.locator("#detail .series").count() == 4
 
 
 def test_of_many_samplers_the_well_known_ones_are_drawn_first(tmp_path):
     samplers = ("focus_c", "focus_f", "focus_m", "uniform", "random", "topk", "aks", "focus")
     browser = pack_browser(load_run(simulate_run(tmp_path, Simulation(n_questions=3, samplers=samplers))))
-    shown = [arm["name"] for arm in browser.index["arms"] if arm["shown"]]
+    shown = [one["name"] for one in browser.index["series"] if one["shown"]]
     assert shown == ["uniform", "random", "topk", "aks", "focus"]
-    assert len(browser.index["arms"]) == 8
+    assert len(browser.index["series"]) == 8
 
 
 def test_keys_move_from_question_to_question(opened, page_file):
@@ -249,10 +249,10 @@ def test_a_chunk_holds_its_questions_whole(by_length_run):
     first = json.loads(gzip.decompress(base64.b64decode(browser.chunks[0])))
     assert len(first) == CHUNK_QUESTIONS
     assert len(browser.chunks) == 3
-    names = [arm["name"] for arm in browser.index["arms"]]
+    names = [one["name"] for one in browser.index["series"]]
     row = next(row for row in by_length_run.selections if row.question_id == "q00007" and row.sampler == "topk")
-    assert first[7]["arms"][names.index("topk")]["frames"] == row.keyframes
-    assert first[7]["arms"][names.index("topk")]["pulls"] == len(row.pulled_frames)
+    assert first[7]["series"][names.index("topk")]["frames"] == row.keyframes
+    assert first[7]["series"][names.index("topk")]["pulls"] == len(row.pulled_frames)
     assert first[7]["evidence"] == pytest.approx(row.evidence_seconds, abs=0.01)
 
 

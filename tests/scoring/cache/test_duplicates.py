@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.scoring.cache.duplicates import SeenPictures
+from focus_eval.scoring.cache.duplicates import DuplicateCache
 
 
 class Embedder:
@@ -28,7 +28,7 @@ def pictures_of(values):
 
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=1, max_size=5), st.integers(1, 8))
 def test_features_are_those_of_the_pictures_whatever_was_forgotten(batches, n_most):
-    seen, embedder = SeenPictures(n_most), Embedder()
+    seen, embedder = DuplicateCache(n_most), Embedder()
     for values in batches:
         before = len(embedder.asked)
         features, computed = seen.embed(pictures_of(values), embedder)
@@ -38,7 +38,7 @@ def test_features_are_those_of_the_pictures_whatever_was_forgotten(batches, n_mo
 
 
 def test_each_picture_is_embedded_once_also_within_a_batch():
-    seen, embedder = SeenPictures(), Embedder()
+    seen, embedder = DuplicateCache(), Embedder()
     _, computed = seen.embed(pictures_of([1, 2, 1, 3, 2]), embedder)
     assert computed.tolist() == [True, True, False, True, False]
     _, computed = seen.embed(pictures_of([3, 4]), embedder)
@@ -47,7 +47,7 @@ def test_each_picture_is_embedded_once_also_within_a_batch():
 
 
 def test_a_picture_of_another_shape_is_another_picture():
-    seen, embedder = SeenPictures(), Embedder()
+    seen, embedder = DuplicateCache(), Embedder()
     pixels = np.arange(18, dtype=np.uint8)
     seen.embed(pixels.reshape(1, 2, 3, 3), embedder)
     _, computed = seen.embed(pixels.reshape(1, 3, 2, 3), embedder)
@@ -55,7 +55,7 @@ def test_a_picture_of_another_shape_is_another_picture():
 
 
 def test_a_failed_batch_leaves_nothing_behind():
-    seen, embedder = SeenPictures(), Embedder()
+    seen, embedder = DuplicateCache(), Embedder()
 
     def fail(pictures):
         raise MemoryError
@@ -71,7 +71,7 @@ def test_a_failed_batch_leaves_nothing_behind():
 
 
 def test_threads_get_the_same_features():
-    seen, embedder = SeenPictures(4), Embedder()
+    seen, embedder = DuplicateCache(4), Embedder()
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda value: seen.embed(pictures_of([value % 7]), embedder)[0][0, 0], range(200)))
     assert found == [value % 7 for value in range(200)]

@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import BlipForImageTextRetrieval
 
-from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.errors import EncoderError, InvalidInput
 from focus_eval.scoring.encoders import blip
 from focus_eval.scoring.encoders.blip import BlipScorer
 from focus_eval.scoring.encoders.blip_rules import clean_caption
-from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.registry import make_encoder
 from focus_eval.testing.random_weights import TINY_BLIP_HEADS, WORDS, random_blip, write_tiny_blip
 
 TOLERANCE = 1e-5
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 
 def make(folder, **options):
-    return make_scorer("blip", checkpoint=str(folder), text_heads=TINY_BLIP_HEADS, device="cpu", **options)
+    return make_encoder("blip", checkpoint=str(folder), text_heads=TINY_BLIP_HEADS, device="cpu", **options)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def test_relevance_tells_frames_and_questions_apart(scorer, frames):
 def test_several_questions_at_once_equal_one_by_one(scorer, frames):
     tokens = scorer.embed(frames)
     together = scorer.relevance_many(tokens, QUERIES)
-    one_by_one = np.stack([scorer.relevance(tokens, query) for query in QUERIES])
-    assert np.abs(together - one_by_one).max() < TOLERANCE
+    embeds_independently = np.stack([scorer.relevance(tokens, query) for query in QUERIES])
+    assert np.abs(together - embeds_independently).max() < TOLERANCE
 
 
 @pytest.mark.parametrize(("text_rows", "queries_at_once"), [(1, 64), (7, 2), (12, 5), (512, 1)])
@@ -108,7 +108,7 @@ def test_half_precision_keeps_half_the_bytes_and_stays_near(folder, scorer, fram
     assert tokens.dtype == dtype
     difference = np.abs(half.relevance_many(tokens, QUERIES) - scorer.relevance_many(scorer.embed(frames), QUERIES))
     assert 0 < difference.max() < 0.1
-    assert half.incidents == {}
+    assert half.recoveries == {}
 
 
 def test_weights_that_overflow_fp16_are_redone_in_fp32_and_counted(scorer, frames):
@@ -124,7 +124,7 @@ def test_weights_that_overflow_fp16_are_redone_in_fp32_and_counted(scorer, frame
         block.fc2.weight /= 1e5
     harsh = BlipScorer.of_parts(model, tokenizer, identity="harsh", options=options)
     tokens = harsh.embed(frames)
-    assert harsh.incidents == {"fp32_batches": 3}
+    assert harsh.recoveries == {"fp32_batches": 3}
     assert (tokens.float() - plain).abs().max() < 0.05
 
 
@@ -132,7 +132,7 @@ def test_a_damaged_network_is_no_relevance(frames):
     model, tokenizer = random_blip("tiny", image_size=96)
     model.itm_head.weight.data[0, 0] = float("nan")
     scorer = BlipScorer.of_parts(model, tokenizer, identity="damaged", options=blip.EncoderOptions(device="cpu"))
-    with pytest.raises(ScorerError, match="weights damaged"):
+    with pytest.raises(EncoderError, match="weights damaged"):
         scorer.relevance(scorer.embed(frames), "a dog")
 
 
@@ -167,8 +167,8 @@ def test_text_is_cleaned_as_lavis_does(raw, cleaned):
 
 
 def test_without_a_cut_a_text_beyond_the_positions_is_refused(folder, frames):
-    scorer = make_scorer("blip", checkpoint=str(folder), preprocess="hf", device="cpu")
-    with pytest.raises(ScorerError, match="has 602 tokens, the encoder 512"):
+    scorer = make_encoder("blip", checkpoint=str(folder), preprocess="hf", device="cpu")
+    with pytest.raises(EncoderError, match="has 602 tokens, the encoder 512"):
         scorer.relevance(scorer.embed(frames[:1]), "dog " * 600)
 
 
@@ -189,7 +189,7 @@ def test_anything_but_rgb_bytes_is_refused(scorer, frames):
 def test_the_revision_names_weights_and_what_changes_a_number(folder, scorer):
     assert scorer.revision.endswith("preprocess=lavis text_heads=6 precision=fp32")
     assert "sha256:" in scorer.revision
-    others = [make(folder, precision="bf16"), make_scorer("blip", checkpoint=str(folder), preprocess="hf")]
+    others = [make(folder, precision="bf16"), make_encoder("blip", checkpoint=str(folder), preprocess="hf")]
     assert len({scorer.revision, *(other.revision for other in others)}) == 3
     assert make(folder, batch_size=2, resize="device").revision == scorer.revision
 

@@ -20,7 +20,7 @@ from transformers import BlipConfig, BlipForImageTextRetrieval, BlipImageProcess
 from focus_eval.scoring.encoders.blip import BlipScorer, load_model, load_tokenizer
 from focus_eval.scoring.encoders.blip_rules import LAVIS, TRANSFORMERS, clean_caption
 from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
-from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.registry import make_encoder
 
 TOLERANCE = 1e-5
 TINY = replace(LAVIS, text_heads=6)  # the recorded model is small: six heads, not twelve
@@ -110,7 +110,7 @@ def folder(recorded, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scorer(folder):
-    return make_scorer("blip", checkpoint=str(folder), text_heads=6, device="cpu")
+    return make_encoder("blip", checkpoint=str(folder), text_heads=6, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def probabilities(scorer, images, texts) -> np.ndarray:
 
 @pytest.mark.parametrize("resize", ["pil", "device"])
 def test_pixels_equal_the_recorded_ones_bit_for_bit(folder, cases, images, resize):
-    scorer = make_scorer("blip", checkpoint=str(folder), text_heads=6, device="cpu", resize=resize)
+    scorer = make_encoder("blip", checkpoint=str(folder), text_heads=6, device="cpu", resize=resize)
     for image, case in zip(images, cases["images"], strict=True):
         pixels = scorer._pixel_values(image[None])[0].numpy().astype("<f4")
         assert hashlib.sha256(pixels.tobytes()).hexdigest() == case["pixel_values"]["sha256_chw_le"], case["name"]
@@ -214,11 +214,11 @@ def test_one_call_to_pillow_moves_a_probability_of_the_portrait_image(scorer, im
 
 @pytest.mark.parametrize(("precision", "at_least", "at_most"), [("fp16", 5e-5, 5e-3), ("bf16", 5e-4, 5e-2)])
 def test_half_precision_moves_a_probability(folder, images, texts, golden, precision, at_least, at_most):
-    half = make_scorer("blip", checkpoint=str(folder), text_heads=6, device="cpu", precision=precision)
+    half = make_encoder("blip", checkpoint=str(folder), text_heads=6, device="cpu", precision=precision)
     moved = np.abs(probabilities(half, images, texts) - golden["itm_prob"].numpy()).max()
     print(f"{precision}: {moved:.2g}")
     assert at_least < moved < at_most
-    assert half.incidents == {}
+    assert half.recoveries == {}
 
 
 def test_itm_score_is_no_probability_and_its_first_column_is_no_match(folder, scorer, images, texts, golden):
@@ -234,7 +234,7 @@ def test_itm_score_is_no_probability_and_its_first_column_is_no_match(folder, sc
 
 
 def test_the_option_hf_gives_what_transformers_gives(folder, images):
-    scorer = make_scorer("blip", checkpoint=str(folder), preprocess="hf", device="cpu")
+    scorer = make_encoder("blip", checkpoint=str(folder), preprocess="hf", device="cpu")
     model = BlipForImageTextRetrieval.from_pretrained(folder).eval()
     processor = BlipProcessor(BlipImageProcessor.from_pretrained(folder), load_tokenizer(folder))
     query = "What does the SIGN say: (a) left, or (b) right?"

@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from focus_eval.errors import MissingWeights, ScorerError
+from focus_eval.errors import EncoderError, MissingWeights
 from focus_eval.scoring.encoders.checkpoints import KNOWN, locate
-from focus_eval.scoring.registry import make_scorer, scorer_names
+from focus_eval.scoring.registry import encoder_names, make_encoder
 from focus_eval.testing.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
 
 
@@ -54,7 +54,7 @@ def one_line(error) -> str:
 def test_a_known_checkpoint_that_is_missing_says_which_how_large_and_how_to_fetch_it(hub, name):
     known = KNOWN[name]
     with pytest.raises(MissingWeights) as error:
-        make_scorer(known.scorer, checkpoint=name)
+        make_encoder(known.scorer, checkpoint=name)
     text = one_line(error)
     for fact in (
         name,
@@ -79,14 +79,14 @@ def test_a_mistyped_name_lists_the_known_ones(hub):
 
 
 def test_every_known_checkpoint_belongs_to_a_scorer():
-    assert {known.scorer for known in KNOWN.values()} <= set(scorer_names())
+    assert {known.scorer for known in KNOWN.values()} <= set(encoder_names())
 
 
 def test_a_checkpoint_in_the_cache_is_known_by_its_commit(hub, folder):
     commit = "0123456789abcdef0123456789abcdef01234567"
     put_into(hub, folder, "someone/some-clip", commit=commit)
     assert locate("someone/some-clip", model_type="clip").identity == f"someone/some-clip@{commit}"
-    assert commit in make_scorer("clip", checkpoint="someone/some-clip", device="cpu").revision
+    assert commit in make_encoder("clip", checkpoint="someone/some-clip", device="cpu").revision
 
 
 def test_a_known_name_takes_the_known_revision_and_no_other(hub, folder):
@@ -120,7 +120,7 @@ def test_a_folder_is_known_by_its_content(folder):
 def test_weights_in_several_files_give_the_same_embeddings(folder, tmp_path):
     import numpy as np
 
-    whole = make_scorer("clip", checkpoint=str(folder), device="cpu")
+    whole = make_encoder("clip", checkpoint=str(folder), device="cpu")
     weights = load_file(folder / "model.safetensors")
     names = sorted(weights)
     shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
@@ -129,23 +129,23 @@ def test_weights_in_several_files_give_the_same_embeddings(folder, tmp_path):
     index = {"metadata": {}, "weight_map": {name: file for file, held in shards.items() for name in held}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     (folder / "model.safetensors").unlink()
-    sharded = make_scorer("clip", checkpoint=str(folder), device="cpu")
+    sharded = make_encoder("clip", checkpoint=str(folder), device="cpu")
     frames = np.random.default_rng(0).integers(0, 256, (2, 40, 40, 3), dtype=np.uint8)
     assert np.array_equal(whole.embed(frames), sharded.embed(frames))
     (folder / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(MissingWeights, match="no complete"):
-        make_scorer("clip", checkpoint=str(folder))
+        make_encoder("clip", checkpoint=str(folder))
 
 
 def test_another_architecture_is_one_line(folder):
-    with pytest.raises(ScorerError) as error:
-        make_scorer("blip", checkpoint=str(folder))
+    with pytest.raises(EncoderError) as error:
+        make_encoder("blip", checkpoint=str(folder))
     assert "holds a 'clip' model, this scorer needs 'blip'" in one_line(error)
 
 
 def test_a_plain_clip_is_no_long_clip(folder):
-    with pytest.raises(ScorerError) as error:
-        make_scorer("longclip", checkpoint=str(folder))
+    with pytest.raises(EncoderError) as error:
+        make_encoder("longclip", checkpoint=str(folder))
     assert "77 text positions, 'longclip' needs 248" in one_line(error)
 
 
@@ -156,8 +156,8 @@ def test_a_damaged_file_is_one_line(folder, damage):
     file.write_bytes(
         {"cut": whole[:-1000], "empty": b"", "text": b"not weights", "header": whole[:8] + b"{" * 99}[damage]
     )
-    with pytest.raises(ScorerError) as error:
-        make_scorer("clip", checkpoint=str(folder))
+    with pytest.raises(EncoderError) as error:
+        make_encoder("clip", checkpoint=str(folder))
     assert "model.safetensors: damaged" in one_line(error)
 
 
@@ -166,8 +166,8 @@ def test_weights_that_leave_a_part_untrained_are_refused(folder):
     for name in ("visual_projection.weight", "text_projection.weight"):
         del weights[name]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ScorerError) as error:
-        make_scorer("clip", checkpoint=str(folder))
+    with pytest.raises(EncoderError) as error:
+        make_encoder("clip", checkpoint=str(folder))
     assert "has no text_projection.weight and 1 more" in one_line(error)
 
 
@@ -175,8 +175,8 @@ def test_weights_of_another_shape_are_refused(folder):
     weights = load_file(folder / "model.safetensors")
     weights["visual_projection.weight"] = torch.zeros(24, 47)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ScorerError) as error:
-        make_scorer("clip", checkpoint=str(folder))
+    with pytest.raises(EncoderError) as error:
+        make_encoder("clip", checkpoint=str(folder))
     assert "another shape of visual_projection.weight" in one_line(error)
 
 
@@ -184,7 +184,7 @@ def test_a_pickle_is_never_read(folder):
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     with pytest.raises(MissingWeights) as error:
-        make_scorer("clip", checkpoint=str(folder))
+        make_encoder("clip", checkpoint=str(folder))
     assert "other formats can run code" in one_line(error)
 
 
@@ -197,7 +197,7 @@ def test_code_that_came_with_a_checkpoint_is_not_run(folder, tmp_path):
         stem = "configuration_evil" if key == "AutoConfig" else "tokenization_evil"
         settings["auto_map"] = {key: f"{stem}.Evil" if key == "AutoConfig" else [f"{stem}.Evil", None]}
         (folder / file).write_text(json.dumps(settings))
-    make_scorer("clip", checkpoint=str(folder), device="cpu")
+    make_encoder("clip", checkpoint=str(folder), device="cpu")
     assert not ran.exists()
 
 
@@ -206,10 +206,10 @@ def test_the_text_heads_of_a_blip_come_from_training_not_from_its_configuration(
     settings = json.loads((folder / "config.json").read_text())
     settings["text_config"]["num_attention_heads"] = 8
     (folder / "config.json").write_text(json.dumps(settings))
-    loaded = make_scorer("blip", checkpoint=str(folder), text_heads=TINY_BLIP_HEADS, device="cpu")
+    loaded = make_encoder("blip", checkpoint=str(folder), text_heads=TINY_BLIP_HEADS, device="cpu")
     assert loaded._model.text_encoder.encoder.layer[0].crossattention.self.num_attention_heads == TINY_BLIP_HEADS
     assert f"text_heads={TINY_BLIP_HEADS}" in loaded.revision
 
 
 def test_a_siglip_is_loaded_from_a_folder(tmp_path):
-    assert "siglip" in make_scorer("siglip", checkpoint=str(write_tiny_siglip(tmp_path / "siglip"))).revision
+    assert "siglip" in make_encoder("siglip", checkpoint=str(write_tiny_siglip(tmp_path / "siglip"))).revision

@@ -12,7 +12,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from focus_eval.errors import InvalidInput
-from focus_eval.scoring.registry import make_scorer
+from focus_eval.scoring.registry import make_encoder
 from focus_eval.scoring.scorer import GivesEmbeddings, GivesLogits, Scorer
 from focus_eval.testing.random_weights import WORDS, write_tiny_clip, write_tiny_siglip
 
@@ -38,7 +38,7 @@ def family(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scorer(family):
-    return make_scorer(family[0], checkpoint=str(family[1]), device="cpu")
+    return make_encoder(family[0], checkpoint=str(family[1]), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_what_lies_beyond_the_text_positions_is_cut_and_said(family, scorer, fra
 
 @pytest.mark.parametrize("options", [{"batch_size": 2}, {"resize": "device"}])
 def test_batches_and_the_place_of_the_resize_change_nothing(family, scorer, frames, options):
-    other = make_scorer(family[0], checkpoint=str(family[1]), device="cpu", **options)
+    other = make_encoder(family[0], checkpoint=str(family[1]), device="cpu", **options)
     assert np.abs(other.embed(frames) - scorer.embed(frames)).max() < 1e-5
     assert other.revision == scorer.revision
 
@@ -140,7 +140,7 @@ def test_prepared_frames_embed_to_the_same(scorer, frames):
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_half_precision_moves_relevance_a_little(family, scorer, frames, precision):
-    half = make_scorer(family[0], checkpoint=str(family[1]), device="cpu", precision=precision)
+    half = make_encoder(family[0], checkpoint=str(family[1]), device="cpu", precision=precision)
     difference = half.relevance(half.embed(frames), QUERIES[0]) - scorer.relevance(scorer.embed(frames), QUERIES[0])
     assert 0 < np.abs(difference).max() < 0.02
     assert half.embed(frames).dtype == np.float32

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from focus_eval.errors import InvalidInput, RunError, ScorerError
-from focus_eval.scoring.encoders.precision import BatchRunner, Incidents, arithmetic, torch_device
+from focus_eval.errors import EncoderError, InvalidInput, RunError
+from focus_eval.scoring.encoders.precision import BatchRunner, Recoveries, arithmetic, torch_device
 
 CPU = torch.device("cpu")
 
@@ -49,17 +49,17 @@ def test_a_batch_that_overflows_half_is_computed_again_in_fp32_and_counted():
     weight = torch.full((8, 8), 1e3)
     inputs = torch.ones(6, 8)
     inputs[4:] = 1e3  # 8e6 is beyond fp16's 65504
-    incidents = Incidents()
-    runner = BatchRunner(CPU, "fp16", 2, incidents=incidents)
+    recoveries = Recoveries()
+    runner = BatchRunner(CPU, "fp16", 2, recoveries=recoveries)
     found = runner.run(lambda part: inputs[part] @ weight, 6, dtype=torch.float32)
     assert torch.equal(found, inputs @ weight)
-    assert incidents.as_dict() == {"fp32_batches": 1}
+    assert recoveries.as_dict() == {"fp32_batches": 1}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_nan_that_stays_in_fp32_is_an_error(precision):
     runner = BatchRunner(CPU, precision, 4)
-    with pytest.raises(ScorerError, match="are the weights damaged"):
+    with pytest.raises(EncoderError, match="are the weights damaged"):
         runner.run(lambda part: torch.full((part.stop - part.start,), float("nan")), 3, dtype=torch.float32)
 
 
@@ -78,7 +78,7 @@ def forward(part):  # 100 MB a row: four rows fit, eight do not
 runner = BatchRunner(torch.device("cpu"), "fp32", 16)
 found = runner.run(forward, 16, dtype=torch.float32)
 assert torch.equal(found, rows), found
-print(runner.batch_size, runner.incidents.as_dict())
+print(runner.batch_size, runner.recoveries.as_dict())
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 held = torch.ones(560 * 2**18)  # MB
 try:
@@ -95,7 +95,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_counted_until_one_frame_is_too_
     assert done.returncode == 0, done.stderr
     halved, refused = done.stdout.strip().splitlines()
     assert halved == "4 {'halved_batches': 2}"
-    assert refused.startswith("ScorerError cpu has no memory for a batch of 1")
+    assert refused.startswith("EncoderError cpu has no memory for a batch of 1")
 
 
 def test_a_device_that_fails_is_one_line():
@@ -131,7 +131,7 @@ def test_an_unknown_device_is_refused(name):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there_is_named():
-    with pytest.raises(ScorerError, match="0 GPUs"):
+    with pytest.raises(EncoderError, match="0 GPUs"):
         torch_device("cuda")
     assert torch_device("auto") == CPU
 

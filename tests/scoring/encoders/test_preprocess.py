@@ -11,7 +11,7 @@ from PIL import Image
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-from focus_eval.errors import InvalidInput, ScorerError
+from focus_eval.errors import EncoderError, InvalidInput
 from focus_eval.scoring.encoders.preprocess import (
     ImageRules,
     normalise,
@@ -62,12 +62,12 @@ def test_old_and_new_spellings_of_the_settings_mean_the_same(tmp_path):
 
 def test_a_step_switched_off_is_refused(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": 8, "do_normalize": False}))
-    with pytest.raises(ScorerError, match="do_normalize is false"):
+    with pytest.raises(EncoderError, match="do_normalize is false"):
         read_image_rules(tmp_path)
 
 
 def test_missing_settings_are_named(tmp_path):
-    with pytest.raises(ScorerError, match=r"preprocessor_config\.json"):
+    with pytest.raises(EncoderError, match=r"preprocessor_config\.json"):
         read_image_rules(tmp_path)
 
 
