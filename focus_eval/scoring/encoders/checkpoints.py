@@ -43,9 +43,8 @@ class Checkpoint:
     @property
     def fetch_command(self) -> str:
         """Command that brings it into the hub's cache."""
-        return (
-            f'hf download {self.repository} --revision {self.revision} --include "*.json" "*.txt" "*.model" "{WEIGHTS}"'
-        )
+        wanted = " ".join(f'--include "{pattern}"' for pattern in ("*.json", "*.txt", "*.model", WEIGHTS))
+        return f"hf download {self.repository} --revision {self.revision} {wanted}"
 
 
 KNOWN = {
@@ -151,14 +150,19 @@ def locate(checkpoint: str, *, revision: str | None = None, model_type: str) -> 
 
 
 def cached_folder(repository: str, revision: str) -> Path | None:
-    """Return the snapshot of `repository` at `revision` in the hub's cache, None where there is none; no network."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    """Return the snapshot of `repository` at `revision` in the hub's cache, None where there is none; no network.
+
+    A snapshot of which only the files named in `fetch_command` were fetched is one: the hub's own client would call
+    it incomplete.
+    """
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
     try:
-        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
-    except (LocalEntryNotFoundError, HFValidationError):
+        config = try_to_load_from_cache(repository, "config.json", revision=revision)
+    except HFValidationError:
         return None
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def weight_files(folder: Path) -> list[Path]:
