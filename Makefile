@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check bench docs wheel clean
+.PHONY: setup demo test check bench clips docs wheel clean
 
 setup: $(VENV)/.ready
 
@@ -26,6 +26,9 @@ check: setup
 
 bench: setup
 	for script in scripts/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+clips: setup
+	$(BIN)/python scripts/check_clips.py
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --group docs

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,57 @@ import av
 from av.stream import Disposition
 
 from focus_eval.errors import VideoError
+from focus_eval.video.bitstream import reference_test
 from focus_eval.video.checks import unreadable
+from focus_eval.video.formats import open_container
 from focus_eval.video.index import FrameIndex
+from focus_eval.video.listening import errors_logged
 
-# Codecs whose non-reference frames the decoder can drop without touching any other frame. HEVC is not among them: a
-# non-reference picture of one temporal layer may serve the layers above it.
-_CAN_DROP = {"h264", "mpeg4", "mpeg2video"}
+# Codecs that say in each frame, or by an error, what they could not decode. The others only log it, so they are
+# decoded in the thread that listens.
+_TELLS = {
+    "h264", "hevc", "mpeg4", "mpeg1video", "mpeg2video", "vp8", "libvpx", "vp9", "libvpx-vp9", "av1", "libdav1d",
+    "libaom-av1", "prores", "dnxhd",
+}  # fmt: skip
+# Options of decoders that hide damage unless told not to.
+_STRICT = {"hevc": {"err_detect": "crccheck+explode"}, "ffv1": {"err_detect": "crccheck"}}
 _MOST_THREADS = 8
+# Packets after a seek that may be rests of one that began before it.
+_MOST_FRAGMENTS = 16
 
 
 def n_cores() -> int:
     """Return the processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What the decoder gave for one packet: frames, and whether it refused the packet or complained of it."""
+
+    frames: Sequence[Any]
+    is_refused: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happened when one packet was decoded.
+
+    Args:
+        position: of the packet in the file; None: the decoder was drained.
+        is_needed: its frame must come out, now or later.
+        frames: what came out, in presentation order, mostly of packets before.
+        is_refused: the decoder refused a packet or complained of it.
+    """
+
+    position: int | None
+    is_needed: bool
+    frames: Sequence[Any]
+    is_refused: bool
+
+
+class SeekError(Exception):
+    """The packets after a seek are not those of a straight pass; the decoder will go from the file's start now."""
 
 
 class Decoder:
@@ -50,23 +90,31 @@ class Decoder:
         self.container: Any = None
         self.stream: Any = None
         self.n_decoded = 0
+        self._seeks = True
         self.restart()
 
     def restart(self) -> None:
         """Open the file anew, at its first packet: works for every container, also where seeking does not."""
         self.close()
         try:
-            self.container = av.open(str(self.path), options=self._options)
+            self.container = open_container(self.path, self._options)
         except (av.FFmpegError, OSError) as error:
             raise unreadable(self.path, error) from error
         self.stream = _best_stream(self.path, self.container)
         context = self.stream.codec_context
-        context.thread_type = "AUTO" if self._n_threads > 1 else "NONE"
-        context.thread_count = self._n_threads
+        self._listens = context.name not in _TELLS
+        n_threads = 1 if self._listens else self._n_threads
+        context.thread_type = "AUTO" if n_threads > 1 else "NONE"
+        context.thread_count = n_threads
+        context.options = _STRICT.get(context.name, {})
+        self._is_transport = self.container.format.name == "mpegts"
+        self._is_reference = reference_test(context.name, context.extradata)
 
     def close(self) -> None:
         """Release the file."""
         if self.container is not None:
+            # Its threads must be at rest: they may log, for which they would wait for this thread.
+            self.stream.codec_context.flush_buffers()
             self.container.close()
             self.container = None
 
@@ -74,59 +122,76 @@ class Decoder:
         """Yield every frame of a full sequential decode.
 
         Raises:
-            VideoError: the decoder refuses a packet after the first frame (before it, a cut stream may hold packets
-                that need what was cut away).
+            VideoError: a sign of damage after the first frame (before it, a cut stream may hold packets that need
+                what was cut away): what comes then may be wrong, and the frames can no longer be counted.
         """
         self.restart()
-        n_before = self.n_decoded
+        n_good = 0
         for packet in itertools.chain(self._packets(), [None]):
-            frames = self._decode(packet)
-            if frames is None and self.n_decoded > n_before:
-                n_good = self.n_decoded - n_before
+            decoded = self._decode(packet)
+            is_damaged = decoded.is_refused or (packet is not None and packet.is_corrupt and not self._is_transport)
+            if (is_damaged or any(frame.is_corrupt for frame in decoded.frames)) and n_good:
                 raise VideoError(f"{self.path}: damaged after frame {n_good - 1}, which ends the order; fetch it again")
-            yield from frames or ()
+            n_good += len(decoded.frames)
+            yield from decoded.frames
 
-    def frames(self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted: Set[int]) -> Iterator[Any]:
-        """Yield the frames that come out of the packets `[first_packet, last_packet]`, in presentation order.
-
-        Ends early at a packet that the decoder refuses, unless it is shown before the first one: such pictures may
-        need what lies before it.
+    def frames(self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted: Set[int]) -> Iterator[Step]:
+        """Decode the packets `[first_packet, last_packet]` and yield what each step gave.
 
         Args:
             wanted: packets whose frames must come out; others may be dropped where that changes nothing.
+
+        Raises:
+            SeekError: ask again.
         """
-        context = self.stream.codec_context
-        can_drop = context.name in _CAN_DROP
-        ticks = index.packets.ticks
+        context, is_reference = self.stream.codec_context, self._is_reference
         for position, packet in self._packets_from(index, first_packet):
             if position > last_packet:
                 break
-            if can_drop:
+            is_needed = True
+            if is_reference is not None:
+                is_needed = position in wanted or is_reference(packet)
                 context.skip_frame = "DEFAULT" if position in wanted else "NONREF"
-            frames = self._decode(packet)
-            if frames is None and ticks[position] >= ticks[first_packet]:
-                return
-            yield from frames or ()
-        yield from self._decode(None) or ()
+            decoded = self._decode(packet)
+            yield Step(position, is_needed, decoded.frames, decoded.is_refused)
+        decoded = self._decode(None)
+        yield Step(None, False, decoded.frames, decoded.is_refused)
 
     def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
         """Yield (position in the file, packet) from the packet `first` on, wherever the demuxer's seek lands."""
         for go in self._ways_to(index, first):
             go()
             packets = self._packets()
-            for packet in packets:
+            for packet in itertools.islice(packets, _MOST_FRAGMENTS):
                 landed = index.packet_at(packet.pts)
-                if landed is not None and landed <= first:
-                    rest = itertools.chain([packet], packets)
-                    yield from itertools.islice(enumerate(rest, landed), first - landed, None)
+                # A seek may land within a packet: its rest then comes with a time of its own.
+                if landed is None or packet.size != index.packets.sizes[landed]:
+                    continue
+                if landed <= first:
+                    yield from self._checked(index, itertools.chain([packet], packets), landed=landed, first=first)
                     return
                 break
         raise VideoError(f"{self.path}: packet {first} is gone since the file was opened; was it replaced?")
 
+    def _checked(
+        self, index: FrameIndex, packets: Iterator[Any], *, landed: int, first: int
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield (position, packet) from `first` on while the packets are those that the index knows."""
+        ticks, sizes = index.packets.ticks, index.packets.sizes
+        for position, packet in enumerate(packets, landed):
+            if position >= ticks.size or packet.pts != ticks[position] or packet.size != sizes[position]:
+                if self._seeks:
+                    self._seeks = False
+                    raise SeekError
+                raise VideoError(f"{self.path}: packet {position} is another than at opening; was the file replaced?")
+            if position >= first:
+                yield position, packet
+
     def _ways_to(self, index: FrameIndex, packet: int) -> Iterator[Callable[[], None]]:
         """Yield ways to reach a packet, the nearest first: containers differ in which time they seek by."""
-        yield lambda: self._seek(int(index.packets.ticks[packet]))
-        yield lambda: self._seek(int(index.packets.decode_ticks[packet]))
+        if self._seeks:
+            yield lambda: self._seek(int(index.packets.ticks[packet]))
+            yield lambda: self._seek(int(index.packets.decode_ticks[packet]))
         yield self.restart
 
     def _seek(self, ticks: int) -> None:
@@ -143,14 +208,17 @@ class Decoder:
                 f"{self.path}: the file cannot be read further ({error.strerror}); fetch it again"
             ) from error
 
-    def _decode(self, packet: Any) -> Sequence[Any] | None:
-        """Return the frames that come out after `packet` went in (None: all that are left), None if it is refused."""
-        try:
-            frames: Sequence[Any] = self.stream.codec_context.decode(packet)
-        except av.FFmpegError:
-            return None
+    def _decode(self, packet: Any) -> Decoded:
+        """Return what comes out after `packet` went in (None: all that is left)."""
+        context = self.stream.codec_context
+        logged: list[str] = []
+        with errors_logged() if self._listens else contextlib.nullcontext(logged) as logged:
+            try:
+                frames: Sequence[Any] = context.decode(packet)
+            except av.FFmpegError:
+                return Decoded((), is_refused=True)
         self.n_decoded += len(frames)
-        return frames
+        return Decoded(frames, is_refused=bool(logged))
 
 
 def _best_stream(path: Path, container: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,16 +16,15 @@ from numpy.typing import ArrayLike
 from focus_eval.errors import VideoError
 from focus_eval.types import FloatArray, IntArray
 from focus_eval.video.checks import checked_frames
-from focus_eval.video.decoder import Decoder, n_cores
+from focus_eval.video.decoder import Decoder, SeekError, n_cores
 from focus_eval.video.index import FrameIndex, Run
 from focus_eval.video.prefetch import in_order_ahead
 from focus_eval.video.reader import Pixels
 from focus_eval.video.scan import scan_video
+from focus_eval.video.taint import Taint
 
 # Runs of one video that are decoded side by side; each holds a decoder's pictures.
 _MOST_WORKERS = 4
-# Sync points to go back when a frame does not come out: a gradual intra refresh needs one.
-_MOST_STEPS_BACK = 2
 _FULL_RANGE = 2
 
 
@@ -60,6 +60,7 @@ class PyAVReader:
         self._idle: SimpleQueue[Decoder] = SimpleQueue()
         self._underway: Iterator[tuple[int, Pixels]] = iter(())
         self._turn = 0
+        self._unclean_syncs: set[int] = set()
 
     @property
     def n_decoded(self) -> int:
@@ -152,28 +153,59 @@ class PyAVReader:
         return self._decoder
 
     def _run(self, decoder: Decoder, index: FrameIndex, run: Run) -> Iterator[tuple[int, Pixels]]:
-        """Yield the frames of a run; where one does not come out, go on from the sync point before."""
-        done, ticks = 0, index.frame_ticks
-        for sync in range(run.sync, max(run.sync - _MOST_STEPS_BACK, 0) - 1, -1):
-            decoded = decoder.frames(
-                index,
-                first_packet=int(index.sync_packet[sync]),
-                last_packet=run.last_packet,
-                wanted=set(index.frame_packet[run.frames[done:]].tolist()),
-            )
-            for frame in decoded:
-                if frame.pts is None or frame.pts < ticks[run.frames[done]]:
-                    continue
-                if frame.pts > ticks[run.frames[done]] or frame.is_corrupt:
-                    break
-                yield int(run.frames[done]), self._pixels(frame)
-                done += 1
-                if done == run.frames.size:
-                    return
+        """Yield the frames of a run; where its sync point does not give its own frame, go back to the one before."""
+        sync, n_done = run.sync, 0
+        while True:
+            while sync in self._unclean_syncs:
+                sync -= 1
+            try:
+                for frame in self._attempt(decoder, index, run, sync=sync, n_done=n_done):
+                    yield int(run.frames[n_done]), self._pixels(frame)
+                    n_done += 1
+            except SeekError:
+                continue
+            if n_done == run.frames.size:
+                return
+            if sync not in self._unclean_syncs:
+                break
+        ticks, number = index.frame_ticks, int(run.frames[n_done])
         raise VideoError(
-            f"{self.path}: frame {run.frames[done]} asked, but it cannot be decoded: the file is damaged near "
-            f"{(ticks[run.frames[done]] - ticks[0]) * self._scan.time_base:.1f} s; fetch it again"
+            f"{self.path}: frame {number} asked, but it cannot be decoded: the file is damaged near "
+            f"{(ticks[number] - ticks[0]) * self._scan.time_base:.1f} s; fetch it again"
         )
+
+    def _attempt(self, decoder: Decoder, index: FrameIndex, run: Run, *, sync: int, n_done: int) -> Iterator[Any]:
+        """Yield the decoded frames of a run, from its frame `n_done` on, as far as they are sure to be right.
+
+        Where the first frame that comes out is not the sync point's own, or that is not whole, decoding cannot start
+        there (a gradual refresh, a container that marks every packet): that is remembered.
+        """
+        first_packet, packet_of = int(index.sync_packet[sync]), index.frame_packet[run.frames]
+        first_ticks, asked_ticks = index.frame_ticks[index.sync_frame[sync]], index.frame_ticks[run.frames]
+        asked_packets = set(packet_of[n_done:].tolist())
+        taint, latest, held = Taint(index, first_packet), None, deque[Any]()
+        steps = decoder.frames(index, first_packet=first_packet, last_packet=run.last_packet, wanted=asked_packets)
+        for step in steps:
+            taint.follow(step)
+            for frame in step.frames:
+                if frame.pts is None or frame.pts < first_ticks:
+                    continue
+                if latest is None and frame.pts != first_ticks and sync > 0:
+                    self._unclean_syncs.add(sync)
+                    return
+                if latest is not None and frame.pts <= latest:
+                    return
+                latest = frame.pts
+                if n_done + len(held) < run.frames.size and frame.pts == asked_ticks[n_done + len(held)]:
+                    held.append(frame)
+            while held and taint.is_sure(int(packet_of[n_done])):
+                yield held.popleft()
+                n_done += 1
+            if sync > 0 and taint.is_lost(first_packet):
+                self._unclean_syncs.add(sync)
+                return
+            if n_done == run.frames.size or taint.is_lost(int(packet_of[n_done])):
+                return
 
     def _counted(self, decoder: Decoder, wanted: IntArray) -> Iterator[tuple[int, Pixels]]:
         """Yield wanted frames of a sequential decode, for files whose packets do not say the order."""

@@ -12,11 +12,14 @@ from focus_eval.types import FloatArray, IntArray, VideoInfo
 from focus_eval.video.checks import checked_file
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.index import FrameIndex, Packets, average_rate, demux_packets
+from focus_eval.video.listening import errors_logged
 from focus_eval.video.orientation import Orientation
+from focus_eval.video.wholeness import check_whole, mark_doubtful_end
 
-_MICROSECONDS = 1_000_000
 # Frames decoded to see whether the timestamps say the order, where the packets leave that open.
 _N_HEAD = 32
+# An MPEG-4 picture that says only that it is not coded.
+_MOST_BYTES_OF_NO_PICTURE = 8
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 
 
@@ -64,14 +67,22 @@ def scan_video(path: Path) -> Scan:
 
 @lru_cache(maxsize=_RECENT_FILES)
 def _scan(path: Path, n_bytes: int, modified_ns: int) -> Scan:
-    decoder = Decoder(path)
+    with errors_logged() as logged:
+        decoder = Decoder(path)
+        try:
+            packets = demux_packets(path, decoder.container, decoder.stream)
+        except VideoError:
+            decoder.close()
+            raise
     try:
-        packets = demux_packets(path, decoder.container, decoder.stream)
-        _check_complete(path, decoder, packets)
+        check_whole(path, decoder, packets, logged=logged)
+        packets = mark_doubtful_end(path, decoder, packets)
         first = next(decoder.frames_from_start(), None)
         if first is None or not (first.width and first.height):
             raise VideoError(f"{path}: no frame of it can be decoded; fetch it again or re-encode it")
         index = _trusted_index(decoder, packets, first)
+        if index is None and packets.is_corrupt.any():
+            raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; fetch it again")
         n_frames = index.frame_packet.size if index else sum(1 for _ in decoder.frames_from_start())
         return Scan(
             info=VideoInfo(
@@ -88,60 +99,27 @@ def _scan(path: Path, n_bytes: int, modified_ns: int) -> Scan:
         decoder.close()
 
 
-def _check_complete(path: Path, decoder: Decoder, packets: Packets) -> None:
-    """Raise where the header promises more than the file holds.
-
-    Raises:
-        VideoError: fewer packets than the header counts, or packets that end over a second before the header says.
-    """
-    promised, held = decoder.stream.frames, packets.ticks.size
-    if held == 0:
-        raise VideoError(f"{path}: the video stream holds no frame; fetch it again")
-    if promised > held and "mov" in decoder.container.format.name:
-        # An edit list may leave samples out; without it the demuxer shows all that are there.
-        whole = Decoder(path, container_options={"ignore_editlist": "1"})
-        held = demux_packets(path, whole.container, whole.stream).ticks.size
-        whole.close()
-    if decoder.container.format.name == "avi":
-        # AVI counts a repeated frame, which has an index entry but no packet; its time base is one frame.
-        held = max(held, packets.end_ticks)
-    if promised > held:
-        raise VideoError(
-            f"{path}: the header promises {promised} frames, the file holds {held}: cut off or damaged; fetch it again"
-        )
-    if "matroska" in decoder.container.format.name:
-        _check_matroska_length(path, decoder, packets)
-
-
-def _check_matroska_length(path: Path, decoder: Decoder, packets: Packets) -> None:
-    promised = (decoder.container.duration or 0) / _MICROSECONDS
-    start = (decoder.container.start_time or 0) / _MICROSECONDS
-    held = float(packets.end_ticks * decoder.stream.time_base) - start
-    if promised - held <= 1:
-        return
-    decoder.restart()
-    ends = [
-        (packet.pts + (packet.duration or 0)) * packet.time_base for packet in decoder.container.demux() if packet.size
-    ]
-    held = float(max(ends)) - start
-    if promised - held > 1:
-        raise VideoError(
-            f"{path}: the header promises {promised:.1f} s, the file holds {held:.1f} s: cut off; fetch it again"
-        )
-
-
 def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex | None:
     """Return the index where the packets' times are presentation times, None where frames must be counted."""
     if first.pts is None:
         return None
+    if _may_repeat(decoder, packets):
+        return None
     index = FrameIndex.build(packets, first_ticks=first.pts)
-    may_reorder = decoder.stream.codec_context.has_b_frames and not packets.are_reordered
-    if index is None or not may_reorder:
+    if index is None or not decoder.stream.codec_context.has_b_frames:
         return index
     if decoder.container.format.name == "avi":
         return None
+    if packets.are_reordered:
+        return index
     head = [frame.pts for frame, _ in zip(decoder.frames_from_start(), range(_N_HEAD), strict=False)]
     return index if head == index.frame_ticks[: len(head)].tolist() else None
+
+
+def _may_repeat(decoder: Decoder, packets: Packets) -> bool:
+    """Tell whether some packet of MPEG-4 holds no picture: the one before held two, or is shown on."""
+    is_mpeg4 = decoder.stream.codec_context.name == "mpeg4"
+    return is_mpeg4 and bool((packets.sizes <= _MOST_BYTES_OF_NO_PICTURE).any())
 
 
 def _rate(decoder: Decoder, packets: Packets, index: FrameIndex | None, n_frames: int) -> float:

@@ -1,0 +1,132 @@
+"""Reads from a coded picture what containers do not say: whether others refer to it, and whether decoding can start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_START = b"\x00\x00\x01"
+_IDR, _SEI = 5, 6
+_SLICES = (1, 2, 5)
+_RECOVERY_POINT = 6
+# Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
+_HEAD = 4096
+_MPEG4_PICTURE, _MPEG4_B = 0xB6, 2
+_MPEG2_PICTURE, _MPEG2_B = 0x00, 3
+
+
+def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool] | None:
+    """Return a function that tells of a packet whether other pictures may refer to it; None where no packet tells.
+
+    It answers as FFmpeg's decoder does when it is told to drop pictures nobody refers to; what cannot be read counts
+    as referred to.
+    """
+    if codec == "h264":
+        length_bytes = nal_length_bytes(extradata)
+        return lambda packet: _is_h264_reference(packet, length_bytes)
+    if codec in ("mpeg4", "mpeg2video"):
+        code, kind = (_MPEG4_PICTURE, _MPEG4_B) if codec == "mpeg4" else (_MPEG2_PICTURE, _MPEG2_B)
+        return lambda packet: _picture_kind(packet, code) != kind
+    return None
+
+
+def _is_h264_reference(packet: Any, length_bytes: int) -> bool:
+    kinds = [(header >> 5 & 3) > 0 for header, _ in nal_units(packet, length_bytes) if header & 31 in _SLICES]
+    return any(kinds) if kinds else True
+
+
+def _picture_kind(packet: Any, code: int) -> int | None:
+    """Return the coding type of an MPEG-2 or MPEG-4 picture: MPEG-4 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
+    head = bytes(memoryview(packet)[:_HEAD])
+    at = head.find(_START + bytes([code]))
+    if at < 0 or at + 6 > len(head):
+        return None
+    return head[at + 4] >> 6 if code == _MPEG4_PICTURE else head[at + 5] >> 3 & 7
+
+
+def is_invisible(codec: str, packet: Any) -> bool:
+    """Tell whether a VP8 packet is an alternate reference frame: `show_frame`, bit 4, is 0 (RFC 6386, 9.1)."""
+    return codec in ("vp8", "libvpx") and not memoryview(packet)[0] >> 4 & 1
+
+
+def can_start(codec: str, packet: Any, length_bytes: int) -> bool:
+    """Tell whether decoding can start at a packet that its container marks as a sync packet; some mark all.
+
+    Args:
+        length_bytes: of H.264's NAL units, as `nal_length_bytes` says.
+    """
+    if codec == "h264":
+        return starts_h264(packet, length_bytes)
+    if codec == "mpeg4":
+        return _picture_kind(packet, _MPEG4_PICTURE) in (None, 0)
+    if codec in ("mpeg1video", "mpeg2video"):
+        return _picture_kind(packet, _MPEG2_PICTURE) in (None, 1)
+    if codec in ("vp8", "libvpx"):
+        return not memoryview(packet)[0] & 1
+    return True
+
+
+def starts_h264(packet: Any, length_bytes: int) -> bool:
+    """Tell whether an H.264 decoder that starts at this packet gives it and all that is shown after it exactly.
+
+    True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). A gradual
+    refresh, or an I picture that promises nothing, is no start.
+    """
+    for header, data in nal_units(packet, length_bytes):
+        if header & 31 == _IDR:
+            return True
+        if header & 31 == _SEI and _recovery_frames(data) == 0:
+            return True
+    return False
+
+
+def nal_length_bytes(extradata: bytes | None) -> int:
+    """Return the bytes of a NAL unit's length in MP4's form (ISO 14496-15, 5.3.3), 0 for start codes."""
+    return (extradata[4] & 3) + 1 if extradata and len(extradata) > 4 and extradata[0] == 1 else 0
+
+
+def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (header byte, first bytes after it) of the NAL units that begin near the start of a packet."""
+    data = memoryview(packet)
+    if length_bytes == 0:
+        head = bytes(data[:_HEAD])
+        at = head.find(_START)
+        while at >= 0 and at + 3 < len(head):
+            yield head[at + 3], head[at + 4 : at + 300]
+            at = head.find(_START, at + 3)
+        return
+    at = 0
+    while at + length_bytes < len(data):
+        size = int.from_bytes(data[at : at + length_bytes], "big")
+        start = at + length_bytes
+        yield data[start], bytes(data[start + 1 : min(start + size, start + 300)])
+        at = start + size
+
+
+def _recovery_frames(sei: bytes) -> int | None:
+    """Return `recovery_frame_cnt` of the recovery point among an SEI unit's messages, None where it has none."""
+    at = 0
+    while at + 2 < len(sei):
+        kind, at = _sei_number(sei, at)
+        size, at = _sei_number(sei, at)
+        if kind == _RECOVERY_POINT:
+            return _exp_golomb(sei[at : at + 5])
+        at += size
+    return None
+
+
+def _sei_number(sei: bytes, at: int) -> tuple[int, int]:
+    """Return a message's type or size, written as bytes of 255 and a last byte, and where the next field is."""
+    total = 0
+    while at < len(sei) and sei[at] == 255:
+        total, at = total + 255, at + 1
+    return total + (sei[at] if at < len(sei) else 0), at + 1
+
+
+def _exp_golomb(data: bytes) -> int | None:
+    """Return the unsigned Exp-Golomb number at the start of `data` (ITU-T H.264, 9.1)."""
+    bits = "".join(f"{byte:08b}" for byte in data)
+    n_zeros = bits.find("1")
+    if n_zeros < 0 or len(bits) < 2 * n_zeros + 1:
+        return None
+    return int(bits[n_zeros : 2 * n_zeros + 1], 2) - 1
