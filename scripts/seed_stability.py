@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from focus_eval.report.run import load_run, sampler_order
-from focus_eval.report.statistics import compare_paired, spread_over_seeds
+from focus_eval.report.statistics import difference_estimate, spread_over_seeds
 
 RECALL = ("recall@1", "recall@2", "recall@5")
 LENGTHS = ("short", "medium", "long")
@@ -85,12 +85,11 @@ def print_pair(a, b, *names):
         for column in RECALL:
             parts = [part[part["k"] == k].groupby(["benchmark", "question_id"])[column].mean() for part in (a, b)]
             both = parts[0].to_frame("a").join(parts[1].to_frame("b"), how="inner").dropna()
-            found = compare_paired(
-                both["a"].to_numpy(), both["b"].to_numpy(), videos.loc[both.index].tolist()
-            ).difference
+            found = difference_estimate((both["b"] - both["a"]).to_numpy(), videos.loc[both.index].tolist())
+            interval = "too few videos" if found.low is None else f"{signed(found.low)}, {signed(found.high)}"
             print(
                 f"| {k} | {column.removeprefix('recall@')} s | {100 * both['a'].mean():.1f} | "
-                f"{100 * both['b'].mean():.1f} | {signed(found.value)} [{signed(found.low)}, {signed(found.high)}] | "
+                f"{100 * both['b'].mean():.1f} | {signed(found.value)} [{interval}] | "
                 f"{len(both)} | {mine['seed'].nunique()} |"
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from focus_eval.rows.records import SelectionRow
 
 _THUMBNAIL_HEIGHT = 90
+# A longer table is only written: every two samplers at every distance and K.
+_MOST_ROWS_PRINTED = 40
 
 
 def report(
@@ -44,8 +47,12 @@ def report(
     target = out or folder
     tables = report_tables(run, table, baseline=baseline)
     for one in tables:
-        print_table(one)
+        if len(one.rows) <= _MOST_ROWS_PRINTED:
+            print_table(one)
+        else:
+            typer.echo(f"{one.title}: {len(one.rows)} lines, in report.md and report-{one.name}.csv")
     written = []
+    remove_stale(target)
     for name in ("report.md", "report.tex"):
         write_table(tables, target / name)
         written.append(target / name)
@@ -67,30 +74,49 @@ def write_figures(run: Run, folder: Path) -> list[Path]:
     """Write accuracy against frames scored per benchmark and model, and the timelines of one telling question each."""
     from focus_eval.report.figures import draw_efficiency, draw_timelines, save_figure
     from focus_eval.report.page.charts import cost_points
+    from focus_eval.report.run import labels_of
 
     written = []
     if run.answers:
         for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
             points: dict[str, list[tuple[float, float, float, float]]] = {}
+            texts: dict[str, list[str]] = {}
             for one in cost_points(run, part, cost="frames scored (%)"):
-                low = one.accuracy if one.low is None else one.low
-                high = one.accuracy if one.high is None else one.high
-                points.setdefault(one.label, []).append((one.cost, one.accuracy, low, high))
+                ends = (nan, nan) if one.low is None or one.high is None else (one.low, one.high)
+                points.setdefault(one.label, []).append((one.cost, one.accuracy, *ends))
+                texts.setdefault(one.label, []).append(one.short)
             if points:
                 name = f"efficiency-{benchmark}-{model}.pdf".replace("/", "_")
-                written += save_figure(draw_efficiency(points), folder / name)
+                written += save_figure(draw_efficiency(points, texts=texts), folder / name)
     rows = telling_question(run)
     if rows:
-        written += save_figure(draw_timelines(rows), folder / "timelines.pdf")
+        figure = draw_timelines(rows, names=labels_of(run.selections))
+        written += save_figure(figure, folder / "timelines.pdf")
     return written
 
 
+def remove_stale(folder: Path) -> None:
+    """Remove what an earlier report wrote to `folder`: this one may have fewer tables and figures."""
+    from focus_eval.report.comparisons import TABLE_NAMES
+    from focus_eval.report.layouts import LAYOUTS
+
+    texts = [*(f"report.{suffix}" for suffix in ("md", "tex", "csv", "html"))]
+    texts += [f"report-{name}.csv" for name in (*LAYOUTS, *TABLE_NAMES)]
+    drawn = [f"figures/{name}.{suffix}" for name in ("efficiency-*", "timelines") for suffix in ("pdf", "png")]
+    for path in [path for kind in (*texts, *drawn) for path in folder.glob(kind)]:
+        path.unlink()
+
+
 def telling_question(run: Run) -> list[SelectionRow]:
-    """Return the selections of the longest question that has evidence and that the samplers chose differently for."""
-    by_question: dict[tuple[str, str], dict[str, SelectionRow]] = {}
+    """Return the selections of the longest question that has evidence, one per sampler, all of one K and seed."""
+    from focus_eval.report.run import labels_of
+
+    labels = labels_of(run.selections)
+    by_question: dict[tuple[str, str, int, int], dict[str, SelectionRow]] = {}
     for row in run.selections:
         if row.error is None:
-            by_question.setdefault((row.benchmark, row.question_id), {}).setdefault(row.sampler, row)
+            key = (row.benchmark, row.question_id, row.k, row.seed)
+            by_question.setdefault(key, {})[labels[row.selection_id]] = row
     several = [rows for rows in by_question.values() if len(rows) > 1]
     if not several:
         return []

@@ -146,27 +146,36 @@ class SharedBatcher:
 
     def _pass(self, requests: list[_Request]) -> None:
         """Decode what is asked for once, forward; embed it once per encoder; show everyone their frames."""
-        meter = Meter()
+        shared = Meter()
         before = {id(request): request.forwards for request in requests}
         union = np.unique(np.concatenate([request.frames for request in requests]))
         encoders = list({id(request.session.encoder): request.session for request in requests}.values())
         asking = [[one for one in requests if one.session.encoder is session.encoder] for session in encoders]
         wanted = [_wanted(union, these) for these in asking]
+        encoding = [Meter() for _ in encoders]
         prepare = encoders[0].prepare if len(encoders) == 1 else None
         at = 0
-        for part, pixels in decoded_batches(self.reader, union, self._batch_size, meter, prepare=prepare):
+        for part, pixels in decoded_batches(self.reader, union, self._batch_size, shared, prepare=prepare):
             if self._stopped_by is not None:
                 raise self._stopped_by
-            with meter.stage("encode"):
-                for session, these, all_wanted in zip(encoders, asking, wanted, strict=True):
+            for session, these, all_wanted, meter in zip(encoders, asking, wanted, encoding, strict=True):
+                with meter.stage("encode"):
                     _embed_for(session, these, all_wanted[:, at : at + part.size], part, pixels)
             at += part.size
-        made = [request.forwards - before[id(request)] for request in requests]
-        if not any(made):  # every picture was seen before
-            made = [1] * len(requests)
-        for request, forwards in zip(requests, made, strict=True):
-            for stage, seconds in meter.seconds.items():
-                request.session.meter.add(stage, seconds * forwards / sum(made))
+        made = {id(request): request.forwards - before[id(request)] for request in requests}
+        _share_out(shared, requests, made)
+        for meter, these in zip(encoding, asking, strict=True):
+            _share_out(meter, these, made)
+
+
+def _share_out(meter: Meter, requests: list[_Request], made: dict[int, int]) -> None:
+    """Book the seconds of `meter` on `requests` by the forwards each `made`; evenly where no forward was needed."""
+    forwards = [made[id(request)] for request in requests]
+    if not any(forwards):  # every picture was seen before
+        forwards = [1] * len(requests)
+    for request, mine in zip(requests, forwards, strict=True):
+        for stage, seconds in meter.seconds.items():
+            request.session.meter.add(stage, seconds * mine / sum(forwards))
 
 
 def _send_home(requests: list[_Request], error: BaseException) -> None:

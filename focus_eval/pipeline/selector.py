@@ -148,6 +148,12 @@ class Selector:
         )
 
     @property
+    def changed_options(self) -> dict[str, Any]:
+        """The sampler's options that are not at their defaults."""
+        default = type(self.sampler)().options
+        return {name: value for name, value in self.sampler.options.items() if value != default[name]}
+
+    @property
     def device(self) -> str:
         """Name of the device the encoder runs on."""
         return device_name(getattr(self.encoder, "device", "cpu") if self.encoder else "cpu")
@@ -241,6 +247,8 @@ class Selector:
             "bucket": question.bucket or bucket,
             "duration_seconds": duration_seconds or 0.0,
             "evidence_seconds": list(question.evidence_seconds),
+            "changed_options": self.changed_options,
+            "role": getattr(self.sampler, "role", "sampler"),
         }
 
 

@@ -1,59 +1,88 @@
-"""Is one sampler better than another on the same questions?"""
+"""Tables of differences between two samplers, or two runs, on the same questions: accuracy and evidence recall."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from focus_eval.errors import InvalidInput
+from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.report.paired_tests import PairedComparison, compare_paired, holm
+from focus_eval.report.recall import DISTANCES_SECONDS
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.statistics import (
-    PairedComparison,
-    compare_paired,
-    design_effect_of,
-    holm,
-    minimal_difference,
-)
-from focus_eval.report.table import Figure, Table, TableRow, number
+from focus_eval.report.table import Figure, Table, TableRow
+from focus_eval.report.task_means import strata_of
 
 BASELINES = ("uniform", "uniform_1fps")
+QUESTION = ["benchmark", "question_id"]
+TABLE_NAMES = ("against_baseline", "recall_against_baseline", "recall_pairs", "comparison")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two arms of a comparison on the questions both answered."""
+    """Two series of a comparison on the questions both answered; `where` says of which benchmark, model and K."""
 
     where: tuple[str, ...]
     a: str
     b: str
     compared: PairedComparison
-    minimal: float
 
 
 def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
-    """Return every sampler of `run` against its baseline, per benchmark and model; None where there is no pair.
+    """Return the accuracy of every sampler of `run` against its baseline, per benchmark, model and K.
 
     Args:
-        baseline: label of the baseline; uniform where the run has it.
+        baseline: a sampler's name, or its label in the tables; uniform where the run has it.
+
+    Returns:
+        None where the run has no answers, or no baseline and none was named.
+
+    Raises:
+        UnknownName: no sampler of the run is called `baseline`.
     """
     if not run.answers:
         return None
+    wanted = baseline_labels(run, baseline)
     pairs = []
     for where, part in run.answer_frame.groupby(["benchmark", "model", "k"]):
-        labels = sorted(set(part["label"]), key=sampler_order)
-        named = baseline or next((one for one in BASELINES if one in labels), None)
-        if named is None or named not in labels:
-            continue
-        pairs += [
-            made
-            for label in labels
-            if label != named and (made := _pair(part, part, named, label, tuple(map(str, where)))) is not None
-        ]
+        first, *_ = [*(name for name in wanted if name in set(part["label"])), None]
+        others = sorted(set(part["label"]) - {first}, key=sampler_order) if first else []
+        pairs += _pairs(part, "score", [(str(first), other) for other in others], tuple(map(str, where)))
     return comparison_table(pairs, name="against_baseline", title="Samplers on the same questions") if pairs else None
+
+
+def recall_tables(run: Run, *, baseline: str | None = None) -> list[Table]:
+    """Return paired evidence recall: every sampler against the baseline, and all other pairs of samplers.
+
+    One line per benchmark, K and distance. Selections only: a difference of recall shows before any model answers.
+
+    Raises:
+        UnknownName: no sampler of the run is called `baseline`.
+    """
+    if run.selection_frame.empty:
+        return []
+    wanted = baseline_labels(run, baseline)
+    against: list[Pair] = []
+    between: list[Pair] = []
+    for (benchmark, k), part in run.selection_frame.groupby(["benchmark", "k"]):
+        labels = sorted(set(part["label"]), key=sampler_order)
+        first = next((name for name in wanted if name in labels), None)
+        for distance in DISTANCES_SECONDS:
+            column, where = f"recall@{distance:g}", (str(benchmark), str(k), f"{distance:g} s")
+            against += _pairs(part, column, [(first, one) for one in labels if first and one != first], where)
+            others = itertools.combinations([one for one in labels if one != first], 2)
+            between += _pairs(part, column, list(others), where)
+    made = []
+    for pairs, name, title in (
+        (against, "recall_against_baseline", "Evidence recall on the same questions"),
+        (between, "recall_pairs", "Evidence recall, every other two samplers"),
+    ):
+        if pairs:
+            made.append(comparison_table(pairs, name=name, title=title, keys=("Benchmark", "K", "Within"), of="recall"))
+    return made
 
 
 def run_comparison(a: Run, b: Run) -> Table:
@@ -65,72 +94,68 @@ def run_comparison(a: Run, b: Run) -> Table:
     Raises:
         InvalidInput: no question answered in both.
     """
-    pairs = []
     keys = ["benchmark", "model", "k", "label"]
     if not a.answers or not b.answers:
         raise InvalidInput(f"{a.name if not a.answers else b.name}: has no answers to compare")
     cells_a = {_texts(where): part for where, part in a.answer_frame.groupby(keys, sort=False)}
     cells_b = {_texts(where): part for where, part in b.answer_frame.groupby(keys, sort=False)}
-    shared = [where for where in cells_a if where in cells_b]
-    for where in shared:
-        made = _pair(cells_a[where], cells_b[where], where[3], where[3], where[:3])
-        pairs += [made] if made else []
-    if not shared:
-        for one, other in itertools.product(cells_a, cells_b):
-            if one[0] == other[0] and len(cells_a) == len(cells_b) == 1:
-                made = _pair(cells_a[one], cells_b[other], one[3], other[3], (one[0], one[1], one[2]))
-                pairs += [made] if made else []
+    matched = [(where, where) for where in cells_a if where in cells_b]
+    if not matched and len(cells_a) == len(cells_b) == 1:
+        matched = [(where, other) for where in cells_a for other in cells_b if where[0] == other[0]]
+    found = (_pair(cells_a[one], cells_b[other], "score", (one[3], other[3]), one[:3]) for one, other in matched)
+    pairs = [pair for pair in found if pair is not None]
     if not pairs:
         raise InvalidInput(f"{a.name} and {b.name} have no cell and question in common")
     title = f"{b.name} against {a.name} on the same questions"
     return comparison_table(pairs, name="comparison", title=title)
 
 
-def comparison_table(pairs: Sequence[Pair], *, name: str, title: str) -> Table:
-    """Return the table of `pairs`, p-values adjusted over all of them by Holm's method."""
+def comparison_table(
+    pairs: Sequence[Pair],
+    *,
+    name: str,
+    title: str,
+    keys: Sequence[str] = ("Benchmark", "Model", "K"),
+    of: str = "accuracy",
+) -> Table:
+    """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names what differs."""
     adjusted = holm([pair.compared.p_value for pair in pairs])
-    rows = []
-    for pair, p_value in zip(pairs, adjusted, strict=True):
-        one = pair.compared
-        difference = Figure(
-            ours=100 * one.difference.value, low=100 * one.difference.low, high=100 * one.difference.high
-        )
-        rows.append(
-            TableRow(
-                (*pair.where, pair.a, pair.b),
-                (
-                    difference_text(difference, is_clear=not one.holds_zero),
-                    str(one.difference.questions),
-                    f"{one.only_a} / {one.only_b}",
-                    p_text(one.p_value) + ("" if one.is_exact else "*"),
-                    p_text(float(p_value)),
-                    "–" if np.isnan(pair.minimal) else number(100 * pair.minimal, 1),
-                ),
-            )
-        )
+    has_mcnemar = any(pair.compared.mcnemar is not None for pair in pairs)
+    rows = [
+        TableRow((*pair.where, pair.a, pair.b), _figures(pair.compared, float(p_value), has_mcnemar))
+        for pair, p_value in zip(pairs, adjusted, strict=True)
+    ]
     return Table(
         name=name,
         title=title,
-        key_titles=("Benchmark", "Model", "K", "A", "B"),
-        columns=("B − A (points)", "Questions", "Only A / only B right", "McNemar p", "p (Holm)", "Least visible"),
-        rows=tuple(rows),
-        notes=(
-            "Differences of accuracy in points with a 95 % interval (bootstrap over videos), on the questions both "
-            "answered; an arrow marks those whose interval leaves out 0.",
-            "McNemar's test is exact, or chi-square with continuity correction (*) above 25 disagreements; Holm "
-            "adjusts over this table.",
-            "Least visible: the smallest difference this many questions show with 80 % power, at the disagreement "
-            "and the clustering seen.",
+        key_titles=(*keys, "A", "B"),
+        columns=(
+            "B − A (points)",
+            "Questions",
+            "Better A / B",
+            "p",
+            "p (Holm)",
+            *(("McNemar p",) if has_mcnemar else ()),
+            "Detectable",
         ),
+        rows=tuple(rows),
+        notes=tuple(_notes(pairs, of, has_mcnemar)),
     )
 
 
-def difference_text(one: Figure, *, is_clear: bool) -> str:
-    """Return e.g. "+2.3 [0.4, 4.1] ↑"; the arrow only where the interval leaves out 0."""
-    value = one.ours or 0.0
-    arrow = (" ↑" if value > 0 else " ↓") if is_clear else ""
-    interval = f" [{number(one.low or 0.0, 1)}, {number(one.high or 0.0, 1)}]"
-    return number(value, one.digits, signed=True) + interval + arrow
+def baseline_labels(run: Run, baseline: str | None) -> tuple[str, ...]:
+    """Return the labels of `run` that a baseline may have, the preferred ones first.
+
+    Raises:
+        UnknownName: `baseline` is given and no sampler of the run has it as name or label.
+    """
+    if baseline is None:
+        return BASELINES
+    samplers = dict(zip(run.selection_frame["label"], run.selection_frame["sampler"], strict=True))
+    named = [label for label, sampler in samplers.items() if baseline in (label, sampler, sampler.rpartition(":")[2])]
+    if not named:
+        raise unknown_name("baseline", baseline, [*samplers, *samplers.values()])
+    return tuple(sorted(named, key=sampler_order))
 
 
 def p_text(value: float) -> str:
@@ -138,29 +163,82 @@ def p_text(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _pair(part_a: pd.DataFrame, part_b: pd.DataFrame, a: str, b: str, where: tuple[str, ...]) -> Pair | None:
-    scores_a, scores_b = _scores(part_a, a), _scores(part_b, b)
-    both = scores_a.join(scores_b, how="inner", lsuffix="_a", rsuffix="_b")
+def _figures(one: PairedComparison, adjusted: float, has_mcnemar: bool) -> tuple[Figure | str, ...]:
+    low, high = one.difference.low, one.difference.high
+    difference = Figure(
+        ours=100 * one.difference.value,
+        low=None if low is None else 100 * low,
+        high=None if high is None else 100 * high,
+        has_too_few_videos=low is None,
+        is_difference=True,
+        p_adjusted=adjusted,
+    )
+    mcnemar = Figure() if one.mcnemar is None else Figure(ours=one.mcnemar, text=p_text(one.mcnemar))
+    return (
+        difference,
+        str(one.difference.questions),
+        f"{one.better_a} / {one.better_b}",
+        Figure(ours=one.p_value, text=p_text(one.p_value) + ("" if one.is_exact else "*")),
+        Figure(ours=adjusted, text=p_text(adjusted)),
+        *((mcnemar,) if has_mcnemar else ()),
+        Figure() if one.detectable is None else Figure(ours=100 * one.detectable),
+    )
+
+
+def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
+    yield (
+        f"B − A: difference of {of} in points on the questions both have, each question its mean over seeds; 95 % "
+        "interval: t, clustered by video."
+    )
+    if of == "accuracy" and any(strata_of(pair.where[0], ["x"]) for pair in pairs):
+        yield "MLVU and VSI-Bench: the difference of the means over task types."
+    yield (
+        "p: sign-flip permutation test over videos, two-sided, all assignments of signs or (*) 100,000 random ones; "
+        "Holm adjusts it over this table. An arrow marks an adjusted p below 0.05."
+    )
+    if has_mcnemar:
+        yield "McNemar p: where every score is 0 or 1 from one seed; it takes questions of one video for independent."
+    yield "Better A / B: questions on which that sampler has the higher score, undivided."
+    yield (
+        "Detectable: minimum detectable difference (80 % power) in points, from the spread over videos seen here, "
+        "before Holm."
+    )
+    if any(pair.compared.difference.low is None for pair in pairs):
+        yield "Too few videos: fewer than 5 of them have a difference, which allows no interval."
+
+
+def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], where: tuple[str, ...]) -> list[Pair]:
+    found = (_pair(part, part, column, pair, where) for pair in names)
+    return [pair for pair in found if pair is not None]
+
+
+def _pair(
+    part_a: pd.DataFrame, part_b: pd.DataFrame, column: str, names: tuple[str, str], where: tuple[str, ...]
+) -> Pair | None:
+    scores = [_scores(part, name, column) for part, name in zip((part_a, part_b), names, strict=True)]
+    both = scores[0].join(scores[1], how="inner", lsuffix="_a", rsuffix="_b")
     if both.empty:
         return None
-    videos = both["video_a"].tolist()
-    compared = compare_paired(both["score_a"].to_numpy(), both["score_b"].to_numpy(), videos)
-    disagreement = compared.disagreements / len(both)
-    effect = design_effect_of((both["score_b"] - both["score_a"]).to_numpy(), videos)
-    least = (
-        minimal_difference(len(both), disagreement=disagreement, design_effect=effect)
-        if disagreement > 0
-        else float("nan")
+    compared = compare_paired(
+        both["mean_a"].to_numpy(),
+        both["mean_b"].to_numpy(),
+        both["video_a"].tolist(),
+        strata=strata_of(where[0], both["category_a"].tolist()) if column == "score" else None,
+        seeds=int(both[["seeds_a", "seeds_b"]].to_numpy().max()),
     )
-    return Pair(where=where, a=a, b=b, compared=compared, minimal=least)
+    return Pair(where=where, a=names[0], b=names[1], compared=compared)
 
 
-def _scores(part: pd.DataFrame, label: str) -> pd.DataFrame:
-    """Mean score per answered question over seeds, with its video."""
-    rows = part[(part["label"] == label) & part["is_answered"]]
-    scores: pd.DataFrame = rows.groupby("question_id").agg(score=("score", "mean"), video=("video", "first"))
-    return scores
+def _scores(part: pd.DataFrame, label: str, column: str) -> pd.DataFrame:
+    """Per question that has `column`: its mean over seeds, how many they are, its video and category."""
+    rows = part[(part["label"] == label) & part[column].notna()]
+    rows = rows.assign(**{column: rows[column].astype(float)})
+    rows = rows.assign(category=rows.get("category", ""))
+    made: pd.DataFrame = rows.groupby(QUESTION).agg(
+        mean=(column, "mean"), seeds=("seed", "nunique"), video=("video", "first"), category=("category", "first")
+    )
+    return made
 
 
-def _texts(values: object) -> tuple[str, ...]:
+def _texts(values: Any) -> tuple[str, ...]:
     return tuple(str(value) for value in values) if isinstance(values, tuple) else (str(values),)

@@ -72,21 +72,25 @@ def draw_efficiency(
     points: Mapping[str, Sequence[tuple[float, float, float, float]]],
     *,
     published: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    texts: Mapping[str, Sequence[str]] | None = None,
     cost_label: str = "Frames scored (%)",
 ) -> Figure:
     """Return accuracy against cost.
 
     Args:
-        points: label -> (cost, accuracy, low, high) in percent, joined by a line in the order of cost.
+        points: label -> (cost, accuracy, low, high) in percent, joined by a line in the order of cost; low and high
+            NaN where no interval is known.
+        texts: label -> what stands beside each of its points, e.g. "K=8".
         published: label -> (cost, accuracy) of the paper, hollow.
     """
     with _style():
-        return _efficiency_figure(points, published or {}, cost_label)
+        return _efficiency_figure(points, published or {}, texts or {}, cost_label)
 
 
 def _efficiency_figure(
     points: Mapping[str, Sequence[tuple[float, float, float, float]]],
     published: Mapping[str, Sequence[tuple[float, float]]],
+    texts: Mapping[str, Sequence[str]],
     cost_label: str,
 ) -> Figure:
     # The legend stands below in two columns and makes the figure taller, not the plot smaller.
@@ -98,6 +102,8 @@ def _efficiency_figure(
         errors = np.vstack([value - low, high - value]).clip(0)
         line = axes.errorbar(cost, value, errors, color=colour, marker=marker, ms=4, lw=1, capsize=2, elinewidth=0.7)
         line.set_label(label)
+        for text, point in zip(texts.get(label, ()), values, strict=False):
+            axes.annotate(text, point[:2], xytext=(4, 3), textcoords="offset points", fontsize=6, color=colour)
     for label, pairs in published.items():
         colour, marker = styles_of([label])[label] if label not in styles else styles[label]
         cost, value = np.array(sorted(pairs), dtype=float).T
@@ -111,27 +117,31 @@ def _efficiency_figure(
     return figure
 
 
-def draw_timelines(rows: Sequence[SelectionRow]) -> Figure:
+def draw_timelines(rows: Sequence[SelectionRow], *, names: Mapping[str, str] | None = None) -> Figure:
     """Return the selections of one question over one timeline each, as the paper's figure 3.
 
     Pulled relevance is drawn as bars, final arms as bands, evidence as vertical lines, keyframes as triangles below.
 
+    Args:
+        names: what a row is called, by selection id; its sampler otherwise.
+
     Raises:
         InvalidInput: no rows, or rows of several questions.
     """
-    if not rows or len({(row.benchmark, row.question_id) for row in rows}) != 1:
-        raise InvalidInput("timelines show the selections of one question")
+    if not rows or len({(row.benchmark, row.question_id, row.k) for row in rows}) != 1:
+        raise InvalidInput("timelines show the selections of one question, of one K")
     from matplotlib.figure import Figure
 
     with _style():
         figure = Figure(figsize=(PAGE_INCHES, 0.62 * len(rows) + 0.75), layout="constrained")
         grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
-        styles = styles_of([row.sampler for row in rows])
-        for axes, row in zip(grid, rows, strict=True):
-            _draw_timeline(axes, row, styles[row.sampler][0])
+        called = [(names or {}).get(row.selection_id, row.sampler) for row in rows]
+        styles = styles_of(called)
+        for axes, row, name in zip(grid, rows, called, strict=True):
+            _draw_timeline(axes, row, styles[name][0], name)
         grid[-1].set_xlabel("Time (s)")
         query = rows[0].query if len(rows[0].query) <= 110 else rows[0].query[:107] + "..."
-        figure.suptitle(query.replace("$", r"\$"), fontsize=8)
+        figure.suptitle(f"{query}   K = {rows[0].k}".replace("$", r"\$"), fontsize=8)
     return figure
 
 
@@ -147,7 +157,7 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     return [vector, path.with_suffix(".png")]
 
 
-def _draw_timeline(axes: Axes, row: SelectionRow, colour: str) -> None:
+def _draw_timeline(axes: Axes, row: SelectionRow, colour: str, name: str) -> None:
     fps = row.fps or 1.0
     for start, stop, *_, is_final in row.clips:
         if is_final:
@@ -160,7 +170,7 @@ def _draw_timeline(axes: Axes, row: SelectionRow, colour: str) -> None:
         axes.axvline(time, color=EVIDENCE, lw=1.0, ls=(0, (2, 1.5)))
     axes.plot(row.times_seconds, [-0.16] * len(row.times_seconds), "^", color=colour, ms=3.2, mew=0, clip_on=False)
     axes.set(ylim=(-0.3, 1.05), xlim=(0, row.duration_seconds), yticks=[0, 1])
-    axes.set_ylabel(row.sampler, rotation=0, ha="right", va="center")
+    axes.set_ylabel(name, rotation=0, ha="right", va="center")
     axes.tick_params(axis="y", length=0, labelsize=5)
 
 

@@ -35,7 +35,7 @@ def to_terminal(table: Table) -> RichTable:
 
 
 def to_markdown(table: Table) -> str:
-    """Return a GitHub table with title and notes; a clear difference is bold."""
+    """Return a GitHub table with title and notes."""
     shown = _counts_shown(table)
     titles = [*table.key_titles, *table.columns, *shown]
     aligned = ["---"] * len(table.key_titles) + ["---:"] * (len(table.columns) + len(shown))
@@ -50,7 +50,7 @@ def to_markdown(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """Return a `table*` with booktabs rules; needs the packages booktabs and graphicx.
 
-    A column with published figures becomes three: ours, published, difference. A clear difference is bold.
+    A column with published figures becomes three: ours, published, difference.
     """
     split = [_has_published(table, i) for i in range(len(table.columns))]
     shown = _counts_shown(table)
@@ -73,10 +73,10 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Return one line per row with every number in a column of its own, unrounded."""
+    """Return one line per row with every number in a column of its own, to ten significant digits."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    parts = ("", " low", " high", " published", " difference", " difference is clear", " spread over seeds")
+    parts = ("", " low", " high", " published", " difference", " spread over seeds")
     is_text = [any(isinstance(row.figures[i], str) for row in table.rows) for i in range(len(table.columns))]
     heads = [
         [title] if text else [f"{title}{part}" for part in parts]
@@ -116,7 +116,7 @@ def _terminal_cell(one: Figure | str) -> Text:
     text = Text(one.ours_text, style="" if one.ours is not None else "dim")
     if one.published is not None:
         text.append(f"\npaper {one.published_text} ", style="dim")
-        text.append(one.difference_text, style="bold" if one.is_clear else "dim")
+        text.append(one.difference_text, style="dim")
     return text
 
 
@@ -144,8 +144,7 @@ def _markdown_cell(one: Figure | str) -> str:
         return one.ours_text
     if one.difference is None:
         return f"{one.ours_text} (paper {one.published_text})"
-    difference = f"**{one.difference_text}**" if one.is_clear else one.difference_text
-    return f"{one.ours_text} (paper {one.published_text}, {difference})"
+    return f"{one.ours_text} (paper {one.published_text}, {one.difference_text})"
 
 
 def _has_published(table: Table, i: int) -> bool:
@@ -170,8 +169,7 @@ def _latex_cell(one: Figure | str, wide: bool) -> list[str]:
     ours = latex_escaped(one.ours_text)
     if not wide:
         return [ours]
-    difference = latex_escaped(one.difference_text)
-    return [ours, latex_escaped(one.published_text), rf"\textbf{{{difference}}}" if one.is_clear else difference]
+    return [ours, latex_escaped(one.published_text), latex_escaped(one.difference_text)]
 
 
 def _latex_line(cells: list[str]) -> str:
@@ -181,17 +179,17 @@ def _latex_line(cells: list[str]) -> str:
 def _csv_cell(one: Figure | str) -> list[object]:
     if isinstance(one, str):
         return [one]
-    clear = "" if one.difference is None else str(one.is_clear).lower()
-    values = (one.ours, one.low, one.high, one.published, one.difference)
-    return [*("" if value is None else round(value, 6) for value in values), clear, _plain(one.spread)]
+    if one.ours is None and one.text:  # "not scored here"
+        return [one.text, "", "", _plain(one.published), "", ""]
+    return [_plain(value) for value in (one.ours, one.low, one.high, one.published, one.difference, one.spread)]
 
 
 def _csv_counts(row: TableRow) -> list[object]:
     if row.counts is None:
         return [""] * (len(COUNT_TITLES) + 1)
     one = row.counts
-    return [one.questions, one.unparsed, one.errors, one.fallbacks, one.below_k, _plain(one.expected)]
+    return [one.questions, one.unparsed, one.errors, one.fallbacks, one.below_k, one.expected or ""]
 
 
 def _plain(value: float | None) -> object:
-    return "" if value is None else round(value, 6)
+    return "" if value is None else float(f"{value:.10g}")

@@ -23,6 +23,8 @@ KNOWN_SIZES = {"longvideobench": 1337, "videomme": 2700, "mlvu": 2174}
 _ORDER = ("uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 # Options that say the same thing in FOCUS's public code and in ours.
 _ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_sec")
+# Options that a table has a column for do not stand beside the sampler's name too; by the column's key.
+_SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_seconds": _CLIP_SECONDS}
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,19 @@ class Run:
         return {encoder: (sum(cut.values()), len(cut)) for encoder, cut in asked.items() if any(cut.values())}
 
     @cached_property
-    def pays_its_own(self) -> dict[str, bool]:
-        """Whether each selection made all the forwards that it needed, so that its hours are its own; by id.
+    def pays_its_own(self) -> dict[tuple[str, str], bool]:
+        """Whether each selection made all the forwards that it needed, so that its hours are its own.
 
-        The questions of a video share frames within a selection: they need each distinct frame once.
+        By benchmark and selection id. The questions of a video share frames within a selection: they need each
+        distinct frame once.
         """
-        needed: dict[str, set[tuple[str, int]]] = {}
-        made: dict[str, int] = {}
+        needed: dict[tuple[str, str], set[tuple[str, int]]] = {}
+        made: Counter[tuple[str, str]] = Counter()
         for row in self.selections:
-            needed.setdefault(row.selection_id, set()).update((row.video, frame) for frame in row.pulled_frames)
-            made[row.selection_id] = made.get(row.selection_id, 0) + row.forwards
-        return {one: made[one] >= len(frames) for one, frames in needed.items()}
+            key = (row.benchmark, row.selection_id)
+            needed.setdefault(key, set()).update((row.video, frame) for frame in row.pulled_frames)
+            made[key] += row.forwards
+        return {key: made[key] >= len(frames) for key, frames in needed.items()}
 
     @cached_property
     def selection_frame(self) -> pd.DataFrame:
@@ -125,22 +129,38 @@ def load_run(folder: str | Path) -> Run:
 
 
 def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
-    """Return a short name per selection id: the sampler, and only what tells its variants apart.
+    """Return a short name per selection id: the sampler, its options that are not default, what tells variants apart.
 
-    "focus" alone; "focus alpha=0.1" and "focus alpha=0.5" where both are there; "focus (clip)" among encoders.
+    "focus" alone; "aks max_depth=3"; "focus alpha=0.25" and "focus alpha=0.5" where both are there; "focus (clip)"
+    among encoders; "oracle [ceiling]" for what is no sampler that could be used.
     """
-    variants = {row.selection_id: row for row in rows}
+    variants: dict[str, SelectionRow] = {}
+    for row in rows:
+        if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
+            variants[row.selection_id] = row
     by_sampler: dict[str, list[SelectionRow]] = {}
     for row in variants.values():
         by_sampler.setdefault(row.sampler, []).append(row)
     labels = {}
-    for sampler, same in by_sampler.items():
-        differing = [name for name in same[0].options if len({str(row.options.get(name)) for row in same}) > 1]
-        several_scorers = len({row.encoder for row in same}) > 1
+    for same in by_sampler.values():
+        names = dict.fromkeys(name for row in same for name in row.options)
+        differing = {name for name in names if len({str(row.options.get(name)) for row in same}) > 1}
+        several_encoders = len({row.encoder for row in same}) > 1
         for row in same:
-            parts = [sampler, *(f"{name}={row.options.get(name)}" for name in differing)]
-            labels[row.selection_id] = " ".join(parts) + (f" ({row.encoder})" if several_scorers else "")
+            text = _with_options(row, differing, ())
+            text += f" ({row.encoder})" if several_encoders and row.encoder else ""
+            labels[row.selection_id] = text + _mark(row)
     return _told_apart(labels, variants)
+
+
+def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[str]) -> str:
+    """Return the sampler's name with its options that are not default or in `differing`, without the `hidden` ones."""
+    shown = [name for name in row.options if name in row.changed_options or name in set(differing)]
+    return " ".join([row.sampler, *(f"{name}={row.options[name]}" for name in shown if name not in hidden)])
+
+
+def _mark(row: SelectionRow) -> str:
+    return "" if row.role == "sampler" else f" [{row.role}]"
 
 
 def _told_apart(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
@@ -192,6 +212,7 @@ def _selection_line(row: SelectionRow, labels: Mapping[str, str]) -> dict[str, A
         "selection_id": row.selection_id,
         "label": labels[row.selection_id],
         "sampler": row.sampler,
+        "sampler_text": {column: _with_options(row, (), hidden) + _mark(row) for column, hidden in _SHOWN_IN.items()},
         "encoder": row.encoder,
         "k": row.k,
         "seed": row.seed,
@@ -218,7 +239,8 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
         "selection_id": row.selection_id,
         "cell_id": row.cell_id,
         "model": row.model,
-        "score": row.score,
+        "score": float("nan") if row.score is None or row.error is not None else row.score,
+        "category": row.category,
         "is_answered": row.error is None,
         "is_unparsed": row.is_unparsed,
         "error": row.error,

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 MINUS = "−"
 NOTHING = "–"
+TOO_FEW_VIDEOS = "too few videos"
+# An arrow stands only where the adjusted p of a test is below this.
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +21,10 @@ class Figure:
         published: None where nobody published one, or where it must not be compared.
         digits, published_digits: decimals shown.
         spread, seeds: standard deviation over seeds, where there are several.
+        has_too_few_videos: a mean of questions of so few videos that there is no interval.
+        is_difference: shown with its sign.
+        p_adjusted: of the test that the figure is 0, adjusted over its table; None where nothing was tested.
+        text: shown in place of the number, e.g. "<0.001".
     """
 
     ours: float | None = None
@@ -28,6 +35,10 @@ class Figure:
     published_digits: int = 1
     spread: float | None = None
     seeds: int = 1
+    has_too_few_videos: bool = False
+    is_difference: bool = False
+    p_adjusted: float | None = None
+    text: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -36,21 +47,23 @@ class Figure:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the difference's interval leaves out 0, the published figure taken as exact."""
-        if self.difference is None or self.low is None or self.high is None or self.published is None:
-            return False
-        return not self.low <= self.published <= self.high
+        """Whether a test says that the figure is not 0: its adjusted p is below 0.05. Never said from an interval."""
+        return self.p_adjusted is not None and self.p_adjusted < SIGNIFICANT
 
     @property
     def ours_text(self) -> str:
-        """E.g. "63.1 [60.4, 65.8]", with "±0.4" where there are several seeds."""
-        if self.ours is None:
-            return NOTHING
-        text = number(self.ours, self.digits)
+        """E.g. "63.1 ±0.4 [60.4, 65.8]", "+2.3 ↑ [0.4, 4.1]", "33.3 [too few videos]"."""
+        if self.text or self.ours is None:
+            return self.text or NOTHING
+        text = number(self.ours, self.digits, signed=self.is_difference)
+        if self.is_clear:
+            text += " ↑" if self.ours > 0 else " ↓"
         if self.spread is not None:
             text += f" ±{number(self.spread, self.digits)}"
         if self.low is not None and self.high is not None:
             text += f" [{number(self.low, self.digits)}, {number(self.high, self.digits)}]"
+        elif self.has_too_few_videos:
+            text += f" [{TOO_FEW_VIDEOS}]"
         return text
 
     @property
@@ -66,9 +79,15 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What the figures of a row rest on."""
+    """What the figures of a row rest on.
+
+    Args:
+        questions, asked: distinct questions with a result, and all that were tried; `expected` are those of the split.
+        unparsed, errors, fallbacks, below_k: (question, seed) pairs, undivided.
+    """
 
     questions: int = 0
+    asked: int = 0
     expected: int | None = None
     unparsed: int = 0
     errors: int = 0
@@ -78,12 +97,13 @@ class Counts:
     @property
     def questions_text(self) -> str:
         """E.g. "1337", or "50 of 1337" for a partial run."""
-        return f"{self.questions} of {self.expected}" if self.is_partial else str(self.questions)
+        total = self.expected if self.is_partial else self.asked
+        return f"{self.questions} of {total}" if total != self.questions else str(self.questions)
 
     @property
     def is_partial(self) -> bool:
         """Whether questions of the split are missing."""
-        return self.expected is not None and self.questions + self.errors < self.expected
+        return self.expected is not None and self.asked < self.expected
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 from focus_eval.report.anchors import published_value, read_anchors
 from focus_eval.report.layouts import KEY_TITLES, Column, Layout, layout_named
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.statistics import mean_estimate, spread_over_seeds
+from focus_eval.report.statistics import Estimate, mean_estimate, spread_over_seeds
 from focus_eval.report.table import Counts, Figure, Table, TableRow, merge_notes
+from focus_eval.report.task_means import MEANS_OVER_TYPES, strata_of
 
 # What may differ between lines although the layout does not name it; it is then named.
 _HIDDEN_KEYS = ("model", "k", "label", "encoder")
 _NO_ENCODER = "none"
+NOT_SCORED = "not scored here"
 
 
 def results_table(run: Run, layout: str | None = None) -> Table:
@@ -55,45 +58,82 @@ def results_table(run: Run, layout: str | None = None) -> Table:
     )
 
 
-def accuracy_figure(part: pd.DataFrame, *, published: float | None = None) -> Figure:
+def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_types: bool = False) -> Figure:
     """Return accuracy in percent over the answered questions of `part`, whose rows may come from several seeds.
 
     A question asked under several seeds counts once, with its mean score.
+
+    Args:
+        over_types: the mean over task types; no figure where the benchmark is not reported so, or several are there.
     """
     answered = part[part["is_answered"]]
+    if len(answered) and answered["score"].isna().all():
+        return Figure(published=published, text=NOT_SCORED)
+    answered = answered[answered["score"].notna()]
     if answered.empty:
         return Figure(published=published)
-    by_question = answered.groupby(["benchmark", "question_id"], sort=False).agg(
-        score=("score", "mean"), video=("video", "first")
-    )
-    estimate = mean_estimate(by_question["score"].to_numpy(), by_question["video"].tolist())
-    seeds = answered.groupby("seed")["score"].mean() if "seed" in answered else pd.Series([estimate.value])
-    spread = spread_over_seeds([100 * value for value in seeds])
-    return Figure(
-        ours=100 * estimate.value,
-        low=100 * estimate.low,
-        high=100 * estimate.high,
+    estimate = _mean_over_questions(answered, over_types)
+    if estimate is None:
+        return Figure(published=published)
+    seeds = [_mean_over_questions(one, over_types) for _, one in answered.groupby("seed")] if "seed" in answered else []
+    spread = spread_over_seeds([100 * one.value for one in seeds if one] or [100 * estimate.value])
+    return replace(
+        _figure_of(estimate),
         published=published,
         spread=spread.deviation if spread.seeds > 1 else None,
         seeds=spread.seeds,
     )
 
 
+def reported_figure(part: pd.DataFrame) -> Figure:
+    """Return the accuracy that the benchmark of `part` reports: the mean over questions, or over task types."""
+    over_types = accuracy_figure(part, over_types=True)
+    return accuracy_figure(part) if over_types.ours is None else over_types
+
+
+def _mean_over_questions(answered: pd.DataFrame, over_types: bool) -> Estimate | None:
+    questions = answered.groupby(["benchmark", "question_id"], sort=False).agg(
+        score=("score", "mean"), video=("video", "first"), category=("category", "first")
+    )
+    benchmarks = questions.index.get_level_values("benchmark")
+    strata = strata_of(benchmarks[0], questions["category"].tolist()) if benchmarks.nunique() == 1 else None
+    if over_types and strata is None:
+        return None
+    videos = [*zip(benchmarks, questions["video"], strict=True)]
+    return mean_estimate(questions["score"].to_numpy(), videos, strata=strata if over_types else None)
+
+
+def _figure_of(estimate: Estimate) -> Figure:
+    return Figure(
+        ours=100 * estimate.value,
+        low=None if estimate.low is None else 100 * estimate.low,
+        high=None if estimate.high is None else 100 * estimate.high,
+        has_too_few_videos=estimate.low is None,
+    )
+
+
 def counts_of(run: Run, part: pd.DataFrame) -> Counts:
-    """Return what the figures over `part` (lines of answers, or of selections where no model answered) rest on."""
-    n_seeds = part["seed"].nunique() if "seed" in part else 1
+    """Return what the figures over `part` (lines of answers, or of selections where no model answered) rest on.
+
+    Questions are counted once whatever their seeds; the other counts are of (question, seed) pairs.
+    """
     expected = [run.expected_questions.get(name) for name in part["benchmark"].unique()]
     is_error = part["error"].notna()
     answered = "is_answered" in part
     below = part["is_below_k"] if answered else (~is_error & (part["n_keyframes"] < part["k"]))
     return Counts(
-        questions=int(part.loc[~is_error, ["benchmark", "question_id"]].drop_duplicates().shape[0]),
+        questions=_distinct_questions(part[~is_error]),
+        asked=_distinct_questions(part),
         expected=sum(one for one in expected if one) if all(expected) else None,
         unparsed=int(part["is_unparsed"].sum()) if answered else 0,
-        errors=int(is_error.sum()) // max(1, n_seeds),
+        errors=int(is_error.sum()),
         fallbacks=int(part["fallback"].notna().sum()) if answered else 0,
         below_k=int(below.sum()),
     )
+
+
+def _distinct_questions(part: pd.DataFrame) -> int:
+    return len(part[["benchmark", "question_id"]].drop_duplicates())
 
 
 def _lines(run: Run) -> pd.DataFrame:
@@ -144,40 +184,59 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
     for column in shape.columns:
         value = published_value(line, column.published) if column.published else None
         figures.append(_figure(run, column, _where(part, column.where), value))
-    return place, TableRow(tuple(map(_key_text, values.values())), tuple(figures), counts_of(run, part))
+    texts = {**values, "sampler": _sampler_text(part, values)} if "sampler" in values else values
+    return place, TableRow(tuple(map(_key_text, texts.values())), tuple(figures), counts_of(run, part))
+
+
+def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
+    """The sampler with its options that are not default and have no column among `keys`."""
+    column = next((key for key in keys if key in ("alpha", "clip_seconds")), "")
+    return " / ".join(sorted({text[column] for text in part["sampler_text"]}))
 
 
 def _figure(run: Run, column: Column, part: pd.DataFrame, published: float | None) -> Figure:
-    if column.metric == "accuracy":
-        return accuracy_figure(part, published=published) if "is_answered" in part else Figure(published=published)
-    chosen = _selections(run, part)
+    if column.metric in ("accuracy", "task_mean"):
+        if "is_answered" not in part:
+            return Figure(published=published)
+        return accuracy_figure(part, published=published, over_types=column.metric == "task_mean")
+    chosen = selections_of(run, part)
     if chosen.empty:
         return Figure(published=published)
     if column.metric == "frames_scored":
-        seen, total = chosen["n_pulls"].sum(), chosen["n_frames"].sum()
-        return Figure(ours=100 * seen / total if total else None, published=published, digits=2)
+        return Figure(ours=frames_scored_percent(chosen), published=published, digits=2)
     if column.metric == "hours":
-        hours = chosen["select_seconds"].sum() / 3600 / chosen["seed"].nunique()
-        comparable = runs_on_gpu(chosen) and all(run.pays_its_own[one] for one in chosen["selection_id"].unique())
+        hours = hours_per_seed(chosen)
+        paid = (run.pays_its_own[key] for key in zip(chosen["benchmark"], chosen["selection_id"], strict=True))
+        comparable = runs_on_gpu(chosen) and all(paid)
         digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
         return Figure(ours=hours, published=published if comparable else None, digits=digits)
     return _recall_figure(chosen, column.metric)
 
 
 def _recall_figure(chosen: pd.DataFrame, metric: str) -> Figure:
-    by_question = (
-        chosen.dropna(subset=[metric]).groupby("question_id").agg(share=(metric, "mean"), video=("video", "first"))
-    )
-    if by_question.empty:
+    known = chosen.dropna(subset=[metric]).astype({metric: float})
+    if known.empty:
         return Figure()
-    estimate = mean_estimate(by_question["share"].to_numpy(dtype=float), by_question["video"].tolist())
-    return Figure(ours=100 * estimate.value, low=100 * estimate.low, high=100 * estimate.high)
+    questions = known.groupby(["benchmark", "question_id"]).agg(share=(metric, "mean"), video=("video", "first"))
+    videos = [*zip(questions.index.get_level_values("benchmark"), questions["video"], strict=True)]
+    return _figure_of(mean_estimate(questions["share"].to_numpy(), videos))
 
 
-def _selections(run: Run, part: pd.DataFrame) -> pd.DataFrame:
-    """The selections behind lines of answers, each once whichever models were shown it."""
+def frames_scored_percent(chosen: pd.DataFrame) -> float | None:
+    """Return frames scored over frames of the videos in percent, summed over questions and seeds; None without any."""
+    total = chosen["n_frames"].sum()
+    return float(100 * chosen["n_pulls"].sum() / total) if total else None
+
+
+def hours_per_seed(chosen: pd.DataFrame) -> float:
+    """Return the hours that a device was held for one seed's selections: the mean over seeds."""
+    return float(chosen["select_seconds"].sum() / 3600 / chosen["seed"].nunique())
+
+
+def selections_of(run: Run, part: pd.DataFrame) -> pd.DataFrame:
+    """Return the selections behind lines of answers, each once whichever models were shown it."""
     frame = run.selection_frame
-    if frame.empty or "selection_id" not in part:
+    if frame.empty:
         return frame
     keys = ["benchmark", "question_id", "selection_id"]
     wanted = part[keys].drop_duplicates()
@@ -230,16 +289,28 @@ def _published_only(shape: Layout, keys: Sequence[str], taken: set[int]) -> list
 def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
     counts = [row.counts for row in rows if row.counts is not None]
     partial = [f"Partial run: {one.questions_text} questions." for one in counts if one.is_partial]
-    notes = ["Brackets: 95 % interval, bootstrap over videos."]
+    notes = []
+    figures = [one for row in rows for one in row.figures if isinstance(one, Figure)]
+    if any(one.low is not None for one in figures):
+        notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")
+    if any(one.has_too_few_videos for one in figures):
+        notes.append("Too few videos: fewer than 5 allow no interval.")
     if shape.anchors:
         notes.append(
-            f"Published: {read_anchors(shape.anchors).source}. A difference is emphasised only where the interval "
-            "of ours leaves out the published figure, which is taken as exact."
+            f"Published: {read_anchors(shape.anchors).source}. No test says whether ours differs: the answers behind "
+            "a published figure are not published with it."
         )
+    notes += _pivoted_options(run, shape)
+    if any(column.metric == "task_mean" for column in shape.columns) and _reports_task_means(run):
+        notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
+    if any(one.text == NOT_SCORED for one in figures):
+        notes.append("Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it.")
+    if counts:
+        notes.append("Questions are counted once; errors, unparsed, fallbacks and below K per question and seed.")
     if any(one.errors for one in counts):
-        notes.append("Questions with an error have no answer and are not part of the accuracy; they are counted.")
+        notes.append("A question with an error under a seed has no answer there and is no part of the accuracy.")
     if any(one.unparsed for one in counts):
-        notes.append("An answer that could not be parsed is wrong and counted.")
+        notes.append("An answer that could not be parsed is wrong.")
     if any(one.fallbacks for one in counts):
         notes.append("Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks).")
     if run.cut_queries:
@@ -248,7 +319,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             + ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in run.cut_queries.items())
             + "."
         )
-    if any(isinstance(one, Figure) and one.seeds > 1 for row in rows for one in row.figures):
+    if any(one.seeds > 1 for one in figures):
         notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
     hours, frame = any(column.metric == "hours" for column in shape.columns), run.selection_frame
     if hours and not all(run.pays_its_own.values()):
@@ -259,6 +330,21 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if hours and not frame.empty and not runs_on_gpu(frame):
         notes.append("Hours on a CPU are not compared with the published GPU hours.")
     return merge_notes(partial, notes)
+
+
+def _pivoted_options(run: Run, shape: Layout) -> list[str]:
+    """Notes where a column headed by a sampler's name holds it with other options than the default ones."""
+    named = {column.where["sampler"] for column in shape.columns if "sampler" in column.where}
+    frame = run.selection_frame
+    if frame.empty or not named:
+        return []
+    shown = frame[frame["sampler"].isin(named) & (frame["label"] != frame["sampler"])]
+    pairs = sorted(set(zip(shown["sampler"], shown["label"], strict=True)))
+    return [f"{sampler} here: {label}." for sampler, label in pairs]
+
+
+def _reports_task_means(run: Run) -> bool:
+    return any(row.benchmark in MEANS_OVER_TYPES and row.category for row in run.answers)
 
 
 def _key_text(value: Any) -> str:

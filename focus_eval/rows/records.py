@@ -41,6 +41,8 @@ class SelectionRow:
         seconds: by stage. `HELD_STAGES` add up to the wall-clock time that the device was held for this question
             (its share, where several were served at once), `BESIDE_STAGES` ran beside them in other threads.
         evidence_seconds: times of the annotated evidence; empty where the benchmark has none.
+        changed_options: those of `options` that are not the sampler's defaults.
+        role: "sampler", or what a table marks it as: "control", "ceiling" or "floor".
         error: one line, None on success.
     """
 
@@ -70,6 +72,8 @@ class SelectionRow:
     seconds: dict[str, float] = field(default_factory=dict)
     device: str = ""
     evidence_seconds: list[float] = field(default_factory=list)
+    changed_options: dict[str, Any] = field(default_factory=dict)
+    role: str = "sampler"
     error: str | None = None
 
     @property
@@ -89,7 +93,8 @@ class AnswerRow:
         answer: the model's text, verbatim.
         parsed: the option letter or value read from it; None where none could be read.
         correct_answer: letter or value.
-        score: 0-1, or the benchmark's partial credit (VSI-Bench).
+        score: 0-1, or the benchmark's partial credit (VSI-Bench); None where the task is not scored here.
+        category: the benchmark's question type, "" where there is none.
         tokens: input, output and image tokens where the model says so.
         error: one line, None on success; a row with an error has no answer.
     """
@@ -110,7 +115,8 @@ class AnswerRow:
     answer: str | None = None
     parsed: str | None = None
     correct_answer: str | None = None
-    score: float = 0.0
+    score: float | None = 0.0
+    category: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     device: str = ""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COST_COLUMNS = ("forwards", "seconds", "device", "tokens")
 KEY_COLUMNS = ("benchmark", "question_id", "selection_id", "cell_id")
 # Columns whose shape varies from row to row are kept as JSON text.
-JSON_COLUMNS = ("options", "facts", "clips", "seconds", "tokens")
+JSON_COLUMNS = ("options", "changed_options", "facts", "clips", "seconds", "tokens")
 
 
 def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
@@ -131,6 +131,7 @@ def _schema(kind: type[Any]) -> pa.Schema:
         "str | None": pa.string(),
         "int": pa.int64(),
         "float": pa.float64(),
+        "float | None": pa.float64(),
         "list[int]": pa.list_(pa.int64()),
         "list[float]": pa.list_(pa.float64()),
         "list[float] | None": pa.list_(pa.float64()),

@@ -38,6 +38,7 @@ def test_the_figures_are_those_of_the_rows(by_length_run):
         assert row.figures[place].low == pytest.approx(100 * by_hand.low)
     assert row.counts == Counts(
         questions=len(good),
+        asked=len(answers),
         expected=120,
         unparsed=sum(one.is_unparsed for one in answers),
         errors=len(answers) - len(good),
@@ -73,7 +74,7 @@ def test_every_published_figure_has_its_place(name):
     shown = [one.published for row in table.rows for one in row.figures]
     layout = LAYOUTS[name]
     stated = [
-        float(entry[column.published]) if entry[column.published] else None
+        float(entry[column.published]) if column.published and entry[column.published] else None
         for entry in read_anchors(layout.anchors).lines
         for column in layout.columns
     ]
@@ -106,29 +107,38 @@ def test_frames_seen_are_pulls_over_frames(by_length_run):
     assert line(table, "topk").figures[0].ours == pytest.approx(100 * share)
 
 
-def test_a_difference_whose_interval_holds_zero_is_not_emphasised():
-    unclear = Figure(ours=63.1, low=60.0, high=66.0, published=63.5)
-    clear = Figure(ours=70.0, low=67.0, high=73.0, published=63.5)
+def test_only_an_adjusted_p_below_one_in_twenty_earns_an_arrow():
+    apart = Figure(ours=70.0, low=67.0, high=73.0, published=63.5)
+    unclear = Figure(ours=2.0, low=0.5, high=3.5, is_difference=True, p_adjusted=0.05)
+    clear = Figure(ours=-2.0, low=-4.0, high=0.5, is_difference=True, p_adjusted=0.049)
+    assert unclear.ours_text == "+2.0 [0.5, 3.5]", "never from the interval"
+    assert clear.ours_text == "−2.0 ↓ [−4.0, 0.5]"
     table = Table(
         name="t",
         title="T",
         key_titles=("S",),
         columns=("Accuracy",),
-        rows=(TableRow(("a",), (unclear,)), TableRow(("b",), (clear,))),
+        rows=(TableRow(("a",), (apart,)), TableRow(("b",), (clear,))),
     )
-    assert to_markdown(table).count("**") == 2
-    assert "**+6.5**" in to_markdown(table)
-    assert to_latex(table).count(r"\textbf") == 1
-    assert "−0.4" in to_markdown(table)
+    assert "**" not in to_markdown(table)
+    assert "(paper 63.5, +6.5)" in to_markdown(table)
+    assert r"\textbf" not in to_latex(table)
+    assert to_latex(table).count(r"\downarrow") == 1
+
+
+def test_too_few_videos_is_said_where_the_interval_would_stand():
+    assert Figure(ours=33.3, has_too_few_videos=True).ours_text == "33.3 [too few videos]"
+    assert Figure(text="not scored here").ours_text == "not scored here"
 
 
 def test_samplers_that_do_not_differ_get_no_arrow(by_length_run):
     table = baseline_table(by_length_run)
     by_label = {row.keys[4]: row.figures for row in table.rows}
-    assert "↑" in by_label["topk"][0]
+    assert "↑" in by_label["topk"][0].ours_text
     same = replace(by_length_run, selections=by_length_run.selections, answers=by_length_run.answers)
     itself = run_comparison(by_length_run, same)
-    assert all("↑" not in row.figures[0] and "↓" not in row.figures[0] for row in itself.rows)
+    assert not any(row.figures[0].is_clear for row in itself.rows)
+    assert all(row.figures[0].has_too_few_videos for row in itself.rows)
     assert [row.figures[2] for row in itself.rows] == ["0 / 0"] * 4
 
 
@@ -184,7 +194,7 @@ def test_a_run_that_only_selects_has_a_table_too(demo_run):
         "Frames scored (%)",
         "Device-hours (cpu)",
     )
-    assert table.rows[0].counts.errors == 1
+    assert table.rows[0].counts.errors == 2, "one question under two seeds"
 
 
 def test_answers_without_their_selection_are_refused(demo_run):

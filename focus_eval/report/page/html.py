@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from focus_eval.report.comparisons import baseline_table
+from focus_eval.report.comparisons import baseline_labels, baseline_table, recall_tables
 from focus_eval.report.hours import cost_tables
 from focus_eval.report.page.charts import charts_of, colours_of
 from focus_eval.report.page.question_browser import Browser, Thumbnails, json_for_script, pack_browser
@@ -91,13 +91,17 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
 
     Args:
         layout: of the first table; the matrix's own, else the overview, which is never left out.
-        baseline: sampler to compare with; uniform by default.
+        baseline: sampler to compare with, by name or label; uniform by default.
+
+    Raises:
+        UnknownName: no such layout, or no sampler of the run is called `baseline`.
     """
+    baseline_labels(run, baseline)
     tables = [results_table(run, layout)]
     if tables[0].name != "overview":
         tables.append(results_table(run, "overview"))
     against = baseline_table(run, baseline=baseline)
-    return [*tables, *([against] if against else [])]
+    return [*tables, *([against] if against else []), *recall_tables(run, baseline=baseline)]
 
 
 def _notes_once(tables: Sequence[Table]) -> list[Table]:

@@ -25,7 +25,7 @@ CHUNK_QUESTIONS = 40
 MOST_PULLS_DRAWN = 300
 MOST_SERIES_SHOWN = 5
 _WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
-RIGHT, WRONG, UNPARSED, ERROR, MISSING, CHOSEN = "r", "w", "u", "e", "-", "c"
+RIGHT, WRONG, PARTLY, UNPARSED, ERROR, MISSING, CHOSEN, UNSCORED = "r", "w", "p", "u", "e", "-", "c", "n"
 
 # From the selections of one question to one image per keyframe: JPEG bytes to embed, or a path relative to the page.
 Thumbnails = Callable[[Sequence[SelectionRow]], Mapping[int, "bytes | str"]]
@@ -33,14 +33,17 @@ Thumbnails = Callable[[Sequence[SelectionRow]], Mapping[int, "bytes | str"]]
 
 @dataclass(frozen=True)
 class Series:
-    """One column of verdicts: a selection shown to a model, or a selection alone."""
+    """One column of verdicts: a sampler's frames shown to a model, or the frames alone, on every benchmark.
+
+    Args:
+        ids: selection and cell id by benchmark; the cell's is "" where no model answered.
+    """
 
     name: str
     label: str
     css: str
     model: str
-    selection_id: str
-    cell_id: str
+    ids: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
     selections = {(row.benchmark, row.question_id, row.selection_id): row for row in run.selections}
     answers = {row.key: row for row in run.answers}
     questions = list(dict.fromkeys((row.benchmark, row.question_id) for row in run.selections))
-    rows_of = {key: [selections.get((*key, series.selection_id)) for series in all_series] for key in questions}
+    ids_of = {key: [series.ids.get(key[0], ("", "")) for series in all_series] for key in questions}
+    rows_of = {key: [selections.get((*key, selection_id)) for selection_id, _ in ids_of[key]] for key in questions}
     pictures = _Pictures(thumbnails, thumbnail_bytes)
     if thumbnails is not None:
         for number in _in_turn([_first(rows_of[key]).bucket for key in questions]):
@@ -98,7 +102,7 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
             pictures.add(number, list(unique.values()))
     lines, details = [], []
     for number, key in enumerate(questions):
-        answered = [answers.get((*key, series.cell_id)) for series in all_series]
+        answered = [answers.get((*key, cell_id)) for _, cell_id in ids_of[key]]
         lines.append(_line(rows_of[key], answered))
         details.append(_detail(rows_of[key], answered, pictures.taken.get(number, {})))
     index = {
@@ -114,32 +118,35 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
 
 
 def all_series_of(run: Run) -> list[Series]:
-    """Return the series of `run`, uniform first; model and seed are named where there are several."""
+    """Return the series of `run`, uniform first; model, K and seed are named where there are several.
+
+    A sampler's frames on two benchmarks are one series: a cell's id differs by benchmark, the configuration does not.
+    """
     labels = labels_of(run.selections)
     chosen = {row.selection_id: row for row in run.selections}
     classes = colours_of(run)
     several_models = len({row.model for row in run.answers}) > 1
     several_seeds = len({row.seed for row in run.selections}) > 1
     several_k = len({row.k for row in run.selections}) > 1
-    cells: Iterable[tuple[str, str, str]] = dict.fromkeys(
-        (row.selection_id, row.cell_id, row.model) for row in run.answers
+    cells: Iterable[tuple[str, str, str, str]] = dict.fromkeys(
+        (row.benchmark, row.selection_id, row.cell_id, row.model) for row in run.answers
     )
     if not run.answers:
-        cells = [(selection_id, "", "") for selection_id in chosen]
+        cells = dict.fromkeys((row.benchmark, row.selection_id, "", "") for row in run.selections)
+    ids: dict[tuple[str, int, str, int], dict[str, tuple[str, str]]] = {}
+    for benchmark, selection_id, cell_id, model in cells:
+        if selection_id in chosen:
+            row = chosen[selection_id]
+            series = (model, row.k, labels[selection_id], row.seed)
+            ids.setdefault(series, {})[benchmark] = (selection_id, cell_id)
     all_series = []
-    for selection_id, cell_id, model in cells:
-        if selection_id not in chosen:
-            continue
-        row, label = chosen[selection_id], labels[selection_id]
+    for model, k, label, seed in sorted(ids, key=lambda one: (one[0], one[1], *sampler_order(one[2]), one[3])):
         parts = [label]
-        parts += [f"K={row.k}"] if several_k else []
+        parts += [f"K={k}"] if several_k else []
         parts += [model] if several_models else []
-        parts += [f"seed {row.seed}"] if several_seeds else []
-        all_series.append(Series(", ".join(parts), label, classes[label], model, selection_id, cell_id))
-    return sorted(
-        all_series,
-        key=lambda series: (series.model, chosen[series.selection_id].k, *sampler_order(series.label), series.name),
-    )
+        parts += [f"seed {seed}"] if several_seeds else []
+        all_series.append(Series(", ".join(parts), label, classes[label], model, ids[model, k, label, seed]))
+    return all_series
 
 
 def json_for_script(value: Any) -> str:
@@ -171,7 +178,9 @@ def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
         return ERROR
     if answer.is_unparsed:
         return UNPARSED
-    return RIGHT if answer.score >= 0.5 else WRONG
+    if answer.score is None:
+        return UNSCORED
+    return RIGHT if answer.score == 1 else WRONG if answer.score == 0 else PARTLY
 
 
 def _detail(

@@ -2,8 +2,8 @@
 // Which question is shown, and how? Texts of the data reach the page through textContent alone.
 (() => {
   const PAGE = 40;
-  const MARKS = { r: "✓", w: "✗", u: "?", e: "!", "-": "·", c: "·" };
-  const WORDS = { r: "right", w: "wrong", u: "not parsed", e: "error", "-": "not run", c: "frames chosen" };
+  const MARKS = { r: "✓", w: "✗", p: "◐", n: "–", u: "?", e: "!", "-": "·", c: "·" };
+  const WORDS = { r: "right", w: "wrong", p: "partly right", n: "not scored here", u: "not parsed", e: "error", "-": "not run", c: "frames chosen" };
   const [ID, BENCHMARK, BUCKET, TEXT, VERDICTS] = [0, 1, 2, 3, 4];
   const byId = (id) => document.getElementById(id);
   const index = JSON.parse(byId("index").textContent);
@@ -75,10 +75,11 @@
     list();
   }
 
-  // Two answers differ when one is right and the other is not; an error or a missing row says nothing.
+  // Right, partly right or wrong (one that cannot be parsed is wrong); an error or a missing row says nothing.
   function differ(a, b) {
-    const known = (one) => "rwu".includes(one);
-    return known(a) && known(b) && (a === "r") !== (b === "r");
+    const known = (one) => "rpwu".includes(one);
+    const worth = (one) => (one === "u" ? "w" : one);
+    return known(a) && known(b) && worth(a) !== worth(b);
   }
 
   function list() {

@@ -21,7 +21,8 @@ MOST_LABELS = 7
 class Point:
     """One mark of a scatter plot; `low` and `high` None where no interval is known.
 
-    Points of one `label` share a colour and are joined; `name` is what the mark is called, the label by default.
+    Points of one `label` share a colour and are joined; `name` is what the mark is called, the label by default, and
+    `short` is written beside it where there is no room for the name.
     """
 
     label: str
@@ -31,17 +32,18 @@ class Point:
     high: float | None = None
     is_published: bool = False
     name: str = ""
+    short: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One bar of a group, in percent."""
+    """One bar of a group, in percent; `low` and `high` None where no interval is known."""
 
     label: str
     group: str
     value: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
 
 def colour_classes(labels: Sequence[str]) -> dict[str, str]:
@@ -66,8 +68,9 @@ def scatter_svg(points: Sequence[Point], *, classes: Mapping[str, str], cost_tit
     is_crowded = sum(not one.is_published for one in points) > MOST_LABELS
     for one in points:
         parts.append(_mark(one, classes[one.label], x(one.cost), y))
-        if not one.is_published and not is_crowded:
-            parts.append(_label(one, x(one.cost), y(one.accuracy), placed))
+        text = one.short if is_crowded else one.name or one.label
+        if not one.is_published and text:
+            parts.append(_label(text, x(one.cost), y(one.accuracy), placed))
     title = f"Accuracy against {cost_title}: " + "; ".join(_spoken(one) for one in points)
     return _svg("".join(parts), title, name)
 
@@ -163,24 +166,27 @@ def _mark(one: Point, css: str, x: float, y: Callable[[float], float]) -> str:
     return f'<g class="mark {css}"><title>{escape(_spoken(one))}</title>{interval}{circle}</g>'
 
 
-def _label(one: Point, x: float, y: float, placed: list[tuple[float, float]]) -> str:
+def _label(text: str, x: float, y: float, placed: list[tuple[float, float]]) -> str:
     """The label beside its mark, moved down while another label is near."""
     to_left = x > WIDTH - 150
     place = y - 7
     while any(abs(place - other) < 13 and abs(x - other_x) < 110 for other_x, other in placed):
         place += 13
     placed.append((x, place))
-    return _text(x - 9 if to_left else x + 9, place, one.name or one.label, "label", "end" if to_left else "start")
+    return _text(x - 9 if to_left else x + 9, place, text, "label", "end" if to_left else "start")
 
 
 def _bar(one: Bar, css: str, left: float, width: float, y: Callable[[float], float]) -> str:
     top, middle = y(one.value), left + width / 2
     size = f'width="{width - 2:.1f}" height="{max(0.0, y(0) - top):.1f}"'
-    spoken = f"{one.group}, {one.label}: {one.value:.1f} % [{one.low:.1f}, {one.high:.1f}]"
+    spoken, whisker = f"{one.group}, {one.label}: {one.value:.1f} %", ""
+    if one.low is not None and one.high is not None:
+        spoken += f" [{one.low:.1f}, {one.high:.1f}]"
+        ends = f'y1="{y(one.low):.1f}" y2="{y(one.high):.1f}"'
+        whisker = f'<line class="whisker" x1="{middle:.1f}" x2="{middle:.1f}" {ends}/>'
     return (
         f'<g class="mark {css}"><title>{escape(spoken)}</title>'
-        f'<rect class="bar" x="{left + 1:.1f}" y="{top:.1f}" {size}/>'
-        f'<line class="whisker" x1="{middle:.1f}" x2="{middle:.1f}" y1="{y(one.low):.1f}" y2="{y(one.high):.1f}"/></g>'
+        f'<rect class="bar" x="{left + 1:.1f}" y="{top:.1f}" {size}/>{whisker}</g>'
     )
 
 
