@@ -1,8 +1,10 @@
-"""Which commands are there? Each command's code loads when it is called, so that `--help` stays light."""
+"""The command line. A command's code loads when it is called, so that `--help` stays fast."""
 
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -14,6 +16,7 @@ from focus_eval.commands.doctor import doctor
 from focus_eval.commands.export import export
 from focus_eval.commands.import_ import import_
 from focus_eval.commands.matrix import plan, run, status
+from focus_eval.commands.options import Command
 from focus_eval.commands.recall import recall
 from focus_eval.commands.report import report
 from focus_eval.commands.samplers import samplers
@@ -24,34 +27,51 @@ from focus_eval.errors import FocusEvalError
 
 app = typer.Typer(
     name="focus-eval",
-    help="Choose keyframes of long videos, and measure what that changes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    rich_markup_mode=None,  # markup would take the [start, stop] of a help text for a style
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-app.command()(select)
-app.command()(tasks)
-app.command()(samplers)
-app.command()(doctor)
-app.command()(demo)
-app.command()(configs)
-app.command()(plan)
-app.command()(run)
-app.command()(status)
-app.command("slurm-script")(slurm_script)
-app.command()(report)
-app.command()(recall)
-app.command("import")(import_)
-app.command()(export)
-app.command()(compare)
-app.command()(acf)
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"focus-eval {version('focus-eval')}")
+        raise typer.Exit
+
+
+@app.callback()
+def focus_eval(
+    show_version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Choose keyframes of long videos, and measure what that changes."""
+
+
+app.command(cls=Command)(select)
+app.command(cls=Command)(samplers)
+app.command(cls=Command)(demo)
+app.command(cls=Command)(configs)
+app.command(cls=Command)(plan)
+app.command(cls=Command)(run)
+app.command(cls=Command)(status)
+app.command(cls=Command)(report)
+app.command(cls=Command)(compare)
+app.command(cls=Command)(recall)
+app.command(cls=Command)(acf)
+app.command("import", cls=Command)(import_)
+app.command(cls=Command)(export)
+app.command(cls=Command)(tasks)
+app.command("slurm-script", cls=Command)(slurm_script)
+app.command(cls=Command)(doctor)
 
 
 def main() -> None:
     """Run the command line; an error meant for the user is one line and exit code 2."""
     try:
-        app()
+        app(prog_name="focus-eval")
     except FocusEvalError as error:
         print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,13 @@ from focus_eval.errors import InvalidInput
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+# What is fed when a selection is short: exactly what was chosen, or what the AKS evaluation code would feed.
+FramePolicy = Literal["exact", "aks"]
+# How an answer's text is read: an option named without doubt, or lmms-eval's own rules with their random guess.
+AnswerParsing = Literal["strict", "lmms_eval"]
+# Whether the questions of one video draw their coarse pulls each for itself, or once for all.
+CoarseSeed = Literal["question", "video"]
 
 
 def frozen_ints(values: ArrayLike) -> IntArray:

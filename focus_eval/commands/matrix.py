@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.options import parse_assignments
+from focus_eval.options import parse_assignments
 
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
@@ -128,12 +128,11 @@ def run_progress() -> Iterator[RunProgress]:
 
 
 def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> MatrixConfig:
-    import yaml
-
     from focus_eval.matrix.config import load_matrix
     from focus_eval.matrix.narrowing import narrow
+    from focus_eval.matrix.yaml_source import read_yaml_value
 
-    overrides = {key: yaml.safe_load(value) for key, value in parse_assignments(set_).items()}
+    overrides = {key: read_yaml_value(value) for key, value in parse_assignments(set_).items()}
     if "k" in overrides and not isinstance(overrides["k"], list):
         overrides["k"] = [overrides["k"]]
     if limit is not None:

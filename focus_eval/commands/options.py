@@ -1,28 +1,25 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the class of every command."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from focus_eval.errors import InvalidInput
+from focus_eval.errors import RENAMED
 
 SeedOption = Annotated[int, typer.Option(help="First part of every random generator.")]
 
 
-def parse_assignments(texts: list[str]) -> dict[str, str]:
-    """Return {"alpha": "0.1"} of ["alpha=0.1"].
+class Command(TyperCommand):
+    """A command that says the new name of an option that was renamed."""
 
-    Raises:
-        InvalidInput: a text without "=", or a name given twice.
-    """
-    values: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise InvalidInput(f"{text!r}: an option is written NAME=VALUE")
-        if name in values:
-            raise InvalidInput(f"option {name!r} is given twice")
-        values[name.strip()] = value.strip()
-    return values
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse `args`; an option with a former name is a usage error."""
+        known = {name for parameter in self.params for name in parameter.opts}
+        for argument in args:
+            former = argument.partition("=")[0]
+            if former not in known and RENAMED.get(former) in known:
+                ctx.fail(f"No such option: {former}; it is now called {RENAMED[former]}")
+        return super().parse_args(ctx, args)

@@ -48,15 +48,16 @@ def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str,
 
 
 def _print_table(rows: list[dict[str, Any]], cost_title: str) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from focus_eval.commands.tables import table_console
 
     table = Table("sampler", "source", "options", "needs", cost_title, show_lines=True)
     for row in rows:
         options = "\n".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
         cost = f"{row['pulls']} ({100 * row['frames_scored']:.2f} %)"
         table.add_row(row["name"], row["source"], options, row["needs"], cost)
-    Console().print(table)
+    table_console().print(table)
 
 
 def _as_text(value: Any) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.options import SeedOption, parse_assignments
+from focus_eval.commands.options import SeedOption
+from focus_eval.options import parse_assignments
 
 if TYPE_CHECKING:
     from focus_eval.pipeline.selector import Selector
@@ -123,8 +124,9 @@ def _write_sheet(row: SelectionRow, video: Path, path: Path, backend: str) -> No
 
 
 def _print(row: SelectionRow) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from focus_eval.commands.tables import table_console
 
     table = Table(title=f"{row.sampler}: {len(row.keyframes)} keyframes of {row.n_frames} frames", title_justify="left")
     for name in ("keyframe", "seconds", "relevance"):
@@ -133,7 +135,7 @@ def _print(row: SelectionRow) -> None:
     for frame, time in zip(row.keyframes, row.times_seconds, strict=True):
         relevance = pulled.get(frame)
         table.add_row(str(frame), f"{time:.2f}", "" if relevance is None else f"{relevance:.4f}")
-    console = Console()
+    console = table_console()
     console.print(table)
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
     console.print(f"{len(row.pulled_frames)} frames scored, {len(row.pulled_frames) / row.n_frames:.2%} of the video")

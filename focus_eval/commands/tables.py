@@ -18,8 +18,9 @@ def table_console() -> Console:
     """Return the terminal; where that is no terminal, a console wide enough for every column."""
     from rich.console import Console
 
-    console = Console()
-    return console if console.is_terminal else Console(width=240)
+    # Without markup: an interval such as [0.1, 0.2] is text, not a style.
+    console = Console(markup=False, highlight=False)
+    return console if console.is_terminal else Console(markup=False, highlight=False, width=240)
 
 
 def print_table(table: Table) -> None:

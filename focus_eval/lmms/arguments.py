@@ -6,13 +6,12 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.options import read_value
+from focus_eval.types import AnswerParsing, CoarseSeed, FramePolicy
 
-FramePolicy = Literal["exact", "aks"]
-CoarseSeed = Literal["question", "video"]
-AnswerParsing = Literal["strict", "lmms_eval"]
 NATIVE = "native"
 _WITH_OPTIONS = ("sampler", "encoder", "selections")
 # Given by lmms-eval beside --model_args; which of them a wrapper takes is its own affair.
@@ -68,10 +67,6 @@ class SeamOptions:
         ):
             if getattr(self, name) not in get_args(choices):
                 raise unknown_name(name, getattr(self, name), get_args(choices))
-        for name in ("frames", "seed"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or value != int(value)):
-                raise InvalidInput(f"{name} must be a whole number, got {value!r}")
         if self.frames is not None and self.frames < 1:
             raise InvalidInput(f"frames must be at least 1, got {self.frames}")
         if not 0 <= float(self.max_error_share) <= 1:
@@ -168,10 +163,10 @@ def texts(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_value(name: str, value: Any) -> Any:
-    if name in ("frames", "seed") and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if name in ("frames", "seed", "max_error_share"):
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InvalidInput(f"{name} must be a number, got {value!r}")
-        return value
-    return str(value)
+    """Return an argument in its declared type; lmms-eval has already guessed at one (8.0 where 8 is meant)."""
+    kinds = {"frames": int | None, "seed": int, "max_error_share": float}
+    if name not in kinds:
+        return str(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return read_value("--model_args", name, kinds[name], value if value is None else str(value))

@@ -15,7 +15,7 @@ from focus_eval.video.reader import Pixels
 if TYPE_CHECKING:
     from PIL import Image
 
-    from focus_eval.lmms.arguments import FramePolicy
+    from focus_eval.types import FramePolicy
 
 
 @dataclass(kw_only=True)

@@ -12,6 +12,7 @@ import numpy as np
 from focus_eval.benchmarks.question import Question
 from focus_eval.errors import InvalidInput, SelectionMismatch
 from focus_eval.lmms.arguments import SeamOptions, texts
+from focus_eval.options import read_options
 from focus_eval.rows.records import SelectionRow, error_line
 from focus_eval.video import open_video
 
@@ -134,7 +135,7 @@ class ReplayedSelections:
     def __init__(self, path: Path, *, frames: int, options: Mapping[str, Any] | None = None) -> None:
         self.k = frames
         self._path = path
-        self._options = _reader_options(dict(options or {}))
+        self._options = _reader_options(options or {})
         self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
         self._content = _content_hash(path)
         from focus_eval.selections.rows import is_rows_path
@@ -277,16 +278,10 @@ class GivenRows:
         )
 
 
-def _reader_options(options: dict[str, Any]) -> dict[str, Any]:
-    from focus_eval.errors import unknown_name
-
-    known = ("format", "unit", "field", "sampler", "allow_missing")
-    for name in options:
-        if name not in known:
-            raise unknown_name("option of selections:", name, known)
-    if isinstance(options.get("allow_missing"), str):
-        options["allow_missing"] = options["allow_missing"].lower() == "true"
-    return options
+def _reader_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    optional_text = str | None
+    known = {"format": str, "unit": optional_text, "field": optional_text, "sampler": optional_text}
+    return read_options("selections", {**known, "allow_missing": bool}, texts(options))
 
 
 def _content_hash(path: Path) -> str:

@@ -10,18 +10,16 @@ from typing import Any
 
 from focus_eval.errors import InvalidInput, unknown_name
 from focus_eval.matrix.config import (
-    AnswerParsing,
     BenchmarkConfig,
     EncoderConfig,
-    FramePolicy,
     MatrixConfig,
     ModelConfig,
     SamplerConfig,
 )
-from focus_eval.pipeline.selector import CoarseSeed
 from focus_eval.rows.identity import identity_hash
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.types import AnswerParsing, CoarseSeed, FramePolicy
 
 # Raised whenever our code may turn the same answer into another row.
 ANSWER_VERSION = 1

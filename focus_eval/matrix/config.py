@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from focus_eval.errors import InvalidInput
 from focus_eval.matrix.shipped import find_matrix
 from focus_eval.matrix.yaml_source import check, expand_variables, load_yaml
 from focus_eval.resources import resource_path
+from focus_eval.types import AnswerParsing, CoarseSeed, FramePolicy
 
-FramePolicy = Literal["exact", "aks"]
-AnswerParsing = Literal["strict", "lmms_eval"]
 Option = bool | int | float | str | None
 
 
@@ -44,7 +43,7 @@ class BenchmarkConfig(_Strict):
     disk_gigabytes: float = 0.0
     edges_seconds: tuple[float, float] | None = None
     source: str = ""
-    gated: bool = False
+    gated: StrictBool = False
 
     @model_validator(mode="after")
     def _has_questions(self) -> BenchmarkConfig:
@@ -64,7 +63,7 @@ class ModelConfig(_Strict):
     args: dict[str, Option] = {}
     frames: int = Field(gt=0)
     batch_size: int = Field(default=1, gt=0)
-    needs_gpu: bool = True
+    needs_gpu: StrictBool = True
     gpus: float | None = Field(default=None, ge=0)
     api_key: str = ""
     disk_gigabytes: float = 0.0
@@ -77,7 +76,7 @@ class EncoderConfig(_Strict):
     name: str
     encoder: str
     options: dict[str, Option] = {}
-    needs_gpu: bool = True
+    needs_gpu: StrictBool = True
     disk_gigabytes: float = 0.0
     source: str = ""
 
@@ -124,8 +123,8 @@ class MatrixConfig(_Strict):
     samplers: list[SamplerConfig] = Field(min_length=1)
     k: list[int] = []
     seeds: list[int] = Field(default=[0], min_length=1)
-    coarse_seed: Literal["question", "video"] = "question"
-    share_frames: bool = True
+    coarse_seed: CoarseSeed = "question"
+    share_frames: StrictBool = True
     frame_policy: FramePolicy = "exact"
     answer_parsing: AnswerParsing = "strict"
     max_error_share: float = Field(default=0.02, ge=0, le=1)

@@ -11,10 +11,22 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from focus_eval.errors import InvalidInput
+from focus_eval.errors import RENAMED, InvalidInput
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML in which a boolean is `true` or `false`: `yes`, `no`, `on` and `off` are text, as everywhere else here."""
+
+
+_BOOLEAN = "tag:yaml.org,2002:bool"
+PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+PlainLoader.add_implicit_resolver(_BOOLEAN, re.compile("^(?:true|True|false|False)$"), list("tTfF"))
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
@@ -24,7 +36,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
         InvalidInput: no such file, broken YAML (with its line), no mapping, a key written twice.
     """
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=PlainLoader)
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be read ({error.strerror})") from error
     except yaml.MarkedYAMLError as error:
@@ -33,7 +45,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(node, yaml.MappingNode):
         raise InvalidInput(f"{path}: must hold a mapping of keys to values")
     _refuse_repeats(node, path)
-    loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=PlainLoader)
     return dict(loaded)
 
 
@@ -46,17 +58,35 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path) -> ModelT:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
+        mistakes = error.errors()
+        # An unknown key comes first: it is often the reason why another one is missing.
+        first = next((found for found in mistakes if found["type"] == "extra_forbidden"), mistakes[0])
         location = [part for part in first["loc"] if not _is_union_tag(part, values)]
         key = ".".join(str(part) for part in location)
         what = first["msg"]
         if first["type"] == "extra_forbidden":
             known = _fields_at(model, location[:-1])
-            nearest = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
-            what = (
-                f"unknown key; did you mean {nearest[0]!r}?" if nearest else f"unknown key; known: {', '.join(known)}"
-            )
+            what = _unknown_key(str(location[-1]), known)
         raise InvalidInput(f"{path}:{_line_of(path, location)}: {key}: {what}") from error
+
+
+def _unknown_key(key: str, known: list[str]) -> str:
+    if RENAMED.get(key) in known:
+        return f"unknown key; it is now called {RENAMED[key]!r}"
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return f"unknown key; did you mean {nearest[0]!r}?" if nearest else f"unknown key; known: {', '.join(known)}"
+
+
+def read_yaml_value(text: str) -> Any:
+    """Return what `text` says as YAML, e.g. [8, 16] of "[8, 16]".
+
+    Raises:
+        InvalidInput: broken YAML.
+    """
+    try:
+        return yaml.load(text, Loader=PlainLoader)
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"{text!r} is not a YAML value") from error
 
 
 def expand_variables(text: str, path: Path) -> str:
@@ -98,7 +128,7 @@ def _inner_types(annotation: Any) -> list[Any]:
 
 def _line_of(path: Path, location: list[Any]) -> int:
     """Return the line of the deepest part of `location` that the file has."""
-    node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=PlainLoader)
     line = 1
     for part in location:
         if isinstance(node, yaml.MappingNode):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,14 +22,12 @@ from focus_eval.samplers.ledger import RelevanceFn
 from focus_eval.samplers.randomness import derived_rng
 from focus_eval.scoring.cache.features import FeatureCache
 from focus_eval.scoring.scorer import AnyScorer, CutsQueries, ScoresFrames
-from focus_eval.types import FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.scoring.cache.store import RelevanceStore
-
-CoarseSeed = Literal["question", "video"]
 
 
 class Selector:

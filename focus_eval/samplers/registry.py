@@ -22,7 +22,7 @@ from typing import Any
 
 import focus_eval.samplers
 from focus_eval.errors import SamplerError, unknown_name
-from focus_eval.options import check_names, values_from_text
+from focus_eval.options import check_names, field_types, read_options
 from focus_eval.samplers.base import FrameSampler, check_class
 
 ENTRY_POINT_GROUP = "focus_eval.samplers"
@@ -66,7 +66,7 @@ def make_sampler(name: str, **options: Any) -> FrameSampler:
         SamplerError: a plugin or file that cannot be used.
     """
     kind = sampler_class(name)
-    check_names(f"sampler {kind.name!r}", kind, options)
+    check_names(f"sampler {kind.name!r}", field_types(kind), options)
     return kind(**options)
 
 
@@ -80,7 +80,7 @@ def parse_options(name: str, texts: Mapping[str, Any]) -> dict[str, Any]:
         InvalidInput: a text that is no value of the option's type.
     """
     kind = sampler_class(name)
-    return values_from_text(f"sampler {kind.name!r}", kind, texts)
+    return read_options(f"sampler {kind.name!r}", field_types(kind), texts)
 
 
 @cache

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import types
 import typing
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from focus_eval.errors import EncoderError, InvalidInput, MissingDependency, unknown_name
+from focus_eval.options import read_options
 from focus_eval.scoring.scorer import AnyScorer
 
 ENTRY_POINT_GROUP = "focus_eval.encoders"
@@ -85,49 +84,16 @@ def encoder_options(name: str) -> dict[str, inspect.Parameter]:
 
 
 def parse_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `options` of the encoder `name` with every string read as the type its option is annotated with.
+    """Return `options` of the encoder `name`, text read as the type its option is annotated with.
 
     Raises:
         UnknownName: an option the encoder does not have.
-        InvalidInput: a string that cannot be read as its type.
+        InvalidInput: a value of another type.
     """
-    made, known = encoder_class(name), encoder_options(name)
+    made = encoder_class(name)
     hints = typing.get_type_hints(made if "__init__" not in vars(made) else made.__init__)
-    values: dict[str, Any] = {}
-    for option, value in options.items():
-        if option not in known:
-            raise unknown_name(f"option of encoder {name!r}:", option, known)
-        try:
-            values[option] = _read(value, hints.get(option, Any)) if isinstance(value, str) else value
-        except ValueError as error:
-            raise InvalidInput(f"encoder {name!r}: option {option}={value!r}: {error}") from error
-    return values
-
-
-def _read(text: str, kind: Any) -> Any:
-    """Return `text` as `kind`; among the members of a union the first that fits, str last."""
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        members = sorted(typing.get_args(kind), key=lambda one: one is str)
-        for member in members:
-            try:
-                return _read(text, member)
-            except ValueError:
-                continue
-        raise ValueError(f"is none of {', '.join(getattr(one, '__name__', str(one)) for one in members)}")
-    if typing.get_origin(kind) is Literal:
-        choices = {str(one): one for one in typing.get_args(kind)}
-        if text not in choices:
-            raise ValueError(f"choose one of {', '.join(choices)}")
-        return choices[text]
-    if kind is type(None):
-        if text.lower() not in ("none", "null"):
-            raise ValueError("is not none")
-        return None
-    if kind is bool:
-        if text.lower() not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
-            raise ValueError("is neither true nor false")
-        return text.lower() in ("true", "yes", "on", "1")
-    return kind(text) if kind in (int, float, Path) else text
+    known = {option: hints.get(option, Any) for option in encoder_options(name)}
+    return read_options(f"encoder {name!r}", known, options)
 
 
 @cache

@@ -30,7 +30,7 @@ def qwen(**arguments):
         ({"sampler": "uniform", "max_pixel": 3}, "did you mean 'max_pixels'"),
         ({"sampler": "uniform", "frams": 3}, "did you mean 'frames'"),
         ({"sampler": "uniform", "frames": 0}, "at least 1"),
-        ({"sampler": "uniform", "frames": 2.5}, "whole number"),
+        ({"sampler": "uniform", "frames": 2.5}, "must be an integer or none"),
         ({"sampler": "uniform", "frames": 64, "max_num_frames": 32}, "more than max_num_frames=32"),
         ({"sampler": "uniform", "frame_policy": "akss"}, "did you mean 'aks'"),
         ({"sampler": "uniform", "max_error_share": 2}, "[0, 1]"),

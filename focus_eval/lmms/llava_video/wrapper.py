@@ -23,6 +23,7 @@ from focus_eval.lmms.llava_video.sampling import original_frames, original_times
 from focus_eval.lmms.llava_video.setup import SETUP_OPTIONS, Setup, make_setup
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.seam import FrameSeam
+from focus_eval.options import read_value
 from focus_eval.scoring.encoders.preprocess import resize_frames
 from focus_eval.types import VideoInfo, frozen_ints
 from focus_eval.video import open_video
@@ -73,7 +74,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         self.batch_size_per_gpu = int(batch_size)
         self.max_frames_num = int(max_frames_num)
         self.video_fps = float(video_fps)
-        self.force_sample = force_sample in (True, "True", "true")
+        self.force_sample = read_value("focus_llava_video", "force_sample", bool, force_sample)
         self._model: Any = LlavaVideo.load(
             pretrained,
             setup=self.setup,

@@ -21,6 +21,7 @@ from focus_eval.lmms.generate_trace import GenerateTrace
 from focus_eval.lmms.models.api_client import ImageFormat, QuestionClient
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.seam import FrameSeam
+from focus_eval.options import read_value
 
 
 class OpenAISeam(FrameSeam):
@@ -45,7 +46,7 @@ class OpenAISeam(FrameSeam):
         """Check how images are written, and that a key is where it does not end up in a log."""
         if "api_key" in wrapper_arguments:
             raise InvalidInput("api_key in --model_args would be printed by lmms-eval; set OPENAI_API_KEY instead")
-        uses_azure = str(wrapper_arguments.get("azure_openai", False)).lower() == "true"
+        uses_azure = read_value(self.model_id, "azure_openai", bool, wrapper_arguments.get("azure_openai", False))
         name = "AZURE_OPENAI_API_KEY" if uses_azure else "OPENAI_API_KEY"
         if not os.getenv(name):
             raise InvalidInput(f"{self.model_id} needs {name} in the environment (any word for a server without keys)")

@@ -13,8 +13,8 @@ from functools import cache
 
 from focus_eval.benchmarks.documents import letters
 from focus_eval.benchmarks.question import Question
-from focus_eval.lmms.arguments import AnswerParsing
 from focus_eval.samplers.randomness import derived_rng
+from focus_eval.types import AnswerParsing
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,124 @@
+"""A boolean is true or false through every door, and a former name is refused with the new one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from focus_eval.errors import InvalidInput, UnknownName
+from focus_eval.lmms.arguments import SeamOptions
+from focus_eval.lmms.sources import ReplayedSelections, check_source
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.yaml_source import read_yaml_value
+from focus_eval.options import parse_assignments, read_options
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.samplers.registry import parse_options as sampler_options
+from focus_eval.scoring.registry import parse_options as encoder_options
+
+NEITHER = ["yes", "no", "on", "off", "1", "0", "ja"]
+MATRIX = """
+benchmarks: [{{name: photo_events, benchmark: photo_events, annotations: a.json}}]
+encoders: [offline]
+samplers: [{{sampler: qframe, options: {{fixed_frames: {boolean}}}}}]
+k: [4]
+{rest}
+"""
+
+
+def called(*arguments):
+    return subprocess.run([sys.executable, "-m", "focus_eval", *map(str, arguments)], capture_output=True, text=True)
+
+
+def write_matrix(folder, boolean="true", rest=""):
+    file = folder / "matrix.yaml"
+    file.write_text(MATRIX.format(boolean=boolean, rest=rest))
+    return file
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("True", True), ("false", False), ("False", False)])
+def test_true_and_false_are_read_through_every_door(tmp_path, text, value):
+    given = parse_assignments([f"fixed_frames={text}"])
+    assert sampler_options("qframe", given) == {"fixed_frames": value}
+    assert encoder_options("offline", {"centred": text}) == {"centred": value}
+    assert read_yaml_value(text) is value
+    options = load_matrix(write_matrix(tmp_path, text)).samplers[0].options
+    assert options == {"fixed_frames": value}
+
+
+@pytest.mark.parametrize("text", NEITHER)
+def test_nothing_else_is_a_boolean_through_any_door(tmp_path, text):
+    says = "must be true or false"
+    with pytest.raises(InvalidInput, match=says):
+        sampler_options("qframe", {"fixed_frames": text})
+    with pytest.raises(InvalidInput, match=says):
+        encoder_options("offline", {"centred": text})
+    with pytest.raises(InvalidInput, match=says):
+        check_source(SeamOptions(sampler="qframe", sampler_options={"fixed_frames": text}, encoder="offline"))
+    with pytest.raises(InvalidInput, match=says):
+        ReplayedSelections(tmp_path, frames=4, options={"allow_missing": text})
+    assert not isinstance(read_yaml_value(text), bool)
+    option = load_matrix(write_matrix(tmp_path, text)).samplers[0].options["fixed_frames"]
+    with pytest.raises(InvalidInput, match=says):
+        make_sampler("qframe", fixed_frames=option)
+    with pytest.raises(InvalidInput, match=r"matrix\.yaml:6: share_frames: .*valid boolean"):
+        load_matrix(write_matrix(tmp_path, rest=f"share_frames: {text}"))
+
+
+def test_a_number_is_no_boolean_and_a_fraction_no_count():
+    with pytest.raises(InvalidInput, match="true or false"):
+        read_options("x", {"loud": bool}, {"loud": 1})
+    with pytest.raises(InvalidInput, match="an integer or none"):
+        read_options("x", {"depth": int | None}, {"depth": 2.5})
+    assert read_options("x", {"depth": int | None, "level": float}, {"depth": None, "level": 2}) == {
+        "depth": None,
+        "level": 2.0,
+    }
+
+
+@pytest.mark.parametrize(("former", "now"), [("loader", "frame_policy"), ("protocol", "answer_parsing")])
+def test_a_former_yaml_key_is_refused_with_the_new_name(tmp_path, former, now):
+    with pytest.raises(InvalidInput, match=rf"matrix\.yaml:6: {former}: .*now called '{now}'"):
+        load_matrix(write_matrix(tmp_path, rest=f"{former}: exact"))
+
+
+def test_a_former_key_of_an_encoder_is_refused_with_the_new_name(tmp_path):
+    file = write_matrix(tmp_path)
+    file.write_text(file.read_text().replace("[offline]", "[{name: mine, scorer: offline}]"))
+    with pytest.raises(InvalidInput, match=r"scorer: .*now called 'encoder'"):
+        load_matrix(file)
+
+
+@pytest.mark.parametrize(
+    ("former", "now"), [("loader", "frame_policy"), ("protocol", "answer_parsing"), ("reader", "answer_encoder")]
+)
+def test_a_former_model_argument_is_refused_with_the_new_name(former, now):
+    pytest.importorskip("lmms_eval")
+    from focus_eval.lmms.models.zero_shot import FocusZeroShot
+
+    with pytest.raises(UnknownName, match=f"now called '{now}'"):
+        FocusZeroShot(sampler="uniform", **{former: "x"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "now"),
+    [
+        (("run", "x", "--to", "y"), "--out"),
+        (("select", "x", "--set", "a=1"), "--option"),
+        (("demo", "--to=y"), "--out"),
+    ],
+)
+def test_a_former_option_of_a_command_is_refused_with_the_new_name(arguments, now):
+    done = called(*arguments)
+    assert done.returncode == 2
+    assert f"it is now called {now}\n" in done.stderr
+
+
+def test_the_version_is_the_packages():
+    assert called("--version").stdout == f"focus-eval {version('focus-eval')}\n"
+
+
+def test_brackets_of_a_help_text_are_printed():
+    assert "[[start, stop], ..]" in " ".join(called("recall", "--help").stdout.split())
