@@ -43,7 +43,7 @@ class FrameSeam:
       the model's `generate`, or None), `own_arguments` (further names, handed to `prepare`), `prepare`, `defaults`.
 
     Per question: selection, decode, then the wrapper's own `generate_until` on a copy of the request, called on a
-    shallow copy of the model (a view), so that one question's failure is its own. A frame_batch that the wrapper never
+    shallow copy of the model (a view), so that one question's failure is its own. A frame batch that the wrapper never
     read, or a number of frames that differs from what reached the model, is an error, not an answer.
     """
 

@@ -99,7 +99,7 @@ def test_presets_are_the_published_set_ups():
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ({"preset": "pending"}, "did you mean 'aks'"),
+        ({"preset": "ask"}, "did you mean 'aks'"),
         ({"pooling": "avarage"}, "did you mean 'average'"),
         ({"newlines": "grid"}, "did you mean 'newline'"),
         ({"template": "qwen15"}, "did you mean 'qwen_1_5'"),

@@ -212,7 +212,7 @@ def test_a_context_that_overflows_is_an_error_row_with_the_number_that_fits(wrap
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ({"preset": "pending"}, UnknownName, "did you mean 'aks'"),
+        ({"preset": "ask"}, UnknownName, "did you mean 'aks'"),
         ({"poolng": "average"}, UnknownName, "did you mean 'pooling'"),
         ({"pooling": "max"}, UnknownName, "unknown pooling 'max'"),
         ({"frames": 137}, InvalidInput, "the context holds 4096; 136 frames fit"),

@@ -54,7 +54,7 @@ def one_line(error) -> str:
 def test_a_known_checkpoint_that_is_missing_says_which_how_large_and_how_to_fetch_it(hub, name):
     known = KNOWN[name]
     with pytest.raises(MissingWeights) as error:
-        make_encoder(known.scorer, checkpoint=name)
+        make_encoder(known.encoder, checkpoint=name)
     text = one_line(error)
     for fact in (
         name,
@@ -79,7 +79,7 @@ def test_a_mistyped_name_lists_the_known_ones(hub):
 
 
 def test_every_known_checkpoint_belongs_to_a_scorer():
-    assert {known.scorer for known in KNOWN.values()} <= set(encoder_names())
+    assert {known.encoder for known in KNOWN.values()} <= set(encoder_names())
 
 
 def test_a_checkpoint_in_the_cache_is_known_by_its_commit(hub, folder):
