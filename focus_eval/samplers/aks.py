@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,13 +12,13 @@ from focus_eval.bandit.arms import best_first
 from focus_eval.bandit.draws import min_max
 from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import one_fps
+from focus_eval.samplers.candidates import every
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aks(FrameSampler):
-    """Split the 1-fps candidates until a segment's best frames stand out; each kept segment gives its best.
+class SplitAndJudge(FrameSampler):
+    """Split the candidates until a segment's best frames stand out; each kept segment gives its best.
 
     Relevance is scaled to [0, 1] over the whole video; the same everywhere counts as 0 everywhere. A segment of
     depth `d` gives `int(k / 2**d)` frames, so that a `k` which is no multiple of `2**d` returns fewer than `k`.
@@ -28,8 +29,6 @@ class Aks(FrameSampler):
         max_depth: at this depth a segment is kept whatever it holds.
     """
 
-    name: ClassVar[str] = "aks"
-    source: ClassVar[str] = "AKS (Tang et al., CVPR 2025), public code"
     may_return_fewer: ClassVar[bool] = True
 
     t1: float = option(0.8)
@@ -47,9 +46,9 @@ class Aks(FrameSampler):
         best = [start + best_first(values)[: int(request.k / 2**depth)] for start, depth, values in kept]
         return Choice(keyframes=candidates[np.concatenate(best)], facts={**facts, "segments": len(kept)})
 
+    @abstractmethod
     def candidates(self, video: VideoInfo) -> IntArray:
         """Return the frames that are scored, ascending."""
-        return one_fps(video)
 
     def _kept_segments(self, scores: FloatArray, k: int) -> list[tuple[int, int, FloatArray]]:
         """Return (start, depth, scores) of every kept segment; an empty half can give nothing and is dropped."""
@@ -73,7 +72,25 @@ class Aks(FrameSampler):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AksDense(Aks):
+class Aks(SplitAndJudge):
+    """Split and judge the candidates of an even grid.
+
+    Args:
+        every_seconds: one candidate in so many seconds; None for the published grid of one frame a second.
+    """
+
+    name: ClassVar[str] = "aks"
+    source: ClassVar[str] = "AKS (Tang et al., CVPR 2025), public code"
+
+    every_seconds: float | None = option(None, above=0)
+
+    def candidates(self, video: VideoInfo) -> IntArray:
+        """Return the frames of the grid."""
+        return every(video, self.every_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AksDense(SplitAndJudge):
     """`aks` on every frame instead of one a second: the paper's 255-hour row."""
 
     name: ClassVar[str] = "aks_dense"

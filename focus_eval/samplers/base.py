@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
 
@@ -30,6 +30,7 @@ class SelectionRequest:
         rng: source of every random draw.
         coarse_rng: source of the first draws of a sampler that looks coarsely first, which the questions of a video
             may share; `rng` itself by default.
+        evidence_seconds: times of the annotated evidence; empty but for a ceiling that declares `needs_evidence`.
     """
 
     video: VideoInfo
@@ -37,6 +38,7 @@ class SelectionRequest:
     ledger: Ledger
     rng: np.random.Generator
     coarse_rng: np.random.Generator
+    evidence_seconds: tuple[float, ...] = ()
 
     @property
     def n_wanted(self) -> int:
@@ -75,6 +77,7 @@ class FrameSampler(ABC):
         version: raised whenever the code may choose other frames; part of a cell's identity.
         file_digest: hash of the file of a sampler that nobody installed; likewise part of it.
         needs_encoder: False for samplers that never pull.
+        needs_evidence: True for a ceiling that is given the times of the annotated evidence.
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
         may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself.
     """
@@ -85,6 +88,7 @@ class FrameSampler(ABC):
     version: ClassVar[int] = 1
     file_digest: ClassVar[str] = ""
     needs_encoder: ClassVar[bool] = True
+    needs_evidence: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = False
     may_return_fewer: ClassVar[bool] = False
@@ -109,6 +113,7 @@ class FrameSampler(ABC):
         rng: np.random.Generator,
         coarse_rng: np.random.Generator | None = None,
         budget: int | None = None,
+        evidence_seconds: Sequence[float] = (),
     ) -> Selection:
         """Choose `min(k, n_frames)` keyframes of `video`.
 
@@ -120,6 +125,7 @@ class FrameSampler(ABC):
             coarse_rng: separate source of the coarse pulls, so that the questions of a video can share them;
                 `rng` itself by default.
             budget: most pulls allowed; None for no limit.
+            evidence_seconds: times of the annotated evidence; reach only a sampler that declares `needs_evidence`.
 
         Raises:
             InvalidInput: `k` below 1.
@@ -130,7 +136,12 @@ class FrameSampler(ABC):
             raise InvalidInput(f"k must be at least 1, got {k}")
         ledger = Ledger(pull, video, budget=budget)
         request = SelectionRequest(
-            video=video, k=k, ledger=ledger, rng=rng, coarse_rng=rng if coarse_rng is None else coarse_rng
+            video=video,
+            k=k,
+            ledger=ledger,
+            rng=rng,
+            coarse_rng=rng if coarse_rng is None else coarse_rng,
+            evidence_seconds=tuple(evidence_seconds) if self.needs_evidence else (),
         )
         choice = self.choose(request)
         if not isinstance(choice, Choice):
@@ -155,6 +166,8 @@ class FrameSampler(ABC):
 
         Where the number depends on relevance or on draws (`focus_iterative`, `focus_released`), real questions differ.
         """
+        if not self.needs_encoder:
+            return 0
         rng = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k))
         return self.select(video, k=k, pull=FlatSource(), rng=rng).n_pulls
 
@@ -206,6 +219,8 @@ def check_class(kind: type[FrameSampler], label: str) -> None:
     """
     if kind.role not in get_args(Role):
         raise SamplerError(f"{label}: role must be {' or '.join(get_args(Role))}, got {kind.role!r}")
+    if kind.needs_evidence and kind.role != "ceiling":
+        raise SamplerError(f"{label}: only a sampler of role 'ceiling' may see the annotated evidence")
     signature = inspect.signature(kind.choose)
     try:
         signature.bind(None, None)

@@ -16,6 +16,11 @@ def one_fps(video: VideoInfo) -> IntArray:
     return np.arange(int(video.n_frames / stride), dtype=np.int64) * stride
 
 
+def every(video: VideoInfo, seconds: float | None) -> IntArray:
+    """Return frames `round(j * seconds * fps)`, or `one_fps` where `seconds` is None, ascending."""
+    return one_fps(video) if seconds is None else video.frames_every(seconds)
+
+
 def evenly(video: VideoInfo, n: int) -> IntArray:
     """Return `linspace(0, n_frames - 1, n)` truncated to integers, each frame once, shape `(min(n, n_frames),)`."""
     return np.unique(np.linspace(0, video.n_frames - 1, min(n, video.n_frames)).astype(np.int64))

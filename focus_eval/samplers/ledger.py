@@ -77,6 +77,11 @@ class Ledger:
         """Relevance in pull order, shape `(n_pulls,)`; NaN where only logits or embeddings were asked."""
         return frozen_floats(np.concatenate(self._relevance) if self._relevance else [])
 
+    def pulls_in_time(self) -> tuple[IntArray, FloatArray]:
+        """Return the frames pulled so far, ascending, and their relevance, both `(n_pulls,)`."""
+        order = np.argsort(self.frames, kind="stable")
+        return self.frames[order], self.relevances[order]
+
     @property
     def unpulled(self) -> IntArray:
         """Frames never pulled so far, ascending."""

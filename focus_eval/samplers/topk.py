@@ -1,4 +1,4 @@
-"""Which frames of one a second are the most relevant?"""
+"""Which frames of an even grid are the most relevant?"""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from focus_eval.bandit.arms import best_first
+from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import one_fps
+from focus_eval.samplers.candidates import every
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopK(FrameSampler):
-    """The `k` most relevant of the 1-fps candidates, the earlier of equal ones; all of them where they are fewer."""
+    """The `k` most relevant candidates, the earlier of equal ones; all of them where they are fewer.
+
+    Args:
+        every_seconds: one candidate in so many seconds; None for the published grid of one frame a second.
+    """
 
     name: ClassVar[str] = "topk"
     source: ClassVar[str] = "Top-K baseline of FOCUS, table 2"
     may_return_fewer: ClassVar[bool] = True
 
+    every_seconds: float | None = option(None, above=0)
+
     def choose(self, request: SelectionRequest) -> Choice:
         """Pull every candidate and keep the best."""
-        candidates = one_fps(request.video)
+        candidates = every(request.video, self.every_seconds)
         relevance = request.ledger.relevance(candidates)
         best = candidates[best_first(relevance)[: request.k]]
         return Choice(keyframes=best, facts={"candidates": int(candidates.size)})

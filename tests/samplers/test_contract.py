@@ -29,7 +29,11 @@ LENGTHS_AND_RATES = [
 def run(name, n_frames, fps=30.0, *, k=8, world=None, rng=0, sync=None, **options):
     world = World(bumpy(n_frames)) if world is None else world
     video = VideoInfo(n_frames, fps, sync)
-    return make_sampler(name, **options).select(video, k=k, pull=world, rng=np.random.default_rng(rng))
+    # Evidence reaches a ceiling only; two moments of one frame, one at the end.
+    evidence = (0.0, 0.2 / fps, (n_frames - 1) / fps)
+    return make_sampler(name, **options).select(
+        video, k=k, pull=world, rng=np.random.default_rng(rng), evidence_seconds=evidence
+    )
 
 
 def assert_contract(selection, world):
@@ -105,7 +109,11 @@ def test_the_order_of_questions_changes_nothing(name):
         sampler = make_sampler(name)
         return {
             question: sampler.select(
-                VideoInfo(2000, 30.0), k=8, pull=worlds[question], rng=derived_rng(3, "bench", question, name)
+                VideoInfo(2000, 30.0),
+                k=8,
+                pull=worlds[question],
+                rng=derived_rng(3, "bench", question, name),
+                evidence_seconds=(1.0, 2.0),
             )
             for question in order
         }
@@ -119,8 +127,11 @@ def test_the_order_of_questions_changes_nothing(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_budget_is_the_most_pulls_allowed(name):
     video, sampler = VideoInfo(2000, 30.0), make_sampler(name)
-    spent = sampler.select(video, k=8, pull=FlatSource(), rng=np.random.default_rng(5)).n_pulls
-    sampler.select(video, k=8, pull=FlatSource(), rng=np.random.default_rng(5), budget=spent)
+    evidence = (1.0,)
+    spent = sampler.select(
+        video, k=8, pull=FlatSource(), rng=np.random.default_rng(5), evidence_seconds=evidence
+    ).n_pulls
+    sampler.select(video, k=8, pull=FlatSource(), rng=np.random.default_rng(5), budget=spent, evidence_seconds=evidence)
     if spent:
         with pytest.raises(SamplerError, match="budget"):
             sampler.select(video, k=8, pull=FlatSource(), rng=np.random.default_rng(5), budget=spent - 1)

@@ -67,6 +67,7 @@ def test_the_samplers_of_the_text_are_all_there():
     named = {
         "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "focus", "focus_iterative", "focus_c",
         "focus_f", "focus_m", "focus_released", "focus_gop", "qframe", "bolt", "mdp3", "wfs_sb", "maxinfo",
+        "even_topk", "even_diverse", "focus_diverse", "even_cover", "focus_cover", "oracle", "blind",
     }  # fmt: skip
     assert named <= set(sampler_classes())
 
@@ -98,6 +99,13 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
         ("focus_released", {"temperature": 0.0001}, "at least 0.002"),
         ("focus_iterative", {"max_pulls": 0}, "an integer or auto or none (at least 1)"),
         ("qframe", {"fixed_frames": 1}, "must be true or false"),
+        ("topk", {"every_seconds": 0}, "above 0"),
+        ("even_topk", {"pulls": 5, "every_seconds": 2.0}, "give pulls or every_seconds, not both"),
+        ("even_topk", {"pulls": 5, "budget_of": "aks"}, "give budget_of or pulls, not both"),
+        ("even_cover", {"budget_of": "focsu"}, "did you mean 'focus'"),
+        ("even_cover", {"budget_of": "focus alhpa=1"}, "did you mean 'alpha'"),
+        ("even_cover", {"budget_of": "focus alpha"}, "must be a sampler and its options"),
+        ("even_cover", {"budget_of": ""}, "must be a sampler and its options"),
     ],
 )  # fmt: skip
 def test_a_value_outside_its_type_or_range_is_refused(name, options, says):

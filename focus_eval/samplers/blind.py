@@ -1,0 +1,28 @@
+"""What does a model answer that sees nothing?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.samplers.base import Choice, FrameSampler, Role, SelectionRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blind(FrameSampler):
+    """No frame at all: the floor, what language alone gives.
+
+    A model that cannot be asked without a video is shown one black frame, and the row says so.
+    """
+
+    name: ClassVar[str] = "blind"
+    source: ClassVar[str] = "control without frames"
+    role: ClassVar[Role] = "floor"
+    needs_encoder: ClassVar[bool] = False
+    may_return_fewer: ClassVar[bool] = True
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Choose nothing."""
+        return Choice(keyframes=np.empty(0, dtype=np.int64))

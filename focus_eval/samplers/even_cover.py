@@ -1,0 +1,118 @@
+"""Which keyframes cover the most evidence that one even batch of pulls lets expect?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.bandit.clips import Clips, equal_clips
+from focus_eval.options import option
+from focus_eval.samplers.base import Choice, SelectionRequest
+from focus_eval.samplers.candidates import evenly
+from focus_eval.samplers.coverage import bridge_mean, covering_frames, evidence_weights, grid_frames
+from focus_eval.samplers.even_pulls import EvenPulls
+from focus_eval.samplers.shots import shares_by_length, shot_weights, shots_of
+from focus_eval.types import FloatArray, IntArray, VideoInfo
+
+# Time constants of the process between two pulls, in seconds: of a whole video, and inside a shot.
+FADING_SECONDS = 3.0
+FADING_SECONDS_IN_SHOT = 10.0
+LEAST_PULLS = 8
+SHARE_OF_FPS = 25.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvenCover(EvenPulls):
+    """One batch of jittered even pulls, then the `k` frames whose surroundings hold the most estimated evidence.
+
+    The pulls give a density of evidence over time (see `coverage`); keyframes are chosen so that their windows of one
+    and two seconds cover as much of it as possible. Where everything is covered, or relevance is the same everywhere,
+    the rest is spread evenly.
+
+    Args:
+        share: pulls as a share of the frames of the video at 25 fps, at least `k` and 8 of them.
+        budget_of, pulls, every_seconds: how many pulls, instead of `share`.
+        cuts: take shots from the file's sync frames: pulls are shared out among them, and relevance tells of its own
+            shot only. Without sync frames, with groups of one length, or with more shots than pulls it changes nothing.
+    """
+
+    name: ClassVar[str] = "even_cover"
+    source: ClassVar[str] = "focus-eval; maximum coverage of estimated evidence"
+
+    budget_of: str | None = option(None)
+    share: float = option(0.005, above=0, at_most=1)
+    cuts: bool = option(False)
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Pull evenly in one batch, estimate, cover."""
+        video = request.video
+        n = self.n_pulls(video, k=request.k)
+        shots = self.shots(video, n)
+        frames = jittered(shots, shares_by_length(shots.sizes, n), request.coarse_rng)
+        relevance = request.ledger.relevance(frames)
+        facts = {"shots": len(shots)} if self.cuts else {}
+        return covering_choice(frames, relevance, shots, request, facts)
+
+    def default_pulls(self, video: VideoInfo, *, k: int) -> int:
+        """Return `max(k, 8, share * 25 * seconds)`."""
+        return max(k, LEAST_PULLS, round(self.share * SHARE_OF_FPS * video.duration_seconds))
+
+    def shots(self, video: VideoInfo, n_pulls: int) -> Clips:
+        """Return the shots that pulls are shared out among; the whole video as one where they are not to be used."""
+        shots = shots_of(video) if self.cuts else equal_clips(video.n_frames, 1)
+        return shots if len(shots) <= n_pulls else equal_clips(video.n_frames, 1)
+
+
+def jittered(shots: Clips, shares: IntArray, rng: np.random.Generator) -> IntArray:
+    """Return the middles of equal strata, each moved at random by up to a quarter of its stratum, ascending.
+
+    Args:
+        shares: strata of each shot, at most its frames, `(n_shots,)`.
+    """
+    edges = [
+        start + np.arange(n + 1) * size // n
+        for start, size, n in zip(shots.starts.tolist(), shots.sizes.tolist(), shares.tolist(), strict=True)
+    ]
+    starts = np.concatenate([edge[:-1] for edge in edges])
+    sizes = np.concatenate([np.diff(edge) for edge in edges])
+    place = 0.5 + rng.uniform(-0.25, 0.25, starts.size)
+    frames: IntArray = starts + (sizes * place).astype(np.int64)
+    return frames
+
+
+def covering_choice(
+    frames: IntArray, relevance: FloatArray, shots: Clips, request: SelectionRequest, facts: dict[str, int]
+) -> Choice:
+    """Return the keyframes that cover the most evidence estimated from `relevance` of ascending `frames`."""
+    video, n = request.video, request.n_wanted
+    if np.ptp(relevance) == 0:
+        return Choice(keyframes=evenly(video, n), facts={**facts, "fallback": "uniform: relevance is flat"})
+    grid = grid_frames(video)
+    density = evidence_density(grid / video.fps, frames / video.fps, relevance, shots, video)
+    return Choice(keyframes=covering_frames(grid, density, n, video), facts=facts)
+
+
+def evidence_density(
+    at: FloatArray, times: FloatArray, relevance: FloatArray, shots: Clips, video: VideoInfo
+) -> FloatArray:
+    """Return the density of evidence at `at`, above 0, shape like `at`, from the relevance of pulls at `times`.
+
+    Args:
+        at, times: seconds, ascending.
+        shots: every one holds a pull.
+    """
+    weights = evidence_weights(times, relevance)
+    base = float(weights.mean())
+    if len(shots) == 1:
+        return bridge_mean(at, times, weights, base=base, seconds=FADING_SECONDS)
+    edges = np.append(shots.starts, video.n_frames) / video.fps
+    first_pull, first_at = np.searchsorted(times, edges), np.searchsorted(at, edges)
+    density = np.empty(at.shape)
+    for shot in range(len(shots)):
+        here, pulled = slice(*first_at[shot : shot + 2]), slice(*first_pull[shot : shot + 2])
+        density[here] = bridge_mean(
+            at[here], times[pulled], weights[pulled], base=base, seconds=FADING_SECONDS_IN_SHOT
+        ) * shot_weights(at[here], edges[shot], edges[shot + 1])
+    return density

@@ -1,0 +1,32 @@
+"""What do evenly spread pulls give at the cost of FOCUS, when no moment is shown twice?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from focus_eval.options import option
+from focus_eval.samplers.diverse import diverse_best
+from focus_eval.samplers.even_topk import EvenTopK
+from focus_eval.types import FloatArray, IntArray, VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvenDiverse(EvenTopK):
+    """The pulls of `even_topk`, and a greedy choice that a frame near a chosen one loses value in.
+
+    Args:
+        diversity: what relevance, scaled to [0, 1] over the pulls, loses right beside a chosen frame.
+        fading_seconds: the distance over which that falls to 1 / e.
+    """
+
+    name: ClassVar[str] = "even_diverse"
+
+    diversity: float = option(0.5, at_least=0)
+    fading_seconds: float = option(2.0, above=0)
+
+    def best(self, frames: IntArray, relevance: FloatArray, n: int, video: VideoInfo) -> IntArray:
+        """Return `n` frames, chosen greedily."""
+        return diverse_best(
+            frames, relevance, n, fps=video.fps, weight=self.diversity, fading_seconds=self.fading_seconds
+        )

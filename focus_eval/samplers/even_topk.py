@@ -1,0 +1,39 @@
+"""What do evenly spread pulls give at the cost of FOCUS?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from focus_eval.bandit.arms import best_first
+from focus_eval.samplers.base import Choice, Role, SelectionRequest
+from focus_eval.samplers.diverse import filled
+from focus_eval.samplers.even_pulls import EvenPulls, one_in_each_stratum
+from focus_eval.types import FloatArray, IntArray, VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvenTopK(EvenPulls):
+    """One pull at random in each of as many equal strata as `focus` plans pulls; the `k` most relevant frames.
+
+    Does looking closer earn its place? It must beat this. Where `k` is larger than the number of pulls, the middles of
+    the widest gaps are added, and the facts say how many.
+
+    Args:
+        budget_of, pulls, every_seconds: how many pulls; what `focus` plans by default.
+    """
+
+    name: ClassVar[str] = "even_topk"
+    source: ClassVar[str] = "focus-eval; control at equal cost"
+    role: ClassVar[Role] = "control"
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Pull evenly and keep the best."""
+        video = request.video
+        frames = one_in_each_stratum(video, self.n_pulls(video, k=request.k), request.coarse_rng)
+        relevance = request.ledger.relevance(frames)
+        return filled(self.best(frames, relevance, min(request.k, frames.size), video), request)
+
+    def best(self, frames: IntArray, relevance: FloatArray, n: int, video: VideoInfo) -> IntArray:
+        """Return the `n` most relevant frames, the earlier of equal ones."""
+        return frames[best_first(relevance)[:n]]

@@ -1,0 +1,31 @@
+"""What do the pulls of FOCUS give when keyframes are to cover the most estimated evidence?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.bandit.clips import equal_clips
+from focus_eval.samplers.base import Choice, Role, SelectionRequest
+from focus_eval.samplers.even_cover import covering_choice
+from focus_eval.samplers.two_stage import TwoStageSampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusCover(TwoStageSampler):
+    """The pulls of `focus`; keyframes are chosen as `even_cover` chooses them."""
+
+    name: ClassVar[str] = "focus_cover"
+    source: ClassVar[str] = "focus-eval; the pulls of FOCUS with the choice of even_cover"
+    role: ClassVar[Role] = "control"
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Pull as `focus` does, then cover."""
+        arms, promising = self.looked_at(request)
+        frames, relevance = request.ledger.pulls_in_time()
+        choice = covering_choice(frames, relevance, equal_clips(request.video.n_frames, 1), request, {})
+        no_arm = np.empty(0, dtype=np.int64)
+        facts = {"promising_arms": promising.tolist(), **choice.facts}
+        return replace(choice, clips=arms.reports(arms.radius, final=no_arm), facts=facts)

@@ -1,0 +1,46 @@
+"""What does the last draw cost FOCUS?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.options import option
+from focus_eval.samplers.base import Choice, Role, SelectionRequest
+from focus_eval.samplers.diverse import diverse_best, filled
+from focus_eval.samplers.two_stage import TwoStageSampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusDiverse(TwoStageSampler):
+    """The pulls of `focus`; keyframes are chosen greedily among all pulled frames, as in `even_diverse`.
+
+    Args:
+        diversity, fading_seconds: as in `even_diverse`.
+    """
+
+    name: ClassVar[str] = "focus_diverse"
+    source: ClassVar[str] = "focus-eval; the pulls of FOCUS with another choice"
+    role: ClassVar[Role] = "control"
+
+    diversity: float = option(0.5, at_least=0)
+    fading_seconds: float = option(2.0, above=0)
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Pull as `focus` does, then choose greedily."""
+        arms, promising = self.looked_at(request)
+        frames, relevance = request.ledger.pulls_in_time()
+        chosen = diverse_best(
+            frames,
+            relevance,
+            min(request.k, frames.size),
+            fps=request.video.fps,
+            weight=self.diversity,
+            fading_seconds=self.fading_seconds,
+        )
+        choice = filled(chosen, request)
+        no_arm = np.empty(0, dtype=np.int64)
+        facts = {"promising_arms": promising.tolist(), **choice.facts}
+        return replace(choice, clips=arms.reports(arms.radius, final=no_arm), facts=facts)

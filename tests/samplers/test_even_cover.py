@@ -1,0 +1,217 @@
+"""Does `even_cover` pull, estimate and cover as its text says?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from focus_eval import VideoInfo, make_sampler
+from focus_eval.samplers.coverage import best_cover, bridge_mean, evidence_weights, grid_frames
+from focus_eval.samplers.shots import shares_by_length, shot_weights, shots_of
+from tests.samplers.worlds import World, bumpy
+
+HOUR = VideoInfo(108_000, 30.0)
+
+
+def run(video=HOUR, *, k=32, world=None, rng=0, **options):
+    world = World(bumpy(video.n_frames)) if world is None else world
+    return make_sampler("even_cover", **options).select(video, k=k, pull=world, rng=np.random.default_rng(rng))
+
+
+# Pulls ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_frames", "fps", "k", "n"),
+    [(108_000, 30.0, 32, 450), (216_000, 60.0, 32, 450), (1500, 30.0, 4, 8), (1500, 30.0, 32, 32), (20, 30.0, 32, 20)],
+)
+def test_a_share_of_the_frames_at_25_fps_is_pulled_whatever_the_rate(n_frames, fps, k, n):
+    assert run(VideoInfo(n_frames, fps), k=k).n_pulls == n
+
+
+def test_the_budget_of_another_sampler_is_spent_to_the_frame():
+    assert run(budget_of="focus").n_pulls == make_sampler("focus").count_pulls(HOUR, k=32)
+
+
+def test_pulls_are_one_batch_of_jittered_middles():
+    world, video = World(bumpy(10_000)), VideoInfo(10_000, 25.0)
+    places = []
+    for seed in range(40):
+        world.calls.clear()
+        run(video, world=world, pulls=100, rng=seed)
+        (frames,) = world.calls
+        assert (frames // 100).tolist() == list(range(100))
+        places.append(frames % 100)
+    assert np.min(places) == 25
+    assert np.max(places) == 74
+    assert np.bincount(np.concatenate(places) // 10, minlength=8)[3:7].min() > 700
+
+
+# Estimate -------------------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_squared_relevance_set_against_their_surroundings():
+    times, relevance = np.array([0.0, 5.0, 8.0, 30.0]), np.array([0.5, 0.3, 0.7, 0.3])
+    weights = np.array([0.26, 0.01, 1.01, 0.01])
+    around = [(0.26 + 0.01 + 1.01) / 3, (0.26 + 0.01 + 1.01) / 3, (0.26 + 0.01 + 1.01) / 3, 0.01]
+    assert evidence_weights(times, relevance) == pytest.approx(weights * np.sqrt(weights / around))
+
+
+def test_the_bridge_passes_through_the_pulls_and_reverts_to_the_base():
+    times, values = np.array([10.0, 14.0, 300.0]), np.array([1.0, 0.2, 0.6])
+    at = np.array([10.0, 14.0, 300.0, 150.0, -200.0, 900.0, 300.0 + 3.0])
+    found = bridge_mean(at, times, values, base=0.4, seconds=3.0)
+    assert found[:3] == pytest.approx(values)
+    assert found[3:6] == pytest.approx([0.4, 0.4, 0.4])
+    assert found[6] == pytest.approx(0.4 + 0.2 / np.e)
+
+
+def test_the_bridge_is_the_mean_of_the_process_given_both_ends():
+    # Discretised: the conditional mean of a stationary Gaussian process with covariance exp(-|t - s| / 3).
+    times, values, at = np.array([2.0, 7.0]), np.array([0.9, 0.1]), np.linspace(0.0, 12.0, 37)
+
+    def covariance(left, right):
+        return np.exp(-np.abs(left[:, None] - right) / 3.0)
+
+    expected = 0.3 + covariance(at, times) @ np.linalg.solve(covariance(times, times), values - 0.3)
+    assert bridge_mean(at, times, values, base=0.3, seconds=3.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("n_frames", "fps", "n"), [(108_000, 30.0, 18_000), (100, 4.0, 100), (7, 30.0, 1), (1, 1.0, 1)]
+)
+def test_the_grid_has_five_points_a_second_or_every_frame(n_frames, fps, n):
+    grid = grid_frames(VideoInfo(n_frames, fps))
+    assert grid.size == n
+    assert (np.diff(grid) > 0).all()
+    assert 0 <= grid[0] <= grid[-1] < n_frames
+
+
+# Cover ----------------------------------------------------------------------------------------------------------------
+
+
+def plain_cover(density, n, rate):
+    """The same greedy cover, every window summed anew."""
+    halves = [int(seconds * rate + 1e-9) for seconds in (1.0, 2.0)]
+    left, chosen = [density.copy(), density.copy()], []
+    for _ in range(n):
+        gains = [
+            sum(mass[max(0, i - half) : i + half + 1].sum() for mass, half in zip(left, halves, strict=True))
+            for i in range(density.size)
+        ]
+        best = int(np.argmax(gains))
+        if gains[best] == 0:
+            break
+        chosen.append(best)
+        for mass, half in zip(left, halves, strict=True):
+            mass[max(0, best - half) : best + half + 1] = 0.0
+    return chosen
+
+
+@pytest.mark.parametrize("rate", [5.0, 4.9, 1.0, 0.3])
+def test_the_cover_is_greedy_to_the_first_of_equals(rate):
+    generator = np.random.default_rng(int(10 * rate))
+    for _ in range(30):
+        density = generator.integers(0, 9, generator.integers(1, 150)).astype(float)  # sums are exact, ties are many
+        n = int(generator.integers(1, 40))
+        assert best_cover(density, n, rate=rate).tolist() == plain_cover(density, n, rate)
+
+
+def test_greedy_covers_nearly_what_the_best_cover_does():
+    # Maximum coverage of a line by n windows, exactly, by dynamic programming over where the last window ends.
+    generator, half, n = np.random.default_rng(0), 10, 6
+    shares = []
+    for _ in range(20):
+        density = generator.gamma(0.3, size=400)
+        total = np.concatenate([[0.0], np.cumsum(density)])
+        best = np.zeros((n + 1, density.size + 1))
+        for used in range(1, n + 1):
+            for stop in range(1, density.size + 1):
+                start = max(0, stop - (2 * half + 1))
+                best[used, stop] = max(best[used, stop - 1], best[used - 1, start] + total[stop] - total[start])
+        covered = np.zeros(density.size, dtype=bool)
+        for at in best_cover(density, n, rate=float(half)):
+            covered[max(0, at - half) : at + half + 1] = True
+        shares.append(density[covered].sum() / best[n, -1])
+    assert np.mean(shares) > 0.9
+
+
+def test_a_flat_video_is_shown_evenly_and_says_so():
+    selection = run(world=World(np.full(108_000, 0.3)))
+    assert selection.keyframes == tuple(np.linspace(0, 107_999, 32).astype(int).tolist())
+    assert selection.facts == {"fallback": "uniform: relevance is flat"}
+
+
+def test_a_covered_video_is_filled_up_in_its_widest_gaps():
+    selection = run(VideoInfo(200, 25.0), k=32)
+    assert len(selection.keyframes) == 32
+    assert np.diff(selection.keyframes).max() <= 200 / 32 * 2
+
+
+def test_events_further_apart_than_the_windows_get_a_keyframe_each():
+    relevance = np.full(108_000, 0.1)
+    events = [10_000, 30_000, 30_800, 77_000, 100_000]
+    for event in events:
+        relevance[event : event + 360] = 0.9  # 12 seconds: at least one pull of every 8 lies inside
+    chosen = np.array(run(world=World(relevance), k=16).keyframes)
+    for event in events:
+        assert ((chosen >= event) & (chosen < event + 360)).any()
+
+
+# Shots ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sync_frame_before_the_longest_group_is_full_marks_a_cut():
+    video = VideoInfo(1000, 25.0, np.array([0, 250, 300, 550, 560, 810]))
+    assert shots_of(video).starts.tolist() == [0, 300, 560]
+    assert shots_of(video).stops.tolist() == [300, 560, 1000]
+
+
+@pytest.mark.parametrize("sync", [None, [0], [0, 100, 200, 300], range(1000), []])
+def test_groups_of_one_length_tell_of_no_cut(sync):
+    video = VideoInfo(1000, 25.0, None if sync is None else np.array(sync, dtype=int))
+    assert len(shots_of(video)) == 1
+    assert run(video, cuts=True).keyframes == run(video).keyframes
+
+
+@pytest.mark.parametrize("n", [5, 6, 17, 100, 1000])
+def test_pulls_are_shared_out_by_length_to_the_last(n):
+    sizes = np.array([1, 10, 100, 389, 500])
+    shares = shares_by_length(sizes, n)
+    assert shares.sum() == n
+    assert (shares >= 1).all()
+    assert (shares <= sizes).all()
+    assert (np.diff(shares) >= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pulls_are_shared_out_among_any_shots(seed):
+    generator = np.random.default_rng(seed)
+    for _ in range(50):
+        sizes = generator.integers(1, 400, generator.integers(1, 60))
+        n = int(generator.integers(sizes.size, sizes.sum() + 1))
+        shares = shares_by_length(sizes, n)
+        assert shares.sum() == n
+        assert (shares >= 1).all()
+        assert (shares <= sizes).all()
+
+
+def test_with_cuts_every_shot_is_pulled_and_tells_of_itself_alone():
+    edges = [0, 250, 500, 560, 810, 1060, 1310, 1560, 1600, 1850, 2100, 2350]
+    video = VideoInfo(2500, 25.0, np.array(edges))
+    world = World(bumpy(2500))
+    selection = run(video, world=world, k=4, pulls=9, cuts=True)
+    assert selection.facts["shots"] == 3
+    assert np.bincount(np.searchsorted([560, 1600, 2500], selection.pulled_frames, side="right")).tolist() == [2, 4, 3]
+
+
+def test_more_shots_than_pulls_are_not_used():
+    sync = np.concatenate([np.arange(0, 1000, 20), [1250]])
+    selection = run(VideoInfo(2000, 25.0, sync), k=4, pulls=9, cuts=True)
+    assert selection.facts["shots"] == 1
+    assert selection.n_pulls == 9
+
+
+def test_the_middle_of_a_short_shot_counts_most():
+    starts, stops = np.zeros(4), np.array([4.0, 4.0, 16.0, 2.0])
+    assert shot_weights(np.array([2.0, 0.0, 8.0, 1.0]), starts, stops) == pytest.approx([1.0, 0.5, 0.5, 1.0])
