@@ -160,7 +160,7 @@ class RequestRunner:
 
     def _check_limit(self, pending: PendingRequest) -> None:
         row, model, most = pending.row, self._model.model_id, self._context.frames
-        if row is None or not (row.keyframes or self._context.options.frame_policy == "aks"):
+        if row is None or not (row.keyframes or row.role == "floor" or self._context.options.frame_policy == "aks"):
             raise InvalidInput("no frame chosen")
         if row.scales is not None and not self._model.takes_mixed_sizes:
             raise InvalidInput(f"sampler {row.sampler!r} chose frames of several sizes; {model} can show one size only")
@@ -242,7 +242,8 @@ class RequestRunner:
                     self._answer([pending])
         for pending in batch:
             if pending.frame_batch is not None:
-                pending.fed_frames, pending.fallback = pending.frame_batch.frames, pending.frame_batch.fallback
+                pending.fed_frames = pending.frame_batch.frames_of_video
+                pending.fallback = pending.frame_batch.fallback
             pending.frame_batch = None
 
     def _generate(self, batch: list[PendingRequest]) -> None:

@@ -30,6 +30,7 @@ class FrameBatch:
         pixels: RGB uint8 `(n, height, width, 3)`.
         scales: shrink factor per frame, None for full size.
         fallback: why these are not the chosen frames; None where they are.
+        is_black: True for the one black frame that stands for none; its index and time are 0.
         encoded: what an adapter made of the pixels ahead of time (`FrameSeam.ready`).
         is_taken: set when a wrapper reads the pixels; one that never does answered without them.
     """
@@ -42,8 +43,14 @@ class FrameBatch:
     pixels: Pixels
     scales: tuple[float, ...] | None = None
     fallback: str | None = None
+    is_black: bool = False
     encoded: Any = None
     is_taken: bool = field(default=False, compare=False)
+
+    @property
+    def frames_of_video(self) -> tuple[int, ...]:
+        """The frames of the video among those shown."""
+        return () if self.is_black else self.frames
 
     def take(self) -> Pixels:
         """Return the pixels and note that they were read."""
@@ -91,6 +98,8 @@ def decode_frame_batch(row: SelectionRow, path: Path, *, frame_policy: FramePoli
     Raises:
         VideoError: a frame that cannot be decoded.
     """
+    if row.role == "floor":
+        return _black_frame(path, backend)
     frames, fallback = frames_to_feed(row, frame_policy)
     with open_video(path, backend=backend) as reader:
         wanted = np.asarray(frames, dtype=np.int64)
@@ -106,6 +115,23 @@ def decode_frame_batch(row: SelectionRow, path: Path, *, frame_policy: FramePoli
         pixels=pixels,
         scales=tuple(row.scales) if row.scales is not None and fallback is None else None,
         fallback=fallback,
+    )
+
+
+def _black_frame(path: Path, backend: str) -> FrameBatch:
+    """Return one black frame of the video's size: no model takes a video of none."""
+    with open_video(path, backend=backend) as reader:
+        pixels = np.zeros_like(reader.read(np.zeros(1, dtype=np.int64)))
+        info = reader.info
+    return FrameBatch(
+        path=path,
+        frames=(0,),
+        times_seconds=(0.0,),
+        fps=info.fps,
+        n_frames=info.n_frames,
+        pixels=pixels,
+        fallback="no frame chosen: one black frame shown",
+        is_black=True,
     )
 
 

@@ -139,7 +139,6 @@ class Recorder:
         names = self._cell_of(parts.task, parts.generation)
         text = None if pending.error is not None else answer_text(pending.output)
         reading = self._read(pending, text)
-        n_native = pending.n_reached or 0
         return AnswerRow(
             benchmark=question.benchmark,
             question_id=question.id,
@@ -151,7 +150,7 @@ class Recorder:
             bucket=(chosen.bucket if chosen else question.bucket) or "",
             frames_asked=frames,
             frames_chosen=len(chosen.keyframes) if chosen else 0,
-            frames_fed=len(pending.fed_frames) or n_native,
+            frames_fed=len(pending.fed_frames) if chosen else pending.n_reached or 0,
             fed_frames=list(pending.fed_frames),
             fallback=pending.fallback,
             answer=text,

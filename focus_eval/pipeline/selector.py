@@ -164,7 +164,9 @@ class Selector:
         if self._coarse_seed == "video":
             coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
         with meter.stage("select"):
-            selection = self.sampler.select(info, k=self.k, pull=pull, rng=rng, coarse_rng=coarse_rng)
+            selection = self.sampler.select(
+                info, k=self.k, pull=pull, rng=rng, coarse_rng=coarse_rng, evidence_seconds=question.evidence_seconds
+            )
         return selection, pull.forwards if isinstance(pull, VideoRelevance) else 0
 
     def _pull(
@@ -246,7 +248,7 @@ class Selector:
             "duration_seconds": duration_seconds or 0.0,
             "evidence_seconds": list(question.evidence_seconds),
             "changed_options": self.changed_options,
-            "role": getattr(self.sampler, "role", "sampler"),
+            "role": self.sampler.role,
         }
 
 

@@ -42,7 +42,8 @@ class SelectionRow:
             (its share, where several were served at once), `BESIDE_STAGES` ran beside them in other threads.
         evidence_seconds: times of the annotated evidence; empty where the benchmark has none.
         changed_options: those of `options` that are not the sampler's defaults.
-        role: "sampler", or what a table marks it as: "control", "ceiling" or "floor".
+        role: "sampler", or what a table marks it as: "control", "ceiling" (sees the annotation) or "floor" (sees no
+            frame).
         error: one line, None on success.
     """
 
@@ -89,7 +90,7 @@ class AnswerRow:
     Args:
         cell_id: hash over all that can change the answer (selection, model and revision, policies, prompt).
         frames_asked, frames_chosen, frames_fed: k; keyframes of the selection; frames that reached the model.
-        fallback: why other frames than the chosen ones were fed (`frame_policy: aks`), else None.
+        fallback: why other frames than the chosen ones were fed (`frame_policy: aks`, a black frame), else None.
         answer: the model's text, verbatim.
         parsed: the option letter or value read from it; None where none could be read.
         correct_answer: letter or value.

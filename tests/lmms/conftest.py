@@ -179,6 +179,26 @@ def tiny_llava(tmp_path_factory) -> Path:
     return save_llava_onevision(tmp_path_factory.mktemp("tiny") / "llava_onevision")
 
 
+@pytest.fixture(scope="session")
+def qwen(tiny_qwen, tmp_path_factory):
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
+
+    record = tmp_path_factory.mktemp("record")
+    return FocusQwen2VL(
+        pretrained=str(tiny_qwen), device="cpu", sampler="random", frames=64, record=str(record), max_pixels=50000
+    )
+
+
+@pytest.fixture(scope="session")
+def llava(tiny_llava, tmp_path_factory):
+    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
+
+    record = tmp_path_factory.mktemp("record")
+    return FocusLlavaOnevision(
+        pretrained=str(tiny_llava), device="cpu", sampler="random", frames=64, record=str(record)
+    )
+
+
 QUESTIONS = ["What does the man hold?", "Who enters the room last, and why?", "What happens after the rain?"]
 CLIPS = {
     "landscape": {"n_frames": 90, "width": 112, "height": 84, "fps": 10},

@@ -11,26 +11,6 @@ from focus_eval.samplers.registry import make_sampler
 from focus_eval.video.synthetic import frame_number
 
 
-@pytest.fixture(scope="module")
-def qwen(tiny_qwen, tmp_path_factory):
-    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
-
-    record = tmp_path_factory.mktemp("record")
-    return FocusQwen2VL(
-        pretrained=str(tiny_qwen), device="cpu", sampler="random", frames=64, record=str(record), max_pixels=50000
-    )
-
-
-@pytest.fixture(scope="module")
-def llava(tiny_llava, tmp_path_factory):
-    from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
-
-    record = tmp_path_factory.mktemp("record")
-    return FocusLlavaOnevision(
-        pretrained=str(tiny_llava), device="cpu", sampler="random", frames=64, record=str(record)
-    )
-
-
 def random_frames(k: int) -> Selector:
     return Selector(sampler=make_sampler("random"), encoder=None, k=k)
 
@@ -135,4 +115,4 @@ def test_qwen2_5_vl_and_qwen3_vl_get_the_chosen_frames_and_their_real_indices(
 def with_record(model, folder):
     from dataclasses import replace
 
-    return replace(model.context.options, record=str(folder))
+    return replace(model.seam_options, record=str(folder))
