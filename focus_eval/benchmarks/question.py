@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from string import ascii_uppercase
 from typing import Any, Protocol
 
 from focus_eval.errors import InvalidInput
@@ -43,6 +44,28 @@ class Question:
     def __post_init__(self) -> None:
         if not self.id or not self.video or not self.query.strip():
             raise InvalidInput(f"{self.benchmark}: a question needs an id, a video and a query, got id {self.id!r}")
+
+
+def query_text(question: Question, form: str = "question") -> str:
+    """Return the text that an encoder compares frames with.
+
+    Args:
+        form: "question" (what FOCUS and AKS use), "question_and_options" (a line per option after it), or a template
+            with `{question}` and perhaps `{options}`.
+
+    Raises:
+        InvalidInput: a form that is neither.
+    """
+    if form == "question":
+        return question.query
+    options = "\n".join(f"{letter}. {text}" for letter, text in zip(ascii_uppercase, question.options, strict=False))
+    if form == "question_and_options":
+        return f"{question.query}\n{options}".rstrip()
+    if "{question}" not in form:
+        raise InvalidInput(
+            f'query must be "question", "question_and_options" or a template with {{question}}, got {form!r}'
+        )
+    return form.replace("{question}", question.query).replace("{options}", options)
 
 
 class Benchmark(Protocol):

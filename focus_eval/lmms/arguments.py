@@ -32,6 +32,9 @@ class SeamOptions:
         frames: keyframes per question; None for the wrapper's own number.
         seed: first part of every question's generator.
         coarse_seed: "video" lets the questions of a video share their coarse pulls.
+        query: what of a question the encoder is given: "question", "question_and_options" or a template with
+            {question} and {options}.
+        benchmark: a benchmark's name or the YAML file that declares one, for tasks that focus-eval does not know.
         frame_policy: "exact" feeds the keyframes; "aks" feeds what the AKS evaluation code would.
         store: file that keeps what was encoded.
         record: folder for the rows.
@@ -52,6 +55,8 @@ class SeamOptions:
     frames: int | None = None
     seed: int = 0
     coarse_seed: CoarseSeed = "question"
+    query: str = "question"
+    benchmark: str = ""
     frame_policy: FramePolicy = "exact"
     store: str = ""
     record: str = "results/runs/lmms"

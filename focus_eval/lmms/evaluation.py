@@ -71,7 +71,13 @@ class RequestRunner:
     def run(self, requests: Sequence[Any]) -> list[Any]:
         """Return what the wrapper answered to each request, `NO_ANSWER` where it failed."""
         queue = [
-            pending_request(request, self._model.task_dict, is_simple=self._model.is_simple) for request in requests
+            pending_request(
+                request,
+                self._model.task_dict,
+                is_simple=self._model.is_simple,
+                benchmark_name=self._context.options.benchmark,
+            )
+            for request in requests
         ]
         self._prepare_source(queue)
         self._select([pending for pending in queue if self._earlier(pending) is None])

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from focus_eval.benchmarks.declared import DeclaredBenchmark
 from focus_eval.lmms.arguments import SeamOptions
 from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.tasks.parsing import ParsedAnswer, read_answer
+from focus_eval.lmms.tasks.parsing import ParsedAnswer, read_answer, read_option
+from focus_eval.lmms.tasks.scoring import task_of, task_score
 from focus_eval.pipeline.timing import device_name
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, replace_file
+from focus_eval.samplers.randomness import derived_rng
 
 # Raised whenever our code may turn the same answer into another row, or show other frames.
 SEAM_VERSION = 1
@@ -156,7 +159,8 @@ class Recorder:
             answer=text,
             parsed=reading.parsed,
             correct_answer=question.answer,
-            score=None if pending.benchmark is None and pending.error is None else reading.score,
+            score=reading.score,
+            metric=reading.metric,
             category=question.category,
             seconds={stage: round(seconds, 6) for stage, seconds in pending.seconds.items()},
             tokens=pending.tokens,
@@ -173,9 +177,21 @@ class Recorder:
     def _read(self, pending: PendingRequest, text: str | None) -> ParsedAnswer:
         if text is None:
             return ParsedAnswer(None, 0.0)
-        if pending.benchmark is None:  # a task of others: its own metrics say what the answer is worth
-            return ParsedAnswer(text, 0.0)
-        return read_answer(pending.question, text, answer_parsing=self._options.answer_parsing, seed=self._options.seed)
+        question, parsing = pending.question, self._options.answer_parsing
+        is_ours = pending.benchmark is not None and not isinstance(pending.benchmark, DeclaredBenchmark)
+        if is_ours or (question.options and parsing == "strict"):
+            return read_answer(question, text, answer_parsing=parsing, seed=self._options.seed)
+        return self._read_as_task(pending, text)
+
+    def _read_as_task(self, pending: PendingRequest, text: str) -> ParsedAnswer:
+        """Return what the task's own metric says: of a task no benchmark describes, an open question, or when asked."""
+        question, task = pending.question, task_of(pending.request)
+        parsed = read_option(text, question.options) if question.options else text
+        if task is None:
+            return ParsedAnswer(parsed, None)
+        seed = int(derived_rng(self._options.seed, question.benchmark, question.id, "guess").integers(2**32))
+        scored = task_score(task, pending.document, text, seed=seed)
+        return ParsedAnswer(parsed, scored.score, scored.metric)
 
     def _writer(self, kind: str) -> RowWriter:
         if kind not in self._writers:

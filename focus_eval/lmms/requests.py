@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from focus_eval.benchmarks.buckets import LengthEdges
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.errors import InvalidInput, UnknownName, VideoError
 from focus_eval.lmms.frame_batch import FrameBatch
 from focus_eval.rows.records import SelectionRow, error_line
 
 Document = Mapping[str, Any]
+# What tasks that no benchmark describes call the question, in the order in which they are looked for.
+QUESTION_FIELDS = ("question", "Question", "query", "prompt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,7 @@ class PendingRequest:
         is_simple: whether it is one of the simple or of the chat requests.
         question: from the document.
         path: the video file; None where the document has none.
+        document: as the task gives it; empty where it could not be read.
         row: the selection; None before it is made, and for the wrapper's own sampling.
         frame_batch: decoded frames, only while a wrapper works on them.
         output: what the wrapper returned.
@@ -56,6 +61,7 @@ class PendingRequest:
     question: Question
     path: Path | None
     benchmark: Benchmark | None = None
+    document: Document = field(default_factory=dict)
     messages: list[dict[str, Any]] | None = None
     row: SelectionRow | None = None
     frame_batch: FrameBatch | None = None
@@ -83,8 +89,8 @@ class PendingRequest:
         self.output = None
 
     def bucket_of(self, seconds: float) -> str:
-        """Return the benchmark's length bucket; "" for a task that is none of our benchmarks."""
-        return self.benchmark.bucket(seconds) if self.benchmark else ""
+        """Return the benchmark's length bucket; by the default edges for a task that no benchmark describes."""
+        return self.benchmark.bucket(seconds) if self.benchmark else LengthEdges().bucket(seconds)
 
 
 def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
@@ -96,10 +102,16 @@ def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
     return RequestParts(context=context, generation=generation, look=look, doc_id=doc_id, task=task, split=split)
 
 
-def pending_request(request: Any, documents: Mapping[str, Any], *, is_simple: bool) -> PendingRequest:
-    """Return `request` as a `PendingRequest`; an unusable document or video is recorded in it, never raised."""
+def pending_request(
+    request: Any, documents: Mapping[str, Any], *, is_simple: bool, benchmark_name: str = ""
+) -> PendingRequest:
+    """Return `request` as a `PendingRequest`; an unusable document or video is recorded in it, never raised.
+
+    Args:
+        benchmark_name: whose documents these are, where the task's name does not tell: a name or a YAML file.
+    """
     parts = request_parts(request, is_simple=is_simple)
-    benchmark = _benchmark(parts.task)
+    benchmark = _benchmark(parts.task, benchmark_name)
     unknown = Question(
         benchmark=benchmark.name if benchmark else parts.task,
         id=f"document {parts.doc_id}",
@@ -110,14 +122,12 @@ def pending_request(request: Any, documents: Mapping[str, Any], *, is_simple: bo
     )
     pending = PendingRequest(request=request, is_simple=is_simple, question=unknown, path=None, benchmark=benchmark)
     try:
-        document = documents[parts.task][parts.split][parts.doc_id]
+        document = pending.document = documents[parts.task][parts.split][parts.doc_id]
         if benchmark is not None:
             pending.question = benchmark.question(document)
         pending.path, pending.messages = _look(parts, document, is_simple=is_simple)
         if benchmark is None:
-            # No benchmark of ours says which part of the prompt is the question: the whole of it is the query, and
-            # the row shows that.
-            pending.question = _plain_question(parts, pending.path)
+            pending.question = _undeclared_question(parts, document, pending.path)
     except Exception as error:  # noqa: BLE001 (recorded: one document never ends a run)
         pending.fail(error)
     return pending
@@ -179,21 +189,31 @@ def _single_video(visuals: list[Any], parts: RequestParts) -> Path | None:
     return Path(videos[0])
 
 
-def _plain_question(parts: RequestParts, path: Path | None) -> Question:
+def _undeclared_question(parts: RequestParts, document: Document, path: Path | None) -> Question:
+    """Return the question of a task that no benchmark describes.
+
+    The query is the document's question where a field is called so; else the whole prompt, instructions included,
+    because nothing says which part of it is the question. The row shows which text it was.
+    """
+    fields = (document.get(name) for name in QUESTION_FIELDS)
+    asked = next((text for text in fields if isinstance(text, str) and text.strip()), parts.context)
     return Question(
-        benchmark=parts.task,
-        id=str(parts.doc_id),
-        query=parts.context,
-        options=(),
-        video=str(path),
-        answer=None,
+        benchmark=parts.task, id=str(parts.doc_id), query=asked, options=(), video=_short_path(path), answer=None
     )
 
 
-@cache
-def _benchmark(task: str) -> Benchmark | None:
-    from focus_eval.benchmarks.registry import benchmark_of_task
+def _short_path(path: Path | None) -> str:
+    """Return `path` below `$HF_HOME`, where lmms-eval keeps videos, so that rows of two machines name one video."""
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    return str(path.relative_to(home)) if path is not None and path.is_relative_to(home) else str(path)
 
+
+@cache
+def _benchmark(task: str, name: str = "") -> Benchmark | None:
+    from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
+
+    if name:
+        return make_benchmark(name)
     try:
         return benchmark_of_task(task)
     except UnknownName:

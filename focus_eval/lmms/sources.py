@@ -120,6 +120,7 @@ def _selector(options: SeamOptions, frames: int) -> Selector:
         store=store,
         backend=options.backend,
         coarse_seed=options.coarse_seed,
+        query=options.query,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focus_eval.benchmarks.question import Question
+from focus_eval.benchmarks.question import Question, query_text
 from focus_eval.errors import InvalidInput
 from focus_eval.pipeline.frame_server import SharedBatcher
 from focus_eval.pipeline.relevance import Progress, VideoRelevance, VideoSession
@@ -41,6 +41,7 @@ class Selector:
         store: keeps embeddings or relevance between runs; None keeps nothing.
         backend: video reader.
         coarse_seed: "video" lets the questions of one video share their coarse pulls.
+        query: what of a question the encoder is given (see `benchmarks.question.query_text`).
         batch_size: frames encoded at once.
         kept: features of an encoder that stores no embeddings, bounded, for the other questions of a video; may be
             shared by selectors with the same encoder.
@@ -60,6 +61,7 @@ class Selector:
         store: RelevanceStore | None = None,
         backend: str = "pyav",
         coarse_seed: CoarseSeed = "question",
+        query: str = "question",
         batch_size: int = 32,
         kept: FeatureCache | None = None,
         share_frames: bool = True,
@@ -75,6 +77,7 @@ class Selector:
         self._store = store
         self._backend = backend
         self._coarse_seed = coarse_seed
+        self._query = query
         self._batch_size = batch_size
         self._kept = kept
         self._share_frames = share_frames
@@ -83,8 +86,10 @@ class Selector:
     def identity(self) -> dict[str, Any]:
         """Everything that can change a selection, JSON values only."""
         file = {"sampler_file": self.sampler.file_digest} if self.sampler.file_digest else {}
+        query = {} if self._query == "question" or self.encoder is None else {"query": self._query}
         return {
             **file,
+            **query,
             "sampler": self.sampler.name,
             "sampler_version": self.sampler.version,
             "options": self.sampler.options,
@@ -190,7 +195,7 @@ class Selector:
             server=batcher,
             shares=self._share_frames,
         )
-        return VideoRelevance(session, question.query, progress=progress)
+        return VideoRelevance(session, self._query_of(question), progress=progress)
 
     def _pull_unread(self, question: Question, video_path: Path) -> RelevanceFn:
         encoder = self.encoder
@@ -198,7 +203,11 @@ class Selector:
             return _nothing_pulled
         if not isinstance(encoder, ScoresFrames):
             raise InvalidInput(f"encoder {encoder.name!r} needs the frames of {video_path}, not only its length")
-        return lambda frames: encoder.relevance_of(video_path, frames, question.query)
+        query = self._query_of(question)
+        return lambda frames: encoder.relevance_of(video_path, frames, query)
+
+    def _query_of(self, question: Question) -> str:
+        return query_text(question, self._query)
 
     def _facts_about_query(self, query: str) -> dict[str, bool]:
         is_cut = isinstance(self.encoder, CutsQueries) and self.encoder.is_cut(query)
@@ -225,7 +234,7 @@ class Selector:
             pulled_frames=selection.pulled_frames.tolist(),
             pulled_relevance=[None if np.isnan(value) else value for value in selection.pulled_relevance.tolist()],
             clips=[list(astuple(clip)) for clip in selection.clips],
-            facts={**selection.facts, **self._facts_about_query(question.query)},
+            facts={**selection.facts, **self._facts_about_query(self._query_of(question))},
             forwards=forwards,
             seconds=meter.rounded(),
             device=self.device,
@@ -241,7 +250,7 @@ class Selector:
             "benchmark": question.benchmark,
             "question_id": question.id,
             "video": question.video,
-            "query": question.query,
+            "query": self._query_of(question),
             "selection_id": identity_hash(who),
             **{name: who[name] for name in ("sampler", "options", "encoder", "encoder_revision", "k", "seed")},
             "bucket": question.bucket or bucket,

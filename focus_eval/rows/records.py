@@ -96,6 +96,7 @@ class AnswerRow:
         correct_answer: letter or value.
         score: 0-1, or the benchmark's partial credit (VSI-Bench); None where the task is not scored here.
         category: the benchmark's question type, "" where there is none.
+        metric: the task's own metric that gave the score; "" where the answer was read here.
         tokens: input, output and image tokens where the model says so.
         error: one line, None on success; a row with an error has no answer.
     """
@@ -118,6 +119,7 @@ class AnswerRow:
     correct_answer: str | None = None
     score: float | None = 0.0
     category: str = ""
+    metric: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     device: str = ""

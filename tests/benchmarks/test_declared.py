@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, fields_from
 from focus_eval.benchmarks.evidence import evidence_of
+from focus_eval.benchmarks.question import query_text
 from focus_eval.benchmarks.registry import benchmark_names, benchmark_of_task, make_benchmark
 from focus_eval.errors import InvalidInput, UnknownName
 
@@ -225,3 +226,13 @@ def test_evidence_of_anything_is_times_or_a_clear_refusal(value):
         else:
             assert all(moment >= 0 for moment in moments)
             assert all(0 <= start <= stop for start, stop in intervals)
+
+
+def test_the_query_is_the_question_alone_unless_options_or_a_template_are_asked_for():
+    question = make_benchmark("lvbench").question(DOCUMENTS["lvbench"])
+    assert query_text(question) == "What is on the table?"
+    with_options = "What is on the table?\nA. a cup\nB. a book\nC. a lamp\nD. nothing"
+    assert query_text(question, "question_and_options") == with_options
+    assert query_text(question, "a video frame: {question}") == "a video frame: What is on the table?"
+    with pytest.raises(InvalidInput, match="a template with {question}"):
+        query_text(question, "options")

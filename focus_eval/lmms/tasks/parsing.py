@@ -45,10 +45,17 @@ def _patterns(last: str) -> _Patterns:
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """What an answer says: an option letter, or a number as text; None where neither can be read. Score in [0, 1]."""
+    """What an answer says, and what it is worth.
+
+    Args:
+        parsed: an option letter, or a number as text; None where neither can be read.
+        score: in [0, 1]; None where nothing here scores the answer.
+        metric: the task's own metric that gave the score; "" where it was read here.
+    """
 
     parsed: str | None
-    score: float
+    score: float | None
+    metric: str = ""
 
 
 def read_answer(

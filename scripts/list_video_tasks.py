@@ -1,0 +1,113 @@
+"""Lists lmms-eval's task folders whose documents are one video, and says how focus-eval serves each.
+
+    python scripts/list_video_tasks.py > docs/video_tasks.md
+
+Read from the installed tasks' YAML and the source of their functions; no data set is opened.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lmms_eval.tasks import TaskManager
+from lmms_eval.utils import load_yaml_config
+
+from focus_eval.benchmarks.registry import benchmark_of_task
+from focus_eval.errors import UnknownName
+from focus_eval.lmms.requests import QUESTION_FIELDS
+
+VIDEO_WORDS = ("video", ".mp4", "clip_path")
+IMAGE_WORDS = (".convert(", "Image.open", "image_path", "doc_to_image", 'doc["image', "doc['image")
+MEDIA_WORDS = ("audio", "soundfile", "librosa")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of one task: which way it is served, or why not."""
+
+    kind: str
+    why: str
+
+
+@cache
+def functions(path: Path) -> dict[str, str]:
+    """Return the source of every function of a Python file by name."""
+    text = path.read_text(encoding="utf-8")
+    return {
+        node.name: ast.get_source_segment(text, node) or "" for node in ast.parse(text).body if hasattr(node, "name")
+    }
+
+
+def source_of(config: dict[str, Any], key: str, folder: Path) -> str:
+    """Return the source of a task's function and of what it calls in the same file; "" where it is no function."""
+    value = getattr(config.get(key), "value", "")
+    module, _, name = value.rpartition(".")
+    file = folder / f"{module.replace('.', '/')}.py"
+    if not name or not file.is_file():
+        return ""
+    known = functions(file)
+    own = known.get(name, "")
+    return own + "\n".join(text for other, text in known.items() if other != name and f"{other}(" in own)
+
+
+def verdict(name: str, config: dict[str, Any], folder: Path) -> Verdict | None:
+    """Return what holds for one task; None where its documents are not one video."""
+    visual = source_of(config, "doc_to_visual", folder)
+    if not any(word in visual for word in VIDEO_WORDS):
+        return None
+    output = config.get("output_type", "generate_until")
+    if output != "generate_until":
+        return Verdict("not served", f"output type {output}: no text is generated from one request")
+    if any(word in visual for word in MEDIA_WORDS):
+        return Verdict("not served", "documents with sound")
+    if any(word in visual for word in IMAGE_WORDS):
+        return Verdict("not served", "documents give images or frames of their own, not a video")
+    try:
+        return Verdict("declared", f"benchmark `{benchmark_of_task(name).name}`")
+    except UnknownName:
+        pass
+    text = source_of(config, "doc_to_text", folder)
+    field = next((word for word in QUESTION_FIELDS if f'"{word}"' in text or f"'{word}'" in text), None)
+    if field:
+        return Verdict("undeclared", f"query is the field `{field}`")
+    return Verdict("undeclared", "no field of a question: the query is the whole prompt, and the rows say so")
+
+
+def main() -> None:
+    """Print the table."""
+    root = Path(__import__("lmms_eval").__file__).parent / "tasks"
+    by_folder: dict[str, dict[Verdict, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, entry in sorted(TaskManager(model_name="default").task_index.items()):
+        if entry["type"] != "task":
+            continue
+        path = Path(entry["yaml_path"])
+        try:
+            config = load_yaml_config(str(path), mode="simple")
+        except Exception as error:  # noqa: BLE001 (a task of others that does not load is a line of the table)
+            by_folder[path.relative_to(root).parts[0]][Verdict("not served", f"does not load: {error}")].append(name)
+            continue
+        found = verdict(name, config, path.parent)
+        if found:
+            by_folder[path.relative_to(root).parts[0]][found].append(name)
+    order = ["declared", "undeclared", "not served"]
+    counts = dict.fromkeys(order, 0)
+    lines = []
+    for folder, found in by_folder.items():
+        best = min(found, key=lambda one: order.index(one.kind))
+        counts[best.kind] += 1
+        lines.append(f"| {folder} | {best.kind} | {best.why} | {len(found[best])} of {sum(map(len, found.values()))} |")
+    print(f"# lmms-eval {version('lmms-eval')}: tasks whose documents are one video\n")
+    print("`python scripts/list_video_tasks.py`, from the tasks' own YAML and functions; no data set was opened.\n")
+    print(f"{len(by_folder)} folders: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + ".\n")
+    print("| folder | served | how, or why not | tasks |\n|---|---|---|---:|")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
