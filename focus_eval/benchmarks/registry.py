@@ -84,7 +84,7 @@ def benchmark_of_task(task_name: str) -> Benchmark:
 
 
 def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenchmark:
-    """Return the benchmark that a YAML file declares: `benchmark`, `task`, `fields` and perhaps `edges_seconds`.
+    """Return the benchmark that a YAML file declares: `benchmark`, `task`, `fields`, perhaps `tasks`, `edges_seconds`.
 
     Raises:
         InvalidInput: a file that cannot be read, or without `fields`.
@@ -102,11 +102,10 @@ def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenc
 
 def declared(given: Mapping[str, Any], *, name: str, where: str, edges: LengthEdges | None = None) -> DeclaredBenchmark:
     """Return the benchmark `name` from the keys of a YAML file (see `declared_in`)."""
-    tasks = given.get("task") or ()
     own_edges = given.get("edges_seconds")
     return DeclaredBenchmark(
         name=name,
-        tasks=(tasks,) if isinstance(tasks, str) else tuple(map(str, tasks)),
+        tasks=tuple(map(str, [*([given["task"]] if given.get("task") else []), *(given.get("tasks") or [])])),
         fields=fields_from(given["fields"], where=where),
         edges=edges or (LengthEdges(*own_edges) if own_edges else LengthEdges()),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,7 @@ class SelectionSpec:
     k: int
     seed: int
     coarse_seed: CoarseSeed
+    query: str = "question"
     share_frames: bool = True
 
     @cached_property
@@ -55,6 +57,7 @@ class SelectionSpec:
             "k": self.k,
             "seed": self.seed,
             "coarse_seed": self.coarse_seed,
+            **({} if self.query == "question" else {"query": self.query}),
         }
 
     @cached_property
@@ -62,13 +65,15 @@ class SelectionSpec:
         """The sampler with its options that differ from the defaults, e.g. `focus,alpha=0.1`."""
         defaults = type(self.sampler)().options
         changed = [f"{key}={value}" for key, value in self.sampler.options.items() if value != defaults[key]]
+        changed += [] if self.query == "question" else [f"query={self.query}"]
         return ",".join([self.sampler.name, *changed])
 
     @cached_property
     def name(self) -> str:
         """Readable, unique within a run folder: its hash stands at the end."""
         encoder = f"-{self.encoder.name}" if self.encoder else ""
-        readable = f"{self.benchmark.name}-{self.label}{encoder}-k{self.k}-seed{self.seed}"
+        label = re.sub(r"[^\w.,=+-]+", "_", self.label)  # a query's template may hold anything
+        readable = f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}"
         return f"{readable}-{identity_hash(self.identity)[:8]}"
 
 
@@ -116,7 +121,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
     for benchmark, model in itertools.product(matrix.benchmarks, models):
         for sampler in matrix.samplers:
             for one, k, seed in itertools.product(_made(sampler), _frame_counts(matrix, model), matrix.seeds):
-                for encoder in _encoders(matrix, one, sampler.encoders):
+                for encoder, query in itertools.product(_encoders(matrix, one, sampler.encoders), matrix.queries):
                     spec = SelectionSpec(
                         benchmark=benchmark,
                         sampler=one,
@@ -124,6 +129,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
                         k=k,
                         seed=seed,
                         coarse_seed=matrix.coarse_seed,
+                        query=query if encoder else "question",
                         share_frames=matrix.share_frames,
                     )
                     specs.setdefault(spec.name, spec)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
+from focus_eval.benchmarks.question import Benchmark
 from focus_eval.errors import InvalidInput
 from focus_eval.matrix.shipped import find_matrix
 from focus_eval.matrix.yaml_source import check, expand_variables, load_yaml
@@ -27,8 +28,9 @@ class BenchmarkConfig(_Strict):
     (a file, or a folder of parquet shards) stands in for them where no model answers. `videos` is the folder that the
     questions' video paths are relative to. Paths may hold `${VARIABLE}` and `${VARIABLE:-default}`. `rates` is a CSV
     of id, duration_s and fps, which stands in for the videos when planning, and wherever no frame is read.
-    `data_home` is what lmms-eval finds as `HF_HOME`. `source` is the data set's name on the hub, and `gated` says that
-    it asks for an account.
+    `fields` names the fields of a declared benchmark's documents (see `benchmarks.declared`), and `tasks` further tasks
+    with such documents. `data_home` is what lmms-eval finds as `HF_HOME`. `source` is the data set's name on the hub,
+    and `gated` says that it asks for an account.
     """
 
     name: str
@@ -44,6 +46,16 @@ class BenchmarkConfig(_Strict):
     edges_seconds: tuple[float, float] | None = None
     source: str = ""
     gated: StrictBool = False
+    tasks: list[str] = []
+    fields: dict[str, str | bool | list[str]] = {}
+
+    def make(self) -> Benchmark:
+        """Return the benchmark, with this config's length edges."""
+        from focus_eval.benchmarks.registry import declared, make_benchmark
+
+        if self.fields:
+            return declared(self.model_dump(), name=self.benchmark, where=f"benchmark {self.name}")
+        return make_benchmark(self.benchmark, edges_seconds=self.edges_seconds)
 
     @model_validator(mode="after")
     def _has_questions(self) -> BenchmarkConfig:
@@ -109,9 +121,10 @@ def worker_resources(model: ModelConfig, resources: Resources) -> Resources:
 class MatrixConfig(_Strict):
     """All configurations of one table: the product of its lists.
 
-    `k` is a list of frame counts; empty means each model's own `frames`. Without `models` a matrix only selects.
-    With `share_frames` a frame is embedded once for all selections, and kept; without it every selection pays for its
-    own frames, so that its hours may stand beside another's.
+    `k` is a list of frame counts; empty means each model's own `frames`. `queries` lists what of a question encoders
+    are given: "question", "question_and_options", or a template with {question} and {options}. Without `models` a
+    matrix only selects. With `share_frames` a frame is embedded once for all selections, and kept; without it every
+    selection pays for its own frames, so that its hours may stand beside another's.
     """
 
     name: str
@@ -124,6 +137,7 @@ class MatrixConfig(_Strict):
     k: list[int] = []
     seeds: list[int] = Field(default=[0], min_length=1)
     coarse_seed: CoarseSeed = "question"
+    queries: list[str] = Field(default=["question"], min_length=1)
     share_frames: StrictBool = True
     frame_policy: FramePolicy = "exact"
     answer_parsing: AnswerParsing = "strict"

@@ -10,7 +10,6 @@ from pathlib import Path
 from focus_eval.benchmarks.annotations import questions_of, read_annotations, read_documents
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.benchmarks.rates import VideoRate, read_rates
-from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.errors import FocusEvalError, InvalidInput
 from focus_eval.matrix.config import BenchmarkConfig
 from focus_eval.matrix.documents import find_documents
@@ -35,7 +34,7 @@ class QuestionSet:
     @cached_property
     def benchmark(self) -> Benchmark:
         """The benchmark, with the config's length edges."""
-        return make_benchmark(self.config.benchmark, edges_seconds=self.config.edges_seconds)
+        return self.config.make()
 
     @cached_property
     def by_video(self) -> dict[str, list[Question]]:
@@ -114,8 +113,8 @@ def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
         InvalidInput: a file that is damaged; names it.
     """
     if config.annotations:
-        return read_annotations(config.benchmark, config.annotations), config.annotations
+        return read_annotations(config.make(), config.annotations), config.annotations
     found = find_documents(config)
     documents = [document for file in found.files for document in read_documents(file)]
     where = str(found.files[0] if len(found.files) == 1 else found.files[0].parent)
-    return questions_of(config.benchmark, documents, where=where), where
+    return questions_of(config.make(), documents, where=where), where

@@ -235,6 +235,7 @@ class SelectWorker:
                 store=self._store if spec.share_frames else None,
                 kept=self._kept.setdefault(encoder, FeatureCache(KEPT_BYTES)) if encoder else None,
                 coarse_seed=spec.coarse_seed,
+                query=spec.query,
                 share_frames=spec.share_frames,
             )
         return self._selectors[spec_name]

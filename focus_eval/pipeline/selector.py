@@ -246,13 +246,15 @@ class Selector:
         """Return the columns that a row has whether or not a selection came of it."""
         who = self.identity
         bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
+        query = {"query": who["query"]} if "query" in who else {}
         return {
             "benchmark": question.benchmark,
             "question_id": question.id,
             "video": question.video,
             "query": self._query_of(question),
             "selection_id": identity_hash(who),
-            **{name: who[name] for name in ("sampler", "options", "encoder", "encoder_revision", "k", "seed")},
+            **{name: who[name] for name in ("sampler", "encoder", "encoder_revision", "k", "seed")},
+            "options": {**who["options"], **query},
             "bucket": question.bucket or bucket,
             "duration_seconds": duration_seconds or 0.0,
             "evidence_seconds": list(question.evidence_seconds),
