@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,35 +44,85 @@ def modules():
 
 
 def package_of(path: Path) -> str:
+    """The package or root module below focus_eval that a file belongs to; "" for focus_eval/__init__.py."""
     relative = path.relative_to(PACKAGE)
-    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem.replace("__init__", "")
 
 
-def own_imports(path: Path):
-    """Packages of focus_eval that a file imports anywhere, type checking included."""
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in modules()}
+
+
+@cache
+def own_imports(path: Path) -> frozenset[str]:
+    """Modules of focus_eval that a file imports anywhere: inside functions and for type checking included."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        names = []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module] if node.module != "focus_eval" else [f"focus_eval.{a.name}" for a in node.names]
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative import"
+            base = node.module or ""
+            found |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in MODULES else base for alias in node.names}
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "focus_eval" and len(parts) > 1:
-                yield parts[1]
+            found |= {alias.name for alias in node.names}
+    return frozenset(name for name in found & MODULES.keys() if name != module_name(path))
+
+
+def circles(arrows):
+    """The sets of nodes that import one another, each as a sorted list."""
+    reached = {node: set(targets) for node, targets in arrows.items()}
+    grown = True
+    while grown:
+        grown = False
+        for targets in reached.values():
+            further = set().union(*(reached.get(target, ()) for target in targets)) - targets
+            targets |= further
+            grown = grown or bool(further)
+    mutual = {
+        frozenset({node} | {t for t in targets if node in reached.get(t, ())}) for node, targets in reached.items()
+    }
+    return sorted(sorted(nodes) for nodes in mutual if len(nodes) > 1)
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_down(path):
     mine = package_of(path)
-    if mine == "__init__":
-        return
-    for other in own_imports(path):
-        if other == mine or (not (PACKAGE / other).exists() and not (PACKAGE / f"{other}.py").exists()):
+    for name in own_imports(path):
+        other = package_of(MODULES[name])
+        if other == mine or not mine:  # focus_eval/__init__.py shows what a user imports, from wherever it is
             continue
+        assert other, f"{mine} imports focus_eval itself"
         assert RANKS[other] <= RANKS[mine], f"{mine} (rank {RANKS[mine]}) imports {other} (rank {RANKS[other]})"
         if mine in ALLOWED:
             assert other in ALLOWED[mine], f"{mine} may use {sorted(ALLOWED[mine])}, not {other}"
+
+
+def test_every_package_has_a_rank():
+    assert {package_of(path) for path in modules()} - {""} <= RANKS.keys()
+
+
+def test_no_modules_import_one_another():
+    assert circles({name: own_imports(path) for name, path in MODULES.items()}) == []
+
+
+def test_no_packages_import_one_another():
+    arrows: dict[str, set[str]] = {}
+    for path in modules():
+        mine = str(path.parent.relative_to(PACKAGE)) if path.parent != PACKAGE else path.stem
+        for name in own_imports(path):
+            target = MODULES[name]
+            other = str(target.parent.relative_to(PACKAGE)) if target.parent != PACKAGE else target.stem
+            if other != mine:
+                arrows.setdefault(mine, set()).add(other)
+    assert circles(arrows) == []
+
+
+def test_a_circle_is_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+    assert circles({"a": {"b"}, "b": {"c"}}) == []
 
 
 CORE = [path for path in modules() if package_of(path) in ("types", "errors", "bandit", "samplers")]

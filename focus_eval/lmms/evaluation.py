@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tqdm import tqdm
 
@@ -23,17 +23,15 @@ from focus_eval.lmms.frame_batch import FrameBatch, decode_frame_batch
 from focus_eval.lmms.generate_trace import GenerateTrace
 from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.requests import PendingRequest, Shown, pending_request, rewritten
-from focus_eval.lmms.run_checks import NO_ANSWER, RunCounts
+from focus_eval.lmms.run_checks import RunCounts
+from focus_eval.lmms.shown_model import ShownModel
 from focus_eval.lmms.sources import FrameSource, NeedsQuestions
+from focus_eval.lmms.tasks.parsing import NO_ANSWER
 from focus_eval.pipeline.frame_server import SharedBatcher
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.timing import charged_rows
 from focus_eval.rows.records import AnswerRow, SelectionRow
 from focus_eval.video import open_video
-
-if TYPE_CHECKING:
-    from focus_eval.lmms.seam import FrameSeam
-
 
 # While one batch is answered so many are decoded: an hour-long video may take longer to read than to answer about.
 _BATCHES_AHEAD = 2
@@ -61,7 +59,7 @@ class RunContext:
 class RequestRunner:
     """Takes requests through selection, decoding and the wrapper; each question's failure is its own."""
 
-    def __init__(self, model: FrameSeam, context: RunContext, *, counts: RunCounts, quiet: bool) -> None:
+    def __init__(self, model: ShownModel, context: RunContext, *, counts: RunCounts, quiet: bool) -> None:
         self._model = model
         self._context = context
         self._counts = counts

@@ -9,11 +9,6 @@ from dataclasses import dataclass
 
 from focus_eval.errors import FocusEvalError, InvalidInput, RunError
 
-# What lmms-eval gets for a question without an answer. None of its parsers for our benchmarks reads an option or a
-# number in it (no capital letter, no digit, no number word). LongVideoBench's own then guesses at random, as it
-# does for every answer it cannot read; our tasks count it as unparsed.
-NO_ANSWER = "[focus-eval: no result; see the error in the row]"
-
 
 @dataclass
 class RunCounts:

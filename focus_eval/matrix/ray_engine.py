@@ -12,7 +12,7 @@ from focus_eval.errors import MissingDependency, RunError
 from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
 from focus_eval.matrix.cells import Cell, SelectionSpec
 from focus_eval.matrix.config import Resources, worker_resources
-from focus_eval.matrix.engines import Done
+from focus_eval.matrix.engine import Done
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs

@@ -10,8 +10,9 @@ from focus_eval.matrix.answering import AnswerJob, answer_jobs
 from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.energy import measured_energy
-from focus_eval.matrix.engines import Engine, LocalEngine
+from focus_eval.matrix.engine import Engine
 from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.local_engine import LocalEngine
 from focus_eval.matrix.planning import load_sets
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, select_jobs

@@ -110,14 +110,11 @@ def _tone(stream: Any, seconds: float) -> list[Any]:
     return packets + list(stream.encode(None))
 
 
-def write_packed_avi(path: Path) -> Path:
-    """Write MPEG-4 in AVI as DivX and XviD did: a B picture travels in the packet of the picture it refers to.
+def write_packed_avi(path: Path, *, source: Path) -> Path:
+    """Write the MPEG-4 clip `source` in AVI as DivX and XviD did: a B picture in the packet of its reference.
 
     A packet that holds only "not coded" stands in its place, so that each packet still stands for one frame.
     """
-    from focus_eval.testing.clips import write_clip
-
-    source = write_clip(path.with_name(f"source.{path.stem}.mp4"), codec="mpeg4", fps=25, options={"bf": "1"})
     with av.open(str(source)) as clip, av.open(str(path), "w") as output:
         template: Any = clip.streams.video[0]
         stream: Any = output.add_stream_from_template(template)

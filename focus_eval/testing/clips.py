@@ -152,7 +152,7 @@ def _mpeg() -> dict[str, Maker]:
     for suffix in ("mpg", "vob", "ts", "mkv", "m2v", "avi", "mxf"):
         makers[f"mpeg2.{suffix}"] = _made(codec="mpeg2video", fps=25, options={"bf": "2"})
     return makers | {
-        "mpeg4_packed_b.avi": write_packed_avi,
+        "mpeg4_packed_b.avi": _packed_b,
         "mpeg4_qpel.avi": _made(codec="mpeg4", fps=25, options={"flags": "+qpel+mv4"}),
         "mpeg4_interlaced.mp4": _made(codec="mpeg4", fps=25, options={"flags": "+ilme+ildct"}),
         "mpeg4_gaps.avi": _made(codec="mpeg4", fps=25, ticks=[2 * n for n in range(_N_FRAMES)]),
@@ -278,3 +278,8 @@ def _latin1(path: Path, *, tag: str) -> Path:
     """Write a clip with a tag that is not UTF-8, as old programs did."""
     source = write_tagged(path.with_name(f"source.{path.name}"), make=_made(), tags={tag: "Cafe au lait, CAFE"})
     return replace_bytes(source, path, b"CAFE", "Café".encode("latin-1"))
+
+
+def _packed_b(path: Path) -> Path:
+    source = write_clip(path.with_name(f"source.{path.stem}.mp4"), codec="mpeg4", fps=25, options={"bf": "1"})
+    return write_packed_avi(path, source=source)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from focus_eval.errors import InvalidInput, RunError
-from focus_eval.lmms.run_checks import NO_ANSWER
+from focus_eval.lmms.tasks.parsing import NO_ANSWER
 
 BROKEN = {"empty_0", "text_0", "torn_0", "late_0", "missing_0"}
 

@@ -16,6 +16,11 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.samplers.randomness import derived_rng
 from focus_eval.types import AnswerParsing
 
+# What lmms-eval gets for a question without an answer. None of its parsers for our benchmarks reads an option or a
+# number in it (no capital letter, no digit, no number word). LongVideoBench's own then guesses at random, as it
+# does for every answer it cannot read; our tasks count it as unparsed.
+NO_ANSWER = "[focus-eval: no result; see the error in the row]"
+
 
 @dataclass(frozen=True)
 class _Patterns:

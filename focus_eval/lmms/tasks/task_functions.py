@@ -15,8 +15,7 @@ from typing import Any
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.errors import FocusEvalError, InvalidInput
-from focus_eval.lmms.run_checks import NO_ANSWER
-from focus_eval.lmms.tasks.parsing import read_answer
+from focus_eval.lmms.tasks.parsing import NO_ANSWER, read_answer
 
 Document = Mapping[str, Any]
 Result = dict[str, Any]

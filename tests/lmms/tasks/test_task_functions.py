@@ -123,8 +123,8 @@ def document(number, seconds, correct=0):
 
 
 def test_buckets_unparsed_and_failures_are_metrics():
-    from focus_eval.lmms.run_checks import NO_ANSWER
     from focus_eval.lmms.tasks import task_functions as metrics
+    from focus_eval.lmms.tasks.parsing import NO_ANSWER
 
     got = scores(
         "longvideobench",
