@@ -12,11 +12,7 @@ import typer
 from focus_eval.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from focus_eval.benchmarks.question import Question
-    from focus_eval.report.recall import EvidenceCase
-    from focus_eval.report.table import Table
     from focus_eval.selections import ImportedSelection
 
 
@@ -35,6 +31,7 @@ def recall(
     from focus_eval.benchmarks.annotations import read_annotations
     from focus_eval.benchmarks.rates import read_rates
     from focus_eval.commands.tables import print_table, write_table
+    from focus_eval.report.recall_tables import evidence_cases, recall_rows, scene_rows
 
     questions = read_annotations(benchmark, annotations)
     rate_of = read_rates(rates)
@@ -51,115 +48,6 @@ def recall(
         print_table(table)
     if out is not None:
         write_table(tables, out)
-
-
-def evidence_cases(benchmark: str, questions: Sequence[Question], fps: Mapping[str, float]) -> list[EvidenceCase]:
-    """Return the annotated evidence of `questions`; those without any are part of it and do not count."""
-    from focus_eval.benchmarks.registry import make_benchmark
-    from focus_eval.report.recall import EvidenceCase
-    from focus_eval.types import frozen_floats
-
-    made = make_benchmark(benchmark)
-    cases = []
-    for one in questions:
-        if one.duration_seconds is None:
-            raise InvalidInput(f"{one.id}: the annotation states no length; evidence recall needs one")
-        cases.append(
-            EvidenceCase(
-                question_id=one.id,
-                bucket=one.bucket or made.bucket(one.duration_seconds),
-                evidence_seconds=frozen_floats(one.evidence_seconds),
-                duration_seconds=one.duration_seconds,
-                fps=fps[one.id],
-            )
-        )
-    if not any(case.evidence_seconds.size for case in cases):
-        raise InvalidInput(f"{benchmark}: its annotation marks no evidence; longvideobench's does")
-    return cases
-
-
-def recall_rows(
-    cases: Sequence[EvidenceCase], loaded: Mapping[str, Mapping[str, ImportedSelection]], fps: Mapping[str, float]
-) -> Table:
-    """Return the recall table: uniform and random at every K that occurs, then the selections."""
-    import pandas as pd
-
-    from focus_eval.report.recall import random_recall, recall_table, uniform_times
-
-    ks = sorted({max(one.k for one in chosen.values()) for chosen in loaded.values()})
-    parts: list[pd.DataFrame] = []
-    for k in ks:
-        parts.append(recall_table(cases, {f"uniform, K = {k}": uniform_times(cases, k=k)}))
-        drawn = random_recall(cases, k=k)
-        drawn["selection"] = f"random, K = {k}"
-        parts.append(drawn)
-    times = {name: {key: one.times_at(fps[key]) for key, one in chosen.items()} for name, chosen in loaded.items()}
-    parts.append(recall_table(cases, times))
-    names = [name for name in parts[-1].columns if name.startswith("recall@")]
-    return _by_bucket(
-        pd.concat(parts),
-        ["mean_frames", *names],
-        name="recall",
-        title="Evidence recall",
-        notes=(
-            "Share of the annotated evidence times with a chosen frame within 1, 2 or 5 s, per question, then the "
-            "mean of the bucket. random: the exact expectation. frames: mean number of frames chosen.",
-        ),
-    )
-
-
-def scene_rows(
-    cases: Sequence[EvidenceCase],
-    loaded: Mapping[str, Mapping[str, ImportedSelection]],
-    fps: Mapping[str, float],
-    scenes: Mapping[str, Sequence[tuple[float, float]]],
-) -> Table:
-    """Return the table of interval annotations: share of frames inside any scene, share of scenes hit."""
-    from focus_eval.report.recall import Times, interval_table, uniform_times
-
-    ks = sorted({max(one.k for one in chosen.values()) for chosen in loaded.values()})
-    times: dict[str, Mapping[str, Times]] = {f"uniform, K = {k}": uniform_times(cases, k=k) for k in ks}
-    for name, chosen in loaded.items():
-        times[name] = {key: one.times_at(fps[key]) for key, one in chosen.items()}
-    known = {case.question_id for case in cases}
-    unknown = next((key for key in scenes if key not in known), None)
-    if unknown is not None:
-        raise InvalidInput(f"scenes of {unknown!r}, which is no question of this benchmark")
-    return _by_bucket(
-        interval_table(cases, scenes, times),
-        ["frames_inside", "scenes_hit"],
-        name="scenes",
-        title="Annotated scenes",
-        notes=("Share of the chosen frames inside any scene; share of the scenes with a chosen frame.",),
-    )
-
-
-def _by_bucket(frame: pd.DataFrame, names: Sequence[str], *, name: str, title: str, notes: tuple[str, ...]) -> Table:
-    """One line per selection, one column per bucket and figure."""
-    from focus_eval.report.table import Table, TableRow
-
-    buckets = list(dict.fromkeys(frame["bucket"]))
-    columns = [(bucket, one) for bucket in buckets for one in names if one != "mean_frames" or bucket == "all"]
-    rows = []
-    for selection, part in frame.groupby("selection", sort=False):
-        by_bucket = part.set_index("bucket")
-        texts = tuple(f"{by_bucket.loc[bucket, one]:.{1 if one == 'mean_frames' else 4}f}" for bucket, one in columns)
-        rows.append(TableRow((str(selection),), texts))
-    counts = ", ".join(
-        f"{bucket} {int(frame.loc[frame['bucket'] == bucket, 'questions'].iloc[0])}" for bucket in buckets
-    )
-    titles = tuple(
-        "frames" if one == "mean_frames" else f"{bucket} {one.removeprefix('recall').replace('_', ' ')}"
-        for bucket, one in columns
-    )
-    return Table(
-        name=name,
-        title=title,
-        key_titles=("Selection",),
-        columns=titles,
-        rows=tuple(rows),
-        notes=(*notes, f"Questions: {counts}."),
-    )
 
 
 def _load(
