@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check bench clips docs wheel clean
+.PHONY: setup demo test check bench clips docs wheel rehearsal clean
 
 setup: $(VENV)/.ready
 
@@ -40,6 +40,10 @@ wheel: setup
 	$(PYTHON) -m venv build/wheel-trial
 	build/wheel-trial/bin/python -m pip install --quiet dist/focus_eval-*.whl
 	cd build && wheel-trial/bin/focus-eval --help > /dev/null && wheel-trial/bin/focus-eval samplers > /dev/null
+
+# Every shipped table on a machine made on the spot: tiny weights, made-up questions, no network.
+rehearsal: setup
+	$(BIN)/python scripts/rehearsal.py
 
 clean:
 	rm -rf $(VENV) build dist docs/_build docs/_generated

@@ -70,13 +70,14 @@ def _load_task(config: BenchmarkConfig, kind: str) -> Any:
         raise RunError("a benchmark that models answer needs its lmms-eval task: set task in its config")
     # Tasks look the folder of videos up from here, each time they are asked; MLVU's own default points nowhere.
     os.environ["HF_HOME"] = str(data_home(config))
-    from lmms_eval.tasks import TaskManager, get_task_dict
+    from lmms_eval.tasks import TaskManager
 
     folder = resource_path("tasks")
     # Reading lmms-eval's thousands of task files takes seconds; a task of ours needs none of them.
     is_ours = (folder / f"{name}.yaml").exists()
     manager = TaskManager(include_path=str(folder), include_defaults=not is_ours, model_name="default")
     try:
-        return get_task_dict([{"task": name, **_documents(config)}], manager, kind)[name]
+        # lmms-eval's get_task_dict forgets `kind` where the documents are named, and builds simple requests for all.
+        return manager.load_task_or_group([{"task": name, **_documents(config)}], kind)[name]
     except (KeyError, ValueError, FileNotFoundError) as error:
         raise RunError(f"lmms-eval cannot load task {name!r}: {error}") from error

@@ -1,0 +1,64 @@
+"""Run many command lines of focus-eval in one process, each as its user would, and tell what each printed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command line came to.
+
+    Args:
+        code: 0 on success, 2 for an error meant for the user, 70 for a traceback.
+    """
+
+    arguments: list[str]
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+def run_commands(commands: list[list[str]]) -> list[Ran]:
+    """Run `focus-eval ARGUMENTS` for each, in this process, one after the other."""
+    return [_run(arguments) for arguments in commands]
+
+
+def _run(arguments: list[str]) -> Ran:
+    from focus_eval import cli
+
+    out, err = io.StringIO(), io.StringIO()
+    started, before = time.perf_counter(), sys.argv
+    sys.argv = ["focus-eval", *arguments]
+    code: object = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException:  # noqa: BLE001 - the next command must run, as it would in a shell
+            code = 70
+            err.write(traceback.format_exc())
+        finally:
+            sys.argv = before
+    return Ran(
+        arguments, code if isinstance(code, int) else 1, out.getvalue(), err.getvalue(), time.perf_counter() - started
+    )
+
+
+def main() -> None:
+    """Read a list of command lines as JSON, write a list of results to the file named on the command line."""
+    ran = run_commands(json.load(sys.stdin))
+    with open(sys.argv[1], "w", encoding="utf-8") as file:
+        json.dump([asdict(one) for one in ran], file)
+
+
+if __name__ == "__main__":
+    main()

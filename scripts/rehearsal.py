@@ -1,0 +1,66 @@
+"""Rehearse the paper's tables on a machine made on the spot: tiny weights, made-up questions, the shipped configs.
+
+    python scripts/rehearsal.py                 # everything: under 10 minutes on two cores
+    python scripts/rehearsal.py --only alpha    # some matrices, without lmms-eval's command line, accelerate and Ray
+
+The folder is built anew, then left for a look: its work/results/runs hold rows and reports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from focus_eval.testing import rehearsal
+from focus_eval.testing.chat_server import ChatServer
+from focus_eval.testing.machine import Machine, build_machine
+
+LMMS_MODELS = ("qwen2_vl_7b", "llava_ov_7b", "llava_video_7b", "llava_video_72b", "gpt4o")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "focus-eval-rehearsal")
+    parser.add_argument("--keep", action="store_true", help="take the machine that is in the folder already")
+    parser.add_argument("--limit", type=int, default=5, help="questions per benchmark of the paper's tables")
+    parser.add_argument("--only", nargs="*", help="these matrices only")
+    asked = parser.parse_args()
+    started = time.perf_counter()
+    machine = _machine(asked.folder, keep=asked.keep)
+    print(f"machine: {machine.root}, {time.perf_counter() - started:.0f} s", flush=True)
+    with ChatServer() as chat:
+        steps = list(_steps(machine, chat, asked.limit, asked.only))
+    print(rehearsal.step_table(steps))
+    print(f"{time.perf_counter() - started:.0f} seconds in all")
+    sys.exit(any(step.wrong for step in steps))
+
+
+def _machine(folder: Path, *, keep: bool) -> Machine:
+    if keep:
+        shutil.rmtree(folder / "work", ignore_errors=True)
+        (folder / "work").mkdir()
+        return Machine(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return build_machine(folder)
+
+
+def _steps(machine: Machine, chat: ChatServer, limit: int, only: list[str] | None):
+    if only:
+        yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(only, limit))
+        return
+    yield rehearsal.run_alone(machine, chat, "two_stage", limit)
+    others = [name for name in rehearsal.shipped("paper") if name != "two_stage"]
+    yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(others, limit))
+    yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(rehearsal.shipped("ablations"), 1))
+    for name in LMMS_MODELS:
+        yield rehearsal.run_lmms_eval(machine, chat, name, tasks=["longvideobench_val_v", "focus_mlvu"], limit=2)
+    yield rehearsal.run_two_processes(machine, chat, task="focus_longvideobench", limit=5)
+    yield rehearsal.run_with_ray(machine, chat, "more_benchmarks", 2, "--only", "model=qwen2_vl_7b")
+
+
+if __name__ == "__main__":
+    main()
