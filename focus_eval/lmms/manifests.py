@@ -27,6 +27,7 @@ MODELS: dict[str, Paths] = {
     "focus_qwen3_vl": Paths(f"{_HERE}.models.qwen_vl.FocusQwen3VL", f"{_HERE}.models.qwen_vl.FocusQwen3VLChat"),
     "focus_llava_video": Paths(simple=f"{_HERE}.llava_video.wrapper.FocusLlavaVideo"),
     "focus_llava_onevision": Paths(simple=f"{_HERE}.models.llava_hf.FocusLlavaOnevision"),
+    "focus_huggingface": Paths(chat=f"{_HERE}.models.huggingface.FocusHuggingface"),
     "focus_zero_shot": Paths(simple=f"{_HERE}.models.zero_shot.FocusZeroShot"),
     "focus_gpt4o": Paths(f"{_HERE}.models.openai.FocusGPT4o", f"{_HERE}.models.openai.FocusGPT4oChat"),
 }

@@ -1,0 +1,121 @@
+"""Shows the chosen frames to any video model of transformers, through its own processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from lmms_eval.models.chat import huggingface as stock
+from lmms_eval.models.chat.huggingface import Huggingface
+from loguru import logger
+from transformers import AutoModelForImageTextToText
+from transformers.video_utils import VideoMetadata
+
+from focus_eval.errors import AnswerError
+from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
+from focus_eval.lmms.generate_trace import GenerateTrace
+from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.seam import FrameSeam
+
+
+class FocusHuggingface(FrameSeam, Huggingface):  # type: ignore[misc]
+    """lmms-eval's `huggingface` wrapper: InternVL3.5, SmolVLM2, GLM-4.6V, Video-LLaMA 3 and others.
+
+    The wrapper hands paths to the model's processor, which would sample frames of its own. Here the processor is given
+    the decoded frames with their indices, rate and length, and is told not to sample.
+    """
+
+    model_id: ClassVar[str] = "focus_huggingface"
+    frames_argument: ClassVar[str] = "max_num_frames"
+    takes_mixed_sizes: ClassVar[bool] = True
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Make the stock wrapper load a class that generates."""
+        load_generating_classes()
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Place the model on its device: with the stock map "auto" the wrapper sends its inputs to "cuda" only."""
+        device = wrapper_arguments.setdefault("device", "cuda")
+        wrapper_arguments.setdefault("device_map", device)
+
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+        """Also put a processor before the model's own that understands paths with frames."""
+        super().trace_model(view, batch, trace)
+        view.processor = FramesProcessor(self.processor)
+
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
+        """Return the video as one part, or one image part per frame where frames differ in size."""
+        if frame_batch.scales is None:
+            return super().video_parts(frame_batch)
+        return [{"type": "image", "url": image} for image in frame_batch.images()]
+
+    @property
+    def frames_merged(self) -> int:  # type: ignore[override]
+        """Frames that the vision tower takes together: an odd last one is repeated."""
+        return int(getattr(getattr(self.config, "vision_config", None), "temporal_patch_size", None) or 1)
+
+    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+        """Return the frames per question among the inputs of `generate`, where their shapes tell.
+
+        Video grids count frames in time (GLM-4.6V, Video-LLaMA 3, Qwen). Otherwise frames are entries of the pixels:
+        along the second of five axes, or, for a single question, along the first (InternVL).
+        """
+        grid, n_questions = inputs.get("video_grid_thw"), int(inputs["input_ids"].shape[0])
+        if grid is not None:
+            return [self.frames_merged * int(steps) for steps in grid[:, 0]] if len(grid) == n_questions else None
+        pixels = inputs.get("pixel_values_videos")
+        pixels = inputs.get("pixel_values") if pixels is None else pixels
+        if pixels is None:
+            return [0] * n_questions
+        if pixels.ndim == 5:
+            return [int(pixels.shape[1])] * n_questions
+        return [int(pixels.shape[0])] if n_questions == 1 else None
+
+
+def load_generating_classes() -> None:
+    """Let the stock wrapper fall back to `AutoModelForImageTextToText` in place of `AutoModel`.
+
+    lmms-eval 0.7.3 looks a model type up among configuration classes, finds it in none of its tables, and loads every
+    model as `AutoModel`: a network without `generate`. tests/lmms/models/test_huggingface.py fails once that is fixed.
+    """
+    if stock.AutoModel is not AutoModelForImageTextToText:
+        logger.info("lmms-eval's huggingface wrapper would load a model that cannot generate; loading one that can")
+        stock.AutoModel = AutoModelForImageTextToText
+
+
+class FramesProcessor:
+    """A processor that is its original in everything, but takes `PathWithFrames` for videos."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._processor, name)
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Process `inputs`; a kind of media that no message has is left out, as processors expect."""
+        given = {name: value for name, value in inputs.items() if name not in ("images", "videos", "audios") or value}
+        videos = given.get("videos") or []
+        fed = [video.frame_batch for video in videos if isinstance(video, PathWithFrames)]
+        if not fed:
+            return self._processor(**given)
+        if len(fed) != len(videos):
+            raise AnswerError("some videos of this batch carry chosen frames and some do not")
+        given["videos"] = [frame_batch.take() for frame_batch in fed]
+        given["video_metadata"] = [metadata_of(frame_batch) for frame_batch in fed]
+        return self._processor(**given, do_sample_frames=False)
+
+
+def metadata_of(frame_batch: FrameBatch) -> VideoMetadata:
+    """Return what transformers is told of a video: its own length and rate, and which frames these are."""
+    height, width = frame_batch.pixels.shape[1:3]
+    return VideoMetadata(
+        total_num_frames=frame_batch.n_frames,
+        fps=frame_batch.fps,
+        duration=frame_batch.n_frames / frame_batch.fps,
+        width=int(width),
+        height=int(height),
+        frames_indices=list(frame_batch.frames),
+        video_backend="focus_eval",
+    )
