@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focus_eval.errors import InvalidInput
+from focus_eval.errors import unknown_name
 
 
 def acf(
@@ -20,11 +20,13 @@ def acf(
     from focus_eval.report.autocorrelation import relevance_autocorrelation
     from focus_eval.report.figures import draw_acf, save_figure
     from focus_eval.report.run import load_run
+    from focus_eval.samplers.registry import sampler_name
 
     rows = load_run(run).selections
     names = list(dict.fromkeys(row.sampler for row in rows))
+    sampler = sampler_name(sampler) if sampler else None
     if sampler is not None and sampler not in names:
-        raise InvalidInput(f"{run}: no rows of sampler {sampler!r}; there are: {', '.join(names)}")
+        raise unknown_name(f"sampler of {run}:", sampler, names)
     # One sampler's rows only: the same grid pulled by another would count every question twice.
     wanted = sampler or next((one for one in ("aks_dense", "topk", "aks", "bolt") if one in names), None)
     curve = relevance_autocorrelation(

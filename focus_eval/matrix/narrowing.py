@@ -7,12 +7,13 @@ from typing import Any
 
 from focus_eval.errors import InvalidInput, unknown_name
 from focus_eval.matrix.config import MatrixConfig
+from focus_eval.samplers.registry import sampler_name
 
 _LISTS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "benchmark": ("benchmarks", lambda one: one.name),
     "model": ("models", lambda one: one.name),
     "encoder": ("encoders", lambda one: one.name),
-    "sampler": ("samplers", lambda one: one.sampler),
+    "sampler": ("samplers", lambda one: sampler_name(one.sampler)),
     "k": ("k", str),
     "seed": ("seeds", str),
 }
@@ -20,6 +21,8 @@ _LISTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 def narrow(matrix: MatrixConfig, chosen: dict[str, list[str]]) -> MatrixConfig:
     """Return `matrix` with each list cut to the entries named, e.g. {"sampler": ["focus", "aks"]}.
+
+    A sampler in a file goes by its name, `peaks`, and by its place, `peaks.py:Peaks`.
 
     Raises:
         UnknownName: a list or an entry that the matrix does not have; the message has the nearest name.
@@ -32,6 +35,7 @@ def narrow(matrix: MatrixConfig, chosen: dict[str, list[str]]) -> MatrixConfig:
         attribute, name_of = _LISTS[key]
         entries = getattr(matrix, attribute)
         known = [name_of(one) for one in entries]
+        names = [sampler_name(name) for name in names] if key == "sampler" else names
         for name in names:
             if name not in known:
                 raise unknown_name(f"{key} of matrix {matrix.name!r}:", name, known)

@@ -11,13 +11,13 @@ import pandas as pd
 
 from focus_eval.errors import InvalidInput, unknown_name
 from focus_eval.report.paired_tests import PairedComparison, compare_paired, holm
+from focus_eval.report.question_means import QuestionMeans, question_means
 from focus_eval.report.recall import DISTANCES_SECONDS
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import Figure, Table, TableRow
 from focus_eval.report.task_means import strata_of
 
 BASELINES = ("uniform", "uniform_1fps")
-QUESTION = ["benchmark", "question_id"]
 TABLE_NAMES = ("against_baseline", "recall_against_baseline", "recall_pairs", "comparison")
 
 
@@ -102,7 +102,10 @@ def run_comparison(a: Run, b: Run) -> Table:
     matched = [(where, where) for where in cells_a if where in cells_b]
     if not matched and len(cells_a) == len(cells_b) == 1:
         matched = [(where, other) for where in cells_a for other in cells_b if where[0] == other[0]]
-    found = (_pair(cells_a[one], cells_b[other], "score", (one[3], other[3]), one[:3]) for one, other in matched)
+    found = (
+        _pair(question_means(cells_a[one], "score"), question_means(cells_b[other], "score"), one[3], other[3], one[:3])
+        for one, other in matched
+    )
     pairs = [pair for pair in found if pair is not None]
     if not pairs:
         raise InvalidInput(f"{a.name} and {b.name} have no cell and question in common")
@@ -152,7 +155,7 @@ def baseline_labels(run: Run, baseline: str | None) -> tuple[str, ...]:
     if baseline is None:
         return BASELINES
     samplers = dict(zip(run.selection_frame["label"], run.selection_frame["sampler"], strict=True))
-    named = [label for label, sampler in samplers.items() if baseline in (label, sampler, sampler.rpartition(":")[2])]
+    named = [label for label, sampler in samplers.items() if baseline in (label, sampler)]
     if not named:
         raise unknown_name("baseline", baseline, [*samplers, *samplers.values()])
     return tuple(sorted(named, key=sampler_order))
@@ -208,36 +211,26 @@ def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
 
 
 def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], where: tuple[str, ...]) -> list[Pair]:
-    found = (_pair(part, part, column, pair, where) for pair in names)
+    means = {label: question_means(rows, column) for label, rows in part.groupby("label")}
+    found = (_pair(means[a], means[b], a, b, where) for a, b in names)
     return [pair for pair in found if pair is not None]
 
 
-def _pair(
-    part_a: pd.DataFrame, part_b: pd.DataFrame, column: str, names: tuple[str, str], where: tuple[str, ...]
-) -> Pair | None:
-    scores = [_scores(part, name, column) for part, name in zip((part_a, part_b), names, strict=True)]
-    both = scores[0].join(scores[1], how="inner", lsuffix="_a", rsuffix="_b")
-    if both.empty:
+def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, where: tuple[str, ...]) -> Pair | None:
+    """The comparison on the questions that both have; None where there is none."""
+    place_b = {key: at for at, key in enumerate(b.keys)}
+    shared = [at for at, key in enumerate(a.keys) if key in place_b]
+    if not shared:
         return None
+    first, second = a.taken(shared), b.taken([place_b[a.keys[at]] for at in shared])
     compared = compare_paired(
-        both["mean_a"].to_numpy(),
-        both["mean_b"].to_numpy(),
-        both["video_a"].tolist(),
-        strata=strata_of(where[0], both["category_a"].tolist()) if column == "score" else None,
-        seeds=int(both[["seeds_a", "seeds_b"]].to_numpy().max()),
+        first.values,
+        second.values,
+        first.videos,
+        strata=strata_of(where[0], first.categories),
+        seeds=max(a.seeds, b.seeds),
     )
-    return Pair(where=where, a=names[0], b=names[1], compared=compared)
-
-
-def _scores(part: pd.DataFrame, label: str, column: str) -> pd.DataFrame:
-    """Per question that has `column`: its mean over seeds, how many they are, its video and category."""
-    rows = part[(part["label"] == label) & part[column].notna()]
-    rows = rows.assign(**{column: rows[column].astype(float)})
-    rows = rows.assign(category=rows.get("category", ""))
-    made: pd.DataFrame = rows.groupby(QUESTION).agg(
-        mean=(column, "mean"), seeds=("seed", "nunique"), video=("video", "first"), category=("category", "first")
-    )
-    return made
+    return Pair(where=where, a=name_a, b=name_b, compared=compared)
 
 
 def _texts(values: Any) -> tuple[str, ...]:

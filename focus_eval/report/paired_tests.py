@@ -65,14 +65,15 @@ def compare_paired(
     p_value, is_exact = sign_flip_p(video_sums(differences, videos, strata=strata))
     better_a, better_b = int((differences < -1e-12).sum()), int((differences > 1e-12).sum())
     is_right_or_wrong = seeds == 1 and bool(((both == 0) | (both == 1)).all())
+    difference = difference_estimate(differences, videos, strata=strata)
     return PairedComparison(
-        difference=difference_estimate(differences, videos, strata=strata),
+        difference=difference,
         better_a=better_a,
         better_b=better_b,
         p_value=p_value,
         is_exact=is_exact,
         mcnemar=mcnemar_p(better_a, better_b) if is_right_or_wrong else None,
-        detectable=detectable_difference(differences, videos, strata=strata),
+        detectable=None if difference.low is None else detectable_difference(differences, videos, strata=strata),
     )
 
 
@@ -137,12 +138,10 @@ def detectable_difference(
     videos (Bloom 1995). At the level of one comparison, before Holm.
 
     Returns:
-        A difference above 0; None where nothing varies, or fewer than 5 videos do.
+        A difference above 0; None where nothing varies.
     """
     from scipy.special import stdtrit
 
-    if difference_estimate(differences, videos, strata=strata).low is None:
-        return None
     error = standard_error(differences, videos, strata=strata)
     freedom = len(set(map(str, videos))) - 1
     found = float((stdtrit(freedom, 1 - level / 2) + stdtrit(freedom, power)) * error)

@@ -143,8 +143,9 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
         by_sampler.setdefault(row.sampler, []).append(row)
     labels = {}
     for same in by_sampler.values():
-        names = dict.fromkeys(name for row in same for name in row.options)
-        differing = {name for name in names if len({str(row.options.get(name)) for row in same}) > 1}
+        every = [{**row.options, **row.changed_options} for row in same]
+        names = dict.fromkeys(name for options in every for name in options)
+        differing = {name for name in names if len({str(options.get(name)) for options in every}) > 1}
         several_encoders = len({row.encoder for row in same}) > 1
         for row in same:
             text = _with_options(row, differing, ())
@@ -155,8 +156,9 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
 
 def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[str]) -> str:
     """Return the sampler's name with its options that are not default or in `differing`, without the `hidden` ones."""
-    shown = [name for name in row.options if name in row.changed_options or name in set(differing)]
-    return " ".join([row.sampler, *(f"{name}={row.options[name]}" for name in shown if name not in hidden)])
+    options = {**row.options, **row.changed_options}
+    shown = [name for name in options if name in row.changed_options or name in set(differing)]
+    return " ".join([row.sampler, *(f"{name}={options[name]}" for name in shown if name not in hidden)])
 
 
 def _mark(row: SelectionRow) -> str:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from focus_eval.report.anchors import published_value, read_anchors
 from focus_eval.report.layouts import KEY_TITLES, Column, Layout, layout_named
+from focus_eval.report.question_means import QuestionMeans, question_means
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.statistics import Estimate, mean_estimate, spread_over_seeds
+from focus_eval.report.statistics import Estimate, mean_estimate, spread_over_seeds, stratum_weights
 from focus_eval.report.table import Counts, Figure, Table, TableRow, merge_notes
 from focus_eval.report.task_means import MEANS_OVER_TYPES, strata_of
 
@@ -68,15 +69,15 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
     """
     answered = part[part["is_answered"]]
     if len(answered) and answered["score"].isna().all():
-        return Figure(published=published, text=NOT_SCORED)
-    answered = answered[answered["score"].notna()]
-    if answered.empty:
+        return Figure(published=published, text="" if over_types else NOT_SCORED)
+    questions = question_means(answered, "score")
+    strata = _strata(questions) if over_types else None
+    if not questions.keys or (over_types and strata is None):
         return Figure(published=published)
-    estimate = _mean_over_questions(answered, over_types)
-    if estimate is None:
-        return Figure(published=published)
-    seeds = [_mean_over_questions(one, over_types) for _, one in answered.groupby("seed")] if "seed" in answered else []
-    spread = spread_over_seeds([100 * one.value for one in seeds if one] or [100 * estimate.value])
+    estimate = mean_estimate(questions.values, questions.videos, strata=strata)
+    per_seed = [question_means(one, "score") for _, one in answered.groupby("seed")] if "seed" in answered else []
+    means = [_mean(one, _strata(one) if over_types else None) for one in per_seed if one.keys]
+    spread = spread_over_seeds([100 * mean for mean in means or [estimate.value]])
     return replace(
         _figure_of(estimate),
         published=published,
@@ -91,16 +92,15 @@ def reported_figure(part: pd.DataFrame) -> Figure:
     return accuracy_figure(part) if over_types.ours is None else over_types
 
 
-def _mean_over_questions(answered: pd.DataFrame, over_types: bool) -> Estimate | None:
-    questions = answered.groupby(["benchmark", "question_id"], sort=False).agg(
-        score=("score", "mean"), video=("video", "first"), category=("category", "first")
-    )
-    benchmarks = questions.index.get_level_values("benchmark")
-    strata = strata_of(benchmarks[0], questions["category"].tolist()) if benchmarks.nunique() == 1 else None
-    if over_types and strata is None:
-        return None
-    videos = [*zip(benchmarks, questions["video"], strict=True)]
-    return mean_estimate(questions["score"].to_numpy(), videos, strata=strata if over_types else None)
+def _strata(questions: QuestionMeans) -> list[str] | None:
+    """The task types of the questions, where they are of one benchmark that is reported so."""
+    benchmarks = {benchmark for benchmark, _ in questions.keys}
+    return strata_of(benchmarks.pop(), questions.categories) if len(benchmarks) == 1 else None
+
+
+def _mean(questions: QuestionMeans, strata: Sequence[str] | None) -> float:
+    weights = stratum_weights(strata) if strata else None
+    return float(np.average(questions.values, weights=weights))
 
 
 def _figure_of(estimate: Estimate) -> Figure:
@@ -181,9 +181,13 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
     place = next((i for i, line in enumerate(published) if wanted.items() <= line.items()), len(published))
     line = published[place] if place < len(published) else None
     figures = []
+    wheres = {tuple(column.where.items()): column.where for column in shape.columns}
+    parts = {key: _where(part, where) for key, where in wheres.items()}
+    chosen = {key: selections_of(run, here) for key, here in parts.items()}
     for column in shape.columns:
+        key = tuple(column.where.items())
         value = published_value(line, column.published) if column.published else None
-        figures.append(_figure(run, column, _where(part, column.where), value))
+        figures.append(_figure(run, column, parts[key], chosen[key], value))
     texts = {**values, "sampler": _sampler_text(part, values)} if "sampler" in values else values
     return place, TableRow(tuple(map(_key_text, texts.values())), tuple(figures), counts_of(run, part))
 
@@ -194,12 +198,11 @@ def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
     return " / ".join(sorted({text[column] for text in part["sampler_text"]}))
 
 
-def _figure(run: Run, column: Column, part: pd.DataFrame, published: float | None) -> Figure:
+def _figure(run: Run, column: Column, part: pd.DataFrame, chosen: pd.DataFrame, published: float | None) -> Figure:
     if column.metric in ("accuracy", "task_mean"):
         if "is_answered" not in part:
             return Figure(published=published)
         return accuracy_figure(part, published=published, over_types=column.metric == "task_mean")
-    chosen = selections_of(run, part)
     if chosen.empty:
         return Figure(published=published)
     if column.metric == "frames_scored":
@@ -214,12 +217,8 @@ def _figure(run: Run, column: Column, part: pd.DataFrame, published: float | Non
 
 
 def _recall_figure(chosen: pd.DataFrame, metric: str) -> Figure:
-    known = chosen.dropna(subset=[metric]).astype({metric: float})
-    if known.empty:
-        return Figure()
-    questions = known.groupby(["benchmark", "question_id"]).agg(share=(metric, "mean"), video=("video", "first"))
-    videos = [*zip(questions.index.get_level_values("benchmark"), questions["video"], strict=True)]
-    return _figure_of(mean_estimate(questions["share"].to_numpy(), videos))
+    questions = question_means(chosen, metric)
+    return _figure_of(mean_estimate(questions.values, questions.videos)) if questions.keys else Figure()
 
 
 def frames_scored_percent(chosen: pd.DataFrame) -> float | None:
@@ -261,7 +260,7 @@ def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, st
     if shape.anchors:
         return [(i, column.title) for i, column in enumerate(shape.columns)]
     has_ours = [
-        any(isinstance(one := row.figures[i], Figure) and one.ours is not None for row in rows)
+        any(isinstance(one := row.figures[i], Figure) and (one.ours is not None or one.text) for row in rows)
         for i in range(len(shape.columns))
     ]
     return [(i, column.title) for i, column in enumerate(shape.columns) if has_ours[i]]
@@ -305,6 +304,8 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
     if any(one.text == NOT_SCORED for one in figures):
         notes.append("Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it.")
+    metrics = sorted({(row.benchmark, row.metric) for row in run.answers if row.metric})
+    notes += [f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics]
     if counts:
         notes.append("Questions are counted once; errors, unparsed, fallbacks and below K per question and seed.")
     if any(one.errors for one in counts):

@@ -57,6 +57,15 @@ def sampler_class(name: str) -> type[FrameSampler]:
     raise unknown_name("sampler", name, [*_builtin(), *points])
 
 
+def sampler_name(name: str) -> str:
+    """Return what rows and tables call the sampler `name`: of `path/to/peaks.py:Peaks` the name its class gives.
+
+    Raises:
+        SamplerError: a file that cannot be used, with the reason.
+    """
+    return sampler_class(name).name if ".py:" in name else name
+
+
 def make_sampler(name: str, **options: Any) -> FrameSampler:
     """Return the sampler `name` (see `sampler_class`) with `options`, the rest at their defaults.
 

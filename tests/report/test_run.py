@@ -8,6 +8,7 @@ import pytest
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.run import Run, labels_of
+from focus_eval.report.tables import results_table
 from focus_eval.rows.records import AnswerRow, SelectionRow
 
 SELECTION = SelectionRow(
@@ -30,6 +31,35 @@ def test_selections_that_differ_in_what_no_option_shows_get_names_of_their_own()
 def test_seeds_and_k_of_one_configuration_keep_one_name():
     rows = [SELECTION, replace(SELECTION, selection_id="2222bbbb", seed=1), replace(SELECTION, selection_id="3", k=16)]
     assert set(labels_of(rows).values()) == {"focus"}
+
+
+def test_options_that_are_not_default_and_what_a_sampler_is_stand_in_its_name():
+    rows = [
+        replace(SELECTION, sampler="aks", options={"max_depth": 3, "t1": 0.8}, changed_options={"max_depth": 3}),
+        replace(SELECTION, selection_id="2", changed_options={"query": "question_and_options"}),
+        replace(SELECTION, selection_id="3", sampler="oracle", role="ceiling", encoder=""),
+    ]
+    assert labels_of(rows) == {
+        "1111aaaa": "aks max_depth=3",
+        "2": "focus query=question_and_options",
+        "3": "oracle [ceiling]",
+    }
+
+
+def test_a_failed_row_that_names_no_sampler_names_no_series():
+    failed = replace(SELECTION, question_id="q2", sampler="", options={}, error="no selection: cannot be read")
+    assert labels_of([SELECTION, failed]) == labels_of([failed, SELECTION]) == {"1111aaaa": "focus"}
+
+
+def test_a_task_that_is_not_scored_here_has_no_accuracy_and_never_zero():
+    answers = [replace(ANSWER, score=None, question_id=f"q{i}", video=f"v{i}") for i in range(3)]
+    selections = [replace(SELECTION, question_id=f"q{i}", video=f"v{i}") for i in range(3)]
+    table = results_table(Run("run", selections, answers), "overview")
+    overall = table.rows[0].figures[table.columns.index("Overall")]
+    assert (overall.ours, overall.ours_text) == (None, "not scored here")
+    assert any("Not scored here" in note for note in table.notes)
+    scored = results_table(Run("run", selections, [replace(answers[0], score=1.0), *answers[1:]]), "overview")
+    assert scored.rows[0].figures[scored.columns.index("Overall")].ours == 100.0
 
 
 def test_two_cells_on_the_same_frames_are_refused():
