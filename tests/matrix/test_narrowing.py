@@ -8,7 +8,7 @@ from focus_eval.errors import UnknownName
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.narrowing import narrow
 
-PEAKS = '''
+PEAKS = """
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ class Peaks(FrameSampler):
 
     def choose(self, request):
         return Choice(range(request.n_wanted))
-'''
+"""
 
 
 @pytest.fixture

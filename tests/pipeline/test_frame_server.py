@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 
 import numpy as np
@@ -75,6 +76,24 @@ def test_seconds_are_shared_out_and_none_is_lost(clip):
     assert sum(row.seconds.get("decode", 0) for row in rows) > 0
     assert all("waiting" not in row.seconds for row in rows)
     assert all(row.seconds.get("encode", 0) == 0 for row in rows if row.forwards == 0 and row.sampler == "uniform")
+
+
+def test_a_big_encoder_and_a_small_one_each_pay_for_their_own_time(clip):
+    class Slow(Brightness):
+        def embed(self, pixels):
+            time.sleep(0.05)
+            return super().embed(pixels)
+
+    slow, fast = (Selector(sampler=make_sampler("topk"), encoder=one, k=8) for one in (Slow(), Brightness()))
+    rows = together(clip, [slow, fast])
+    seconds = [sum(row.seconds["encode"] for row in rows[at : at + 3]) for at in (0, 3)]
+    # 20 candidates are two batches of 16: at least 0.1 s asleep, which was once split in halves.
+    assert seconds[0] > 0.1
+    assert seconds[1] < 0.5 * seconds[0]
+    forwards = [sum(row.forwards for row in rows[at : at + 3]) for at in (0, 3)]
+    assert forwards[0] == forwards[1]
+    decoded = [sum(row.seconds["decode"] for row in rows[at : at + 3]) for at in (0, 3)]
+    assert decoded[0] == pytest.approx(decoded[1]), "both saw the same frames"
 
 
 def test_a_frame_that_cannot_be_decoded_fails_only_who_asked_for_it(clip):

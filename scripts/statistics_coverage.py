@@ -1,0 +1,170 @@
+"""What the report's intervals and tests hold, by simulation: `statistics_coverage.py [--repeats N] [--part NAME]`.
+
+Parts: `means` (coverage of an accuracy's interval), `differences` (coverage of a paired difference's), `equal` (how
+often equal samplers are told apart, by the sign-flip test and by McNemar after cutting at one half), `power` (of the
+minimum detectable difference), `cost` (seconds per test). Prints the Markdown tables of docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from focus_eval.report.paired_tests import detectable_difference, mcnemar_p, sign_flip_p
+from focus_eval.report.statistics import difference_estimate, mean_estimate, standard_error, video_sums
+
+DIRECTIONS = ("direction/easy", "direction/medium", "direction/hard")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=1000, help="simulated runs per line")
+    parser.add_argument("--part", choices=PARTS, action="append", help="one part only; repeatable")
+    chosen = parser.parse_args()
+    for name in chosen.part or PARTS:
+        print(f"\n### {name}\n")
+        PARTS[name](chosen.repeats)
+
+
+def scores(rng, difficulty, videos, kind):
+    """Scores of one sampler, shape `(n,)`: right or wrong, means over four seeds, or partial credit in tenths."""
+    chance = difficulty[videos]
+    if kind == "partial":
+        return np.round(rng.beta(np.maximum(chance, 1e-3), np.maximum(1 - chance, 1e-3)), 1)
+    seeds = 4 if kind == "4 seeds" else 1
+    return (rng.random((seeds, videos.size)) < chance).mean(axis=0)
+
+
+def difficulties(rng, n_videos, mean, correlation):
+    """How easy each video is: a beta distribution with that mean and correlation within videos."""
+    concentration = (1 - correlation) / correlation
+    return rng.beta(mean * concentration, (1 - mean) * concentration, n_videos)
+
+
+def means(repeats):
+    print("| scores | videos | p = .5 | p = .8 | p = .95 |\n|---|---:|---:|---:|---:|")
+    for kind in ("right or wrong", "4 seeds", "partial", "task types"):
+        for n_videos in (5, 9, 12, 20, 30, 60, 300):
+            shares = [100 * mean_coverage(kind, n_videos, mean, repeats) for mean in (0.5, 0.8, 0.95)]
+            print(f"| {kind} | {n_videos} | " + " | ".join(f"{share:.1f}" for share in shares) + " |", flush=True)
+
+
+def mean_coverage(kind, n_videos, mean, repeats, *, per_video=3, correlation=0.2):
+    rng, covered = np.random.default_rng([1, n_videos, int(100 * mean)]), 0
+    videos = np.repeat(np.arange(n_videos), per_video)
+    strata = None
+    if kind == "task types":
+        per_video, videos = 6, np.repeat(np.arange(n_videos), 6)
+        strata = [("count", "count", "route", *DIRECTIONS)[i % 6] for i in range(videos.size)]
+    truth = mean
+    if kind == "partial":  # rounding to tenths moves the mean a little
+        many = np.arange(200_000)
+        truth = scores(rng, difficulties(rng, many.size, mean, correlation), many, kind).mean()
+    for _ in range(repeats):
+        made = scores(rng, difficulties(rng, n_videos, mean, correlation), videos, kind)
+        estimate = mean_estimate(made, videos, strata=strata)
+        covered += estimate.low <= truth <= estimate.high
+    return covered / repeats
+
+
+CASES = {
+    "no difference": (0.6, 0.6, 0.0),
+    "6 points lost, uneven over videos": (0.6, 0.8, 0.1),
+    "18 points lost, uneven": (0.6, 0.6, 0.3),
+    "p = .95, 5 points lost, uneven": (0.95, 0.9, 0.05),
+}
+
+
+def differences(repeats):
+    print("Coverage in % where an interval is printed; in brackets the share of runs with enough videos for one.\n")
+    print(f"| scores | videos | {' | '.join(CASES)} |\n|---|---:|{'---:|' * len(CASES)}")
+    for kind in ("right or wrong", "4 seeds", "partial"):
+        for n_videos in (12, 20, 30, 60, 300):
+            cells = [difference_coverage(kind, n_videos, case, repeats) for case in CASES.values()]
+            print(f"| {kind} | {n_videos} | {' | '.join(cells)} |", flush=True)
+
+
+def difference_coverage(kind, n_videos, case, repeats):
+    rng, covered, printed = np.random.default_rng([2, n_videos, int(1000 * sum(case))]), 0, 0
+    truth = paired(rng, 200_000, 1, kind, *case)[0].mean()
+    for _ in range(repeats):
+        made, videos = paired(rng, n_videos, 3, kind, *case)
+        estimate = difference_estimate(made, videos)
+        if estimate.low is not None:
+            printed += 1
+            covered += estimate.low <= truth <= estimate.high
+    return f"{100 * covered / printed:.1f} ({100 * printed / repeats:.0f})" if printed else "– (0)"
+
+
+def paired(rng, n_videos, per_video, kind, mean, alike, lost):
+    """Differences of two samplers: a share `alike` of answers is the same; in some videos the second one loses."""
+    videos = np.repeat(np.arange(n_videos), per_video)
+    easy = difficulties(rng, n_videos, mean, 0.2)
+    a, b = scores(rng, easy, videos, kind), scores(rng, easy, videos, kind)
+    b = np.where(rng.random(videos.size) < alike, a, b)
+    if lost:
+        losing = rng.beta(0.5, 0.5 / lost - 0.5, n_videos)
+        b = np.where(rng.random(videos.size) < losing[videos], 0.0, b)
+    return b - a, videos
+
+
+def equal(repeats):
+    print("| shape | seeds | sign-flip rejects (%) | McNemar on means cut at one half (%) |\n|---|---:|---:|---:|")
+    for name, n_videos, per_video, correlation in (
+        ("12 videos of 3 questions (the demo)", 12, 3, 0.2),
+        ("753 videos of 2 (LongVideoBench)", 753, 2, 0.3),
+        ("288 videos of 18, correlation .3 (VSI-Bench)", 288, 18, 0.3),
+    ):
+        for seeds in (1, 2, 4, 5):
+            rng, rejected, cut = np.random.default_rng([3, n_videos, seeds]), 0, 0
+            videos = np.repeat(np.arange(n_videos), per_video)
+            for _ in range(repeats):
+                a, b = equal_samplers(rng, n_videos, videos, seeds, correlation)
+                rejected += sign_flip_p(video_sums(b - a, videos), draws=4000)[0] <= 0.05
+                only = [int(((x >= 0.5) & (y < 0.5)).sum()) for x, y in ((a, b), (b, a))]
+                cut += mcnemar_p(*only) <= 0.05
+            print(f"| {name} | {seeds} | {100 * rejected / repeats:.1f} | {100 * cut / repeats:.1f} |", flush=True)
+
+
+def equal_samplers(rng, n_videos, videos, seeds, correlation):
+    """Two samplers with the same accuracy, each better on some videos; one is deterministic, the other has seeds."""
+    easy = difficulties(rng, n_videos, 0.5, correlation)
+    tilt = rng.normal(0, np.sqrt(correlation) / 4, n_videos)
+    chances = [np.clip(easy + sign * tilt, 0, 1)[videos] for sign in (1, -1)]
+    return tuple((rng.random((n, videos.size)) < one).mean(axis=0) for n, one in zip((1, seeds), chances, strict=True))
+
+
+def power(repeats):
+    print("| videos | detectable, mean over runs (points) | found at that difference (%) |\n|---:|---:|---:|")
+    for n_videos in (12, 60, 300):
+        rng, found, stated = np.random.default_rng([4, n_videos]), 0, []
+        videos = np.repeat(np.arange(n_videos), 3)
+        many = np.repeat(np.arange(20_000), 3)
+        noise = rng.choice([-1.0, 0.0, 1.0], many.size, p=[0.15, 0.7, 0.15])
+        error = standard_error(noise, many) * np.sqrt(20_000 / n_videos)
+        true = 2.802 * error if n_videos > 20 else 3.1 * error
+        for _ in range(repeats):
+            lost, won = 0.15 - true / 2, 0.15 + true / 2
+            made = rng.choice([-1.0, 0.0, 1.0], videos.size, p=[max(0, lost), 1 - max(0, lost) - won, won])
+            least = detectable_difference(made, videos)
+            stated += [least] if least else []
+            found += sign_flip_p(video_sums(made, videos), draws=4000)[0] <= 0.05
+        print(f"| {n_videos} | {100 * np.mean(stated):.1f} (true {100 * true:.1f}) | {100 * found / repeats:.1f} |")
+
+
+def cost(_repeats):
+    print("| videos with a difference | seconds per test |\n|---:|---:|")
+    for n_videos in (12, 20, 21, 300, 900):
+        sums = np.random.default_rng(n_videos).normal(size=n_videos)
+        started = time.perf_counter()
+        for _ in range(5):
+            sign_flip_p(sums)
+        print(f"| {n_videos} | {(time.perf_counter() - started) / 5:.3f} |")
+
+
+PARTS = {"means": means, "differences": differences, "equal": equal, "power": power, "cost": cost}
+
+if __name__ == "__main__":
+    main()
