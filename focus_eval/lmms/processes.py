@@ -1,4 +1,4 @@
-"""Which of how many processes is this one, and can the wrapper live with that?"""
+"""Places a model in one of several processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from focus_eval.lmms.other_packages import alone_in_accelerate
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -34,25 +36,11 @@ def one_process_on_cpu(device: str | None) -> Iterator[Processes]:
     """Let a wrapper be built on a CPU in one of several processes.
 
     The wrappers place every process on its GPU and refuse others, though on a CPU nothing has to be shared: each
-    process holds the whole model and answers its own questions. While the wrapper is built, accelerate's shared
-    state says that there is one process; afterwards it is as before, and lmms-eval gathers the results through it.
+    process holds the whole model and answers its own questions. While the wrapper is built, accelerate says that there
+    is one process; afterwards lmms-eval gathers the results through it as always.
     """
     if device != "cpu" or rank_and_world()[1] == 1:
         yield Processes(was_alone=False)
         return
-    from accelerate.state import AcceleratorState, PartialState
-
-    PartialState()  # joins the other processes, once
-    shared = [kind._shared_state for kind in (PartialState, AcceleratorState)]
-    before = [dict(state) for state in shared]
-    launched = {name: os.environ.pop(name, None) for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE")}
-    try:
-        for state in shared:
-            state.clear()
-        PartialState(cpu=True)
+    with alone_in_accelerate():
         yield Processes(was_alone=True)
-    finally:
-        os.environ.update({name: value for name, value in launched.items() if value is not None})
-        for state, values in zip(shared, before, strict=True):
-            state.clear()
-            state.update(values)

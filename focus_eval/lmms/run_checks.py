@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from focus_eval.errors import FocusEvalError, InvalidInput, RunError
+from focus_eval.lmms.other_packages import uses_response_cache
 
 
 @dataclass
@@ -61,22 +62,16 @@ def check_error_share(counts: RunCounts, limit: float) -> None:
 def refuse_response_cache() -> None:
     """Refuse lmms-eval's `--use_cache`: its key knows the model arguments, not the frames a question was shown.
 
-    The cache never tells the model of itself, and where it has every answer never calls it; so the callers are
-    looked at, at every point where lmms-eval calls us.
+    Called at every point where lmms-eval calls us.
 
     Raises:
         InvalidInput: a cache is in use.
     """
-    where_it_stands = {"simple_evaluate": "use_cache", "evaluate": "response_cache"}
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = where_it_stands.get(frame.f_code.co_name)
-        if name and frame.f_globals.get("__name__") == "lmms_eval.evaluator" and frame.f_locals.get(name) is not None:
-            raise InvalidInput(
-                "--use_cache could answer from other frames than the chosen ones (its key does not hold them); "
-                "leave it out: store= keeps what was encoded, and the rows keep every answer"
-            )
-        frame = frame.f_back  # type: ignore[assignment]
+    if uses_response_cache():
+        raise InvalidInput(
+            "--use_cache could answer from other frames than the chosen ones (its key does not hold them); "
+            "leave it out: store= keeps what was encoded, and the rows keep every answer"
+        )
 
 
 @contextmanager

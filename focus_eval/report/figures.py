@@ -11,7 +11,8 @@ import numpy as np
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.autocorrelation import Autocorrelation
-from focus_eval.report.palette import EVIDENCE, FAINT, INK, STYLES, styles_of
+from focus_eval.report.palette import FAINT, INK, STYLES, styles_of
+from focus_eval.report.timeline import draw_timeline
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def draw_timelines(rows: Sequence[SelectionRow], *, names: Mapping[str, str] | N
         called = [(names or {}).get(row.selection_id, row.sampler) for row in rows]
         styles = styles_of(called)
         for axes, row, name in zip(grid, rows, called, strict=True):
-            _draw_timeline(axes, row, styles[name][0], name)
+            draw_timeline(axes, row, colour=styles[name][0])
+            axes.set_ylabel(name, rotation=0, ha="right", va="center")
         grid[-1].set_xlabel("Time (s)")
         query = rows[0].query if len(rows[0].query) <= 110 else rows[0].query[:107] + "..."
         figure.suptitle(f"{query}   K = {rows[0].k}".replace("$", r"\$"), fontsize=8)
@@ -155,23 +157,6 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
         figure.savefig(vector, metadata=undated)
         figure.savefig(path.with_suffix(".png"), dpi=300)
     return [vector, path.with_suffix(".png")]
-
-
-def _draw_timeline(axes: Axes, row: SelectionRow, colour: str, name: str) -> None:
-    fps = row.fps or 1.0
-    for start, stop, *_, is_final in row.clips:
-        if is_final:
-            axes.axvspan(start / fps, stop / fps, color=colour, alpha=0.13, lw=0)
-    pulled = [(f / fps, r) for f, r in zip(row.pulled_frames, row.pulled_relevance, strict=True) if r is not None]
-    if pulled:
-        times, relevance = np.array(sorted(pulled)).T
-        axes.vlines(times, 0, relevance, color=FAINT, lw=0.5)
-    for time in row.evidence_seconds:
-        axes.axvline(time, color=EVIDENCE, lw=1.0, ls=(0, (2, 1.5)))
-    axes.plot(row.times_seconds, [-0.16] * len(row.times_seconds), "^", color=colour, ms=3.2, mew=0, clip_on=False)
-    axes.set(ylim=(-0.3, 1.05), xlim=(0, row.duration_seconds), yticks=[0, 1])
-    axes.set_ylabel(name, rotation=0, ha="right", va="center")
-    axes.tick_params(axis="y", length=0, labelsize=5)
 
 
 def _style() -> AbstractContextManager[None]:

@@ -1,8 +1,8 @@
-"""How do Qwen2-VL, Qwen2.5-VL and Qwen3-VL get the chosen frames?
+"""Shows the chosen frames to Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
 
-Their wrappers hand the path to qwen-vl-utils, whose readers are entries of a table. Each entry is wrapped once: a
-path that carries frames gives those frames, with their indices, rate and length; any other goes to the reader that
-was there. Resizing to `max_pixels`, and everything after it, stays qwen-vl-utils'.
+Their wrappers hand the path to qwen-vl-utils, whose readers are entries of a table. Each entry is replaced once
+(`other_packages.wrap_video_readers`): a path that carries frames gives those frames, with their indices, rate and
+length; any other goes to the reader that was there. Resizing to `max_pixels`, and all that follows, is unchanged.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from PIL import Image
 
 from focus_eval.errors import MissingDependency
 from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
+from focus_eval.lmms.other_packages import wrap_video_readers
 from focus_eval.lmms.seam import FrameSeam
 
 VideoReading = tuple[torch.Tensor, dict[str, Any], float]
@@ -37,11 +38,9 @@ class QwenSeam(FrameSeam):
     def check_installed(cls) -> None:
         """Raise `MissingDependency` without qwen-vl-utils; wrap its readers."""
         try:
-            from qwen_vl_utils import vision_process
+            wrap_video_readers(feeding)
         except ImportError as error:
             raise MissingDependency(f"{cls.model_id} needs qwen-vl-utils: pip install qwen-vl-utils") from error
-        readers = vision_process.VIDEO_READER_BACKENDS
-        readers.update({name: feeding(read) for name, read in readers.items()})
 
     def visuals(self, frame_batch: FrameBatch) -> Any:
         """Return the video, or one image per frame where frames differ in size."""
