@@ -28,6 +28,7 @@ MODELS: dict[str, Paths] = {
     "focus_llava_video": Paths(simple=f"{_HERE}.llava_video.wrapper.FocusLlavaVideo"),
     "focus_llava_onevision": Paths(simple=f"{_HERE}.models.llava_hf.FocusLlavaOnevision"),
     "focus_huggingface": Paths(chat=f"{_HERE}.models.huggingface.FocusHuggingface"),
+    "focus_vllm": Paths(chat=f"{_HERE}.models.vllm.FocusVLLM"),
     "focus_zero_shot": Paths(simple=f"{_HERE}.models.zero_shot.FocusZeroShot"),
     "focus_gpt4o": Paths(f"{_HERE}.models.openai.FocusGPT4o", f"{_HERE}.models.openai.FocusGPT4oChat"),
 }

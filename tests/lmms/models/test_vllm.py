@@ -1,0 +1,98 @@
+"""vLLM is given exactly the chosen frames. The engine, which needs a GPU, is a stand-in at `LLM.generate`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+K = 6
+
+
+class Engine:
+    """Takes what vLLM's `LLM` takes and keeps it; answers "B"."""
+
+    def __init__(self, **arguments):
+        self.arguments = arguments
+        self.seen = []
+
+    def generate(self, inputs, sampling_params):
+        assert len(inputs) == len(sampling_params)
+        self.seen += inputs
+        made = SimpleNamespace(text="B", token_ids=[1])
+        return [SimpleNamespace(outputs=[made], prompt_token_ids=[0] * 9) for _ in inputs]
+
+    def get_metrics(self):
+        return []
+
+
+@pytest.fixture(params=["qwen2_5", "qwen3"])
+def model(request, tools, tmp_path, tmp_path_factory, monkeypatch):
+    from lmms_eval.models.chat import vllm_generate
+    from lmms_eval.models.simple import vllm as stock
+
+    from focus_eval.lmms.models.vllm import FocusVLLM
+
+    monkeypatch.setattr(stock, "LLM", Engine)
+    monkeypatch.setattr(vllm_generate, "SamplingParams", lambda **given: given)
+    weights = tools.save_qwen_successor(tmp_path_factory.mktemp(request.param), request.param)
+    return FocusVLLM(
+        model=str(weights), sampler="random", frames=K, batch_size=4, max_pixels=50000, record=str(tmp_path)
+    )
+
+
+def test_the_engine_gets_the_chosen_frames_and_their_indices(model, evaluate, home, tools, tmp_path):
+    from qwen_vl_utils import vision_process
+
+    evaluate(model, ["focus_videomme"])
+    selections = tools.read_record(tmp_path, "selections")
+    answers = tools.read_record(tmp_path, "answers")
+    assert [row["error"] for row in answers] == [None] * 4
+    assert {row["frames_fed"] for row in answers} == {K}
+    assert {row["tokens"]["input"] for row in answers} == {9}
+    fed = []
+    for given in model.client.seen:
+        (video,) = given["multi_modal_data"]["video"]
+        frames, metadata = video if isinstance(video, tuple) else (video, None)
+        assert given["mm_processor_kwargs"]["do_sample_frames"] is False
+        fed.append((frames, metadata))
+    for row in selections:
+        every = tools.decode_all(home.videos["videomme"] / row["video"])
+        element = {"video": "x", "max_pixels": 50000, "min_pixels": 28, "max_frames": K, "nframes": K}
+        chosen = every[row["keyframes"]]
+        matching = [
+            frames
+            for frames, metadata in fed
+            if frames.shape[0] == K and np.array_equal(frames.numpy(), resized(vision_process, chosen, element))
+        ]
+        assert matching
+    indices = [metadata["frames_indices"] for _, metadata in fed if metadata is not None]
+    if indices:
+        assert sorted(indices) == sorted(row["keyframes"] for row in selections)
+
+
+def resized(vision_process, frames, element):
+    """What qwen-vl-utils makes of frames that a reader returned."""
+    import torch
+
+    def read(_):
+        tensor = torch.from_numpy(frames).permute(0, 3, 1, 2)
+        return tensor, {"fps": 10.0, "frames_indices": [], "total_num_frames": 1, "video_backend": "x"}, 1.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(vision_process.VIDEO_READER_BACKENDS):
+            patch.setitem(vision_process.VIDEO_READER_BACKENDS, name, read)
+        return vision_process.fetch_video(element).numpy()
+
+
+def test_without_vllm_it_says_what_to_install(tmp_path):
+    from lmms_eval.models.simple import vllm as stock
+
+    from focus_eval.errors import MissingDependency
+    from focus_eval.lmms.models.vllm import FocusVLLM
+
+    if stock.LLM is not None:
+        pytest.skip("vLLM is installed")
+    with pytest.raises(MissingDependency, match="pip install vllm"):
+        FocusVLLM(model="x", sampler="uniform", frames=4)
