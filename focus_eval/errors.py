@@ -60,6 +60,7 @@ RENAMED = {
     "loader": "frame_policy",
     "protocol": "answer_parsing",
     "scorer": "encoder",
+    "scorer_revision": "encoder_revision",
     "reader": "answer_encoder",
     "reader_checkpoint": "answer_encoder_checkpoint",
     "--to": "--out",

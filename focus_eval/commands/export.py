@@ -22,9 +22,9 @@ def export(
     sampler: SamplerOption = None,
 ) -> None:
     """Write selections as the AKS or FOCUS pipeline expects them: frames in the order of the annotation's rows."""
-    from focus_eval.selections import EXPORT_FORMATS, export_aks, export_focus, load_selections
+    from focus_eval.selections import export_aks, export_focus, load_selections
 
-    writers = dict(zip(EXPORT_FORMATS, (export_aks, export_focus), strict=True))
+    writers = {"aks": export_aks, "focus": export_focus}
     if format not in writers:
         raise unknown_name("export format", format, writers)
     questions = read_questions(benchmark, annotations)

@@ -139,7 +139,7 @@ class ReplayedSelections:
         self._options = _reader_options(options or {})
         self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
         self._content = _content_hash(path)
-        from focus_eval.selections.rows import is_rows_path
+        from focus_eval.selections.our_rows import is_rows_path
 
         if is_rows_path(path):  # refused before any weight loads
             self._read(None)

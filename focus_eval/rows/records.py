@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from focus_eval.errors import FocusEvalError, InvalidInput
+from focus_eval.errors import RENAMED, FocusEvalError, InvalidInput
 
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
 
@@ -168,7 +168,21 @@ def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
     Raises:
         InvalidInput: a broken line that is not the last, or one with other fields; names file and line.
     """
-    known = {one.name for one in fields(kind)}
+    known = {declared.name for declared in fields(kind)}
+    for number, values in read_lines(path):
+        if not set(values) <= known:
+            raise InvalidInput(f"{path}:{number}: not a {kind.__name__}{_renamed_hint(values, known)}")
+        yield kind(**values)
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the fields of each complete line of a JSON-lines file, from 1.
+
+    A line without its end was being written when its writer died: it is no row.
+
+    Raises:
+        InvalidInput: a line that is not a JSON object; names file and line.
+    """
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
@@ -179,9 +193,14 @@ def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
                 raise InvalidInput(
                     f"{path}:{number}: not a JSON row ({error}); the file was edited or damaged"
                 ) from error
-            if not isinstance(values, dict) or not set(values) <= known:
-                raise InvalidInput(f"{path}:{number}: not a {kind.__name__}")
-            yield kind(**values)
+            if not isinstance(values, dict):
+                raise InvalidInput(f"{path}:{number}: not a row but {type(values).__name__}")
+            yield number, values
+
+
+def _renamed_hint(values: Mapping[str, Any], known: set[str]) -> str:
+    former = next((name for name in values if RENAMED.get(name) in known), None)
+    return f": its field {former!r} is now called {RENAMED[former]!r}; run again" if former else ""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from focus_eval.errors import InvalidInput
-from focus_eval.rows.records import RowT, read_rows, replace_file
+from focus_eval.rows.records import RowT, read_lines, read_rows, replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,23 @@ def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
             if row.key not in seen:
                 seen.add(row.key)
                 yield row
+
+
+def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the fields of each row of one file of rows, JSON lines (from 1) or Parquet (from 0).
+
+    Raises:
+        InvalidInput: a file that is damaged; names it.
+    """
+    if path.suffix == ".parquet":
+        import pyarrow as pa
+
+        try:
+            yield from enumerate(_parquet_records(path))
+        except (OSError, pa.ArrowException) as error:
+            raise InvalidInput(f"{path}: not a Parquet file that can be read ({error})") from error
+    else:
+        yield from read_lines(path)
 
 
 def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
@@ -89,23 +106,32 @@ def compact(folder: Path, kind: type[RowT], order: list[str]) -> None:
 
 def _read_parquet(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        tables = [pq.ParquetFile(folder / name).read() for name in ("rows.parquet", "costs.parquet")]
+        rows, costs = (_parquet_records(folder / name) for name in ("rows.parquet", "costs.parquet"))
     except (OSError, pa.ArrowException) as error:
         raise InvalidInput(
             f"{folder}: its Parquet files cannot be read ({error}); delete the folder to redo it"
         ) from error
-    rows, costs = (table.to_pylist() for table in tables)
-    keys = [name for name in KEY_COLUMNS if name in tables[1].column_names]
+    keys = [name for name in KEY_COLUMNS if name in {column for cost in costs for column in cost}]
     cost_of = {tuple(cost[key] for key in keys): cost for cost in costs}
     for row in rows:  # a run killed while a part grew leaves costs of rows that are still lines
         cost = cost_of.get(tuple(row[key] for key in keys))
         if cost is None:
             raise InvalidInput(f"{folder}: costs.parquet lacks {row['question_id']!r}; delete the folder to redo it")
-        values = {**cost, **row}
-        yield kind(**{key: json.loads(value) if key in JSON_COLUMNS else value for key, value in values.items()})
+        yield kind(**{**cost, **row})
+
+
+def _parquet_records(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a Parquet file; what is kept as JSON text is decoded."""
+    import pyarrow.parquet as pq
+
+    records: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()
+    for record in records:
+        for name in JSON_COLUMNS:
+            if isinstance(record.get(name), str):
+                record[name] = json.loads(record[name])
+    return records
 
 
 def _write(values: list[dict[str, Any]], names: list[str], kind: type[Any], path: Path) -> None:

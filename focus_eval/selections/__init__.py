@@ -1,14 +1,14 @@
-"""How do selections that others published come in, and ours go out?"""
+"""Selections that others published, read and written in their formats."""
 
 from __future__ import annotations
 
-from focus_eval.selections.exporters import EXPORT_FORMATS, export_aks, export_focus
+from focus_eval.selections.aks import export_aks
+from focus_eval.selections.focus import export_focus
 from focus_eval.selections.imported import ImportedSelection, selections_hash
-from focus_eval.selections.importers import FORMATS, load_selections
+from focus_eval.selections.loading import FORMATS, load_selections
 from focus_eval.selections.parquet import read_parquet, write_parquet
 
 __all__ = [
-    "EXPORT_FORMATS",
     "FORMATS",
     "ImportedSelection",
     "export_aks",

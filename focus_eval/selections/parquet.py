@@ -1,4 +1,4 @@
-"""What does the common file of selections look like?
+"""Writes and reads the common file of selections.
 
 Parquet, one row per question, with the columns of a `SelectionRow` that a published selection can fill; a file of
 whole `SelectionRow`s is read as well. `clips` is JSON text, for its fields are of mixed kinds.
@@ -13,10 +13,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import InvalidInput
 from focus_eval.selections.imported import ImportedSelection, selections_hash
-
-_JSON_COLUMNS = ("options", "clips", "facts", "seconds")
 
 
 def write_parquet(selections: Mapping[str, ImportedSelection], path: Path) -> None:
@@ -36,29 +33,9 @@ def read_parquet(path: Path) -> dict[str, ImportedSelection]:
         InvalidInput: no such file, or not Parquet.
         SelectionMismatch: rows of several samplers.
     """
-    from focus_eval.selections.rows import load_rows
+    from focus_eval.selections.our_rows import load_rows
 
     return {one.question_id: one for one in load_rows(path)}
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a Parquet file as mappings, JSON text columns decoded.
-
-    Raises:
-        InvalidInput: not a Parquet file.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        records: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidInput(f"{path}: not a Parquet file that can be read ({error})") from error
-    for record in records:
-        for name in _JSON_COLUMNS:
-            if isinstance(record.get(name), str):
-                record[name] = json.loads(record[name])
-    return records
 
 
 def _table(selections: Mapping[str, ImportedSelection]) -> Any:

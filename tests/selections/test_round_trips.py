@@ -8,6 +8,7 @@ import pytest
 
 from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.errors import SelectionMismatch
+from focus_eval.rows.storage import JSON_COLUMNS
 from focus_eval.selections import (
     ImportedSelection,
     export_aks,
@@ -90,7 +91,7 @@ def test_whole_rows_in_parquet_are_read(ours, tmp_path):
 
     lines = [json.loads(line) for line in (tmp_path / "rows" / "ours.jsonl").read_text().splitlines()]
     for values in lines:
-        for name in ("options", "clips", "facts", "seconds"):
+        for name in set(JSON_COLUMNS) & set(values):
             values[name] = json.dumps(values[name])
     pq.write_table(pa.Table.from_pylist(lines), tmp_path / "whole.parquet")
     assert load_selections(tmp_path / "whole.parquet") == ours

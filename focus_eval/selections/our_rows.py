@@ -1,13 +1,13 @@
-"""How are rows of ours (Parquet, JSON lines, a run's folder) read as selections?"""
+"""Turns rows of ours (Parquet, JSON lines, a run's folder) into selections."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from focus_eval.errors import InvalidInput, SelectionMismatch
+from focus_eval.rows.storage import read_records
 from focus_eval.selections.imported import ImportedSelection
 
 _SUFFIXES = (".jsonl", ".parquet")
@@ -54,21 +54,8 @@ def _row_files(folder: Path) -> list[Path]:
 def _rows_of(file: Path) -> list[tuple[str, Mapping[str, Any]]]:
     if not file.is_file():
         raise InvalidInput(f"{file}: no such file")
-    if file.suffix == ".parquet":
-        from focus_eval.selections.parquet import read_records
-
-        return [(f"{file.name}: row {number}", row) for number, row in enumerate(read_records(file))]
-    rows: list[tuple[str, Mapping[str, Any]]] = []
-    with open(file, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            # A line without its end was being written when the writer died: it is no row (see records.py).
-            if not line.endswith(b"\n"):
-                break
-            try:
-                rows.append((f"{file.name}: line {number}", json.loads(line)))
-            except ValueError as error:
-                raise InvalidInput(f"{file}:{number}: not a JSON row ({error})") from error
-    return rows
+    unit = "row" if file.suffix == ".parquet" else "line"
+    return [(f"{file.name}: {unit} {number}", row) for number, row in read_records(file)]
 
 
 def _of_one_sampler(

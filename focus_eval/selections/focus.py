@@ -1,0 +1,148 @@
+"""Reads and writes the public FOCUS code's format: `selected_frames.json` with `sampling_details.json` beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from focus_eval.errors import SelectionMismatch
+from focus_eval.selections.imported import AskedQuestion, ImportedSelection
+from focus_eval.selections.source import (
+    DETAILS_FILE,
+    Source,
+    frames_of,
+    in_order,
+    is_list_of_lists,
+    read_json,
+    write_json,
+)
+
+UNIT = "frames"
+FRAMES_FILE = "selected_frames.json"
+
+
+def detects(path: Path, data: Any) -> bool:
+    """Return whether `data` is a list of lists with the sampling details beside it."""
+    return is_list_of_lists(data) and path.with_name(DETAILS_FILE).exists()
+
+
+def read(data: Any, source: Source) -> Iterable[ImportedSelection]:
+    """Yield the selections of a list by row, with the pulls and clips of the details beside it.
+
+    Raises:
+        SelectionMismatch: a file that does not fit; names the entry at fault.
+    """
+    beside = source.path.with_name(DETAILS_FILE)
+    details = read_json(beside) if beside.exists() else [{} for _ in data]
+    if not isinstance(details, list) or len(details) != len(data):
+        raise SelectionMismatch(f"{beside.name}: {len(details)} entries for {len(data)} rows of {source.path.name}")
+    for row, (values, question) in enumerate(source.rows_with_questions(data)):
+        yield from source.selection(
+            values,
+            question_id=question.id,
+            where=f"row {row}",
+            video=question.video,
+            details=_focus_details(details[row], values, where=f"{beside.name}: row {row} ({question.id})"),
+        )
+
+
+def export_focus(
+    selections: Mapping[str, ImportedSelection], path: Path, *, questions: Sequence[AskedQuestion]
+) -> list[Path]:
+    """Write `path` (the public FOCUS code's `selected_frames.json`) and `sampling_details.json` beside it.
+
+    A row does not say which pull belonged to which stage, so all stand under `coarse_sampling`, in pull order. An
+    arm's score is its mean plus its radius. What that format has no place for stands under `focus_eval`.
+
+    Raises:
+        SelectionMismatch: a question without a selection, or one in seconds.
+    """
+    ordered = in_order(selections, questions)
+    write_json(path, [list(frames_of(chosen)) for chosen in ordered])
+    beside = path.with_name(DETAILS_FILE)
+    write_json(beside, [_details(row, chosen) for row, chosen in enumerate(ordered)])
+    return [path, beside]
+
+
+def _focus_details(entry: Any, values: Any, *, where: str) -> dict[str, Any]:
+    if not isinstance(entry, Mapping) or not entry:
+        return {}
+    try:
+        if list(entry["final_selected_frames"]) != list(values):
+            raise SelectionMismatch(f"{where}: its final frames are not those of the selected frames")
+        stages = (entry["coarse_sampling"], entry["fine_sampling"])
+        meta, ours = entry["video_metadata"], entry.get("focus_eval", {})
+        return {
+            **({"sampler": ours["sampler"], "k": ours["k"]} if ours else {}),
+            "n_frames": int(meta["total_frames"]),
+            "fps": float(meta["fps"]),
+            "pulled_frames": tuple(int(frame) for stage in stages for frame in stage["frame_indices"]),
+            "pulled_relevance": tuple(float(value) for stage in stages for value in stage["relevance_scores"]),
+            "clips": tuple(map(tuple, ours["clips"])) if ours else tuple(map(_focus_clip, entry["arms_info"]["arms"])),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise SelectionMismatch(f"{where}: not FOCUS's sampling details ({type(error).__name__}: {error})") from error
+
+
+def _focus_clip(arm: Mapping[str, Any]) -> tuple[Any, ...]:
+    # FOCUS states the optimistic score and an inclusive end; an arm of ours is half-open with its radius apart.
+    start, stop, n_pulls = int(arm["start_frame"]), int(arm["end_frame"]) + 1, int(arm["samples_count"])
+    is_final = int(arm["times_selected"]) > 0
+    if n_pulls == 0:
+        return (start, stop, 0, None, None, is_final)
+    mean = float(arm["mean_similarity"])
+    return (start, stop, n_pulls, mean, float(arm["focus_score"]) - mean, is_final)
+
+
+def _details(row: int, one: ImportedSelection) -> dict[str, Any]:
+    if any(value is None for value in one.pulled_relevance):
+        raise SelectionMismatch(f"{one.question_id}: a pull without relevance; FOCUS's details need one for each")
+    return {
+        "original_idx": row,
+        "coarse_sampling": _stage(one.pulled_frames, [float(value or 0.0) for value in one.pulled_relevance], one.fps),
+        "fine_sampling": _stage((), [], one.fps),
+        "arms_info": {
+            "total_arms": len(one.clips),
+            "frames_per_arm": one.n_frames // max(1, len(one.clips)),
+            "arms": [_arm(number, clip, frames_of(one)) for number, clip in enumerate(one.clips)],
+        },
+        "arm_selection_probabilities": [],
+        "final_selected_frames": list(frames_of(one)),
+        "video_metadata": {
+            "total_frames": one.n_frames,
+            "fps": one.fps,
+            "duration_seconds": one.n_frames / max(1.0, one.fps),
+            "budget_used": len(one.pulled_frames),
+        },
+        "focus_eval": {"sampler": one.sampler, "k": one.k, "clips": [list(clip) for clip in one.clips]},
+    }
+
+
+def _stage(frames: Sequence[int], relevance: Sequence[float], fps: float) -> dict[str, Any]:
+    in_time = sorted(zip(frames, relevance, strict=True))
+    return {
+        "frame_indices": list(frames),
+        "relevance_scores": list(relevance),
+        "temporal_order": [
+            {"frame_idx": frame, "score": score, "timestamp": frame / max(1.0, fps)} for frame, score in in_time
+        ],
+        "budget_used": len(frames),
+    }
+
+
+def _arm(number: int, clip: Sequence[Any], keyframes: Sequence[int]) -> dict[str, Any]:
+    start, stop, n_pulls, mean, radius, _ = clip
+    score = (mean or 0.0) + (radius or 0.0)
+    return {
+        "arm_id": number,
+        "start_frame": int(start),
+        "end_frame": int(stop) - 1,
+        "focus_score": score,
+        "focus_after_coarse": score,
+        "focus_after_fine": None,
+        "times_selected": sum(start <= frame < stop for frame in keyframes),
+        "mean_similarity": mean or 0.0,
+        "variance": 0.0,
+        "samples_count": int(n_pulls),
+    }

@@ -1,0 +1,127 @@
+"""Reads a file of selections in any known format and checks it against the benchmark's questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from focus_eval.errors import SelectionMismatch, unknown_name
+from focus_eval.selections import aks, bolt, focus, qca, wfs
+from focus_eval.selections.checks import check_lengths, check_unit_plausible
+from focus_eval.selections.imported import AskedQuestion, ImportedSelection
+from focus_eval.selections.our_rows import is_rows_path, load_rows
+from focus_eval.selections.source import Source, read_json
+
+# One module per format: `detects(path, data)` and `read(data, source)`; `UNIT` is what its numbers usually are.
+# A new format is a module in this table; `detects` is asked in this order.
+READERS: dict[str, ModuleType] = {"aks": aks, "focus": focus, "bolt": bolt, "qca": qca, "wfs": wfs}
+FORMATS = ("auto", *READERS, "rows")
+UNITS = ("frames", "seconds")
+
+
+def load_selections(
+    path: str | Path,
+    *,
+    format: str = "auto",
+    questions: Sequence[AskedQuestion] | None = None,
+    unit: str | None = None,
+    field: str | None = None,
+    fps: Mapping[str, float] | None = None,
+    sampler: str | None = None,
+    allow_missing: bool = False,
+) -> dict[str, ImportedSelection]:
+    """Return the selections of a file by question id, in the file's order.
+
+    | format | what the file is |
+    |---|---|
+    | aks | a list, one entry of frames per row of the annotation |
+    | focus | the same, `selected_frames.json` (or its folder) with `sampling_details.json` beside it |
+    | bolt | by video: a list of `{question_id, question, frames}`, frames in seconds |
+    | qca | by question id (or by video, for all its questions): frames |
+    | wfs | the rows of the annotation with a field of frames |
+    | rows | ours: Parquet, JSON lines, or a run's folder |
+
+    Args:
+        questions: the benchmark's questions in the order of its annotation. `aks` and `focus` say nothing of ids,
+            so they need them; the other formats are checked against them.
+        unit: "frames" or "seconds" where the file differs from its format's habit.
+        field: name of the field of frames (wfs); found by itself where there is a usual one.
+        fps: rate by question id, to find indices past the end before any video is opened.
+        sampler: which one, where rows of ours hold several (a sampler's name or a selection id).
+        allow_missing: leave out questions without frames instead of refusing the file.
+
+    Raises:
+        SelectionMismatch: a file that does not fit; names the row at fault.
+        InvalidInput: an unknown format, unit or file.
+    """
+    path = Path(path)
+    if format not in FORMATS:
+        raise unknown_name("selection format", format, FORMATS)
+    if unit is not None and unit not in UNITS:
+        raise unknown_name("unit", unit, UNITS)
+    if format == "rows" or (format == "auto" and is_rows_path(path) and not _is_focus_folder(path)):
+        found = load_rows(path, sampler=sampler, allow_missing=allow_missing)
+        unit = "frames"
+    else:
+        path = path / focus.FRAMES_FILE if path.is_dir() else path
+        data = read_json(path)
+        format = _detect(path, data) if format == "auto" else format
+        unit = unit or str(READERS[format].UNIT)
+        source = Source(
+            path=path, format=format, unit=unit, field=field, questions=questions, allow_missing=allow_missing
+        )
+        found = list(READERS[format].read(data, source))
+    selections = _by_id(found, path)
+    if questions is not None:
+        selections = _fitted(selections, questions, path, allow_missing=allow_missing)
+        if unit == "frames":
+            check_unit_plausible(selections, questions)
+        check_lengths(selections, questions, fps or {})
+    return selections
+
+
+def _detect(path: Path, data: Any) -> str:
+    for name, module in READERS.items():
+        if module.detects(path, data):
+            return name
+    raise SelectionMismatch(f"{path}: not a known kind of selection file; formats: {', '.join(FORMATS[1:])}")
+
+
+def _is_focus_folder(path: Path) -> bool:
+    return (path / focus.FRAMES_FILE).is_file()
+
+
+def _by_id(found: Iterable[ImportedSelection], path: Path) -> dict[str, ImportedSelection]:
+    selections: dict[str, ImportedSelection] = {}
+    for one in found:
+        if one.question_id in selections:
+            first = selections[one.question_id].where
+            raise SelectionMismatch(f"{one.where}: question {one.question_id!r} came before ({first})")
+        selections[one.question_id] = one
+    if not selections:
+        raise SelectionMismatch(f"{path}: holds no selection")
+    return selections
+
+
+def _fitted(
+    selections: dict[str, ImportedSelection], questions: Sequence[AskedQuestion], path: Path, *, allow_missing: bool
+) -> dict[str, ImportedSelection]:
+    known = {asked.id: asked for asked in questions}
+    for key, one in selections.items():
+        if key not in known:
+            raise SelectionMismatch(f"{one.where}: {key!r} is no question of this benchmark ({len(known)} questions)")
+    missing = [asked.id for asked in questions if asked.id not in selections]
+    if missing and not allow_missing:
+        raise SelectionMismatch(
+            f"{path.name}: {len(selections)} selections for {len(known)} questions, the first without is {missing[0]!r}"
+        )
+    return {key: _named(one, known[key]) for key, one in selections.items()}
+
+
+def _named(one: ImportedSelection, asked: AskedQuestion) -> ImportedSelection:
+    if one.benchmark and one.benchmark != asked.benchmark:
+        raise SelectionMismatch(f"{one.where}: a selection for {one.benchmark}, the question is of {asked.benchmark}")
+    return replace(one, benchmark=asked.benchmark, video=asked.video)
