@@ -30,6 +30,8 @@ class LongVideoBench:
 
     tasks: tuple[str, ...] = ("longvideobench_val_v",)
     video_folders: Mapping[str, str] = {"longvideobench_val_v": "datasets/longvideobench/videos"}
+    # Beside the documents, which need not have `position`: the evidence of each, by id.
+    evidence_file = "lvb_val.json"
 
     def __init__(self, *, name: str = "longvideobench", edges: LengthEdges | None = None) -> None:
         self.name = name

@@ -55,7 +55,8 @@ class TaskSource:
     @property
     def fetch_command(self) -> str:
         """Command that brings the documents, without the videos, into the hub's cache."""
-        return f'hf download {self.repository} --repo-type dataset --include "*.parquet" "*.md"'
+        wanted = " ".join(f'--include "{pattern}"' for pattern in ("*.parquet", "*.json", "*.md"))
+        return f"hf download {self.repository} --repo-type dataset {wanted}"
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,12 @@ def documents_in(folder: Path, source: TaskSource) -> DocumentFiles | None:
         for place in ("", "data/", *([f"{source.subset}/"] if source.subset else []))
         for name in ("-*.parquet", ".parquet", ".jsonl", ".json")
     ]
-    for pattern in [*stated, *usual, f"*/{source.split}-*.parquet"]:
-        files = tuple(sorted(folder.glob(pattern)))
+    # A split may be stated as several files (VSI-Bench's is): all of them are its documents, in the card's order.
+    for patterns in [stated, *([one] for one in (*usual, f"*/{source.split}-*.parquet"))]:
+        matches = [sorted(folder.glob(pattern)) for pattern in patterns]
+        if patterns is stated and any(matches) and not all(matches):
+            return None
+        files = tuple(dict.fromkeys(file for match in matches for file in match))
         in_one_place = len({file.parent for file in files}) == 1
         if in_one_place and all(file.suffix in _SUFFIXES and file.is_file() for file in files):
             return DocumentFiles(_SUFFIXES[files[0].suffix], files) if _is_whole(files) else None
@@ -122,14 +127,16 @@ def dataset_snapshot(repository: str) -> Path | None:
     if Path(repository).is_dir():
         return Path(repository)
     try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+        from huggingface_hub import constants
     except ImportError:
         return None
-    try:
-        return Path(snapshot_download(repository, repo_type="dataset", local_files_only=True))
-    except (LocalEntryNotFoundError, HFValidationError):
+    # Not snapshot_download: it refuses a snapshot of which only the documents were fetched.
+    kept = Path(constants.HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
+    reference = kept / "refs" / "main"
+    if not reference.is_file():
         return None
+    folder = kept / "snapshots" / reference.read_text(encoding="utf-8").strip()
+    return folder if folder.is_dir() else None
 
 
 @cache

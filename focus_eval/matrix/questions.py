@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from focus_eval.benchmarks.annotations import questions_of, read_annotations, read_documents
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.benchmarks.rates import VideoRate, read_rates
 from focus_eval.errors import FocusEvalError, InvalidInput
 from focus_eval.matrix.config import BenchmarkConfig
-from focus_eval.matrix.documents import find_documents
+from focus_eval.matrix.documents import dataset_snapshot, find_documents, task_source
 from focus_eval.types import VideoInfo
 from focus_eval.video import open_video
 
@@ -117,4 +118,16 @@ def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
     found = find_documents(config)
     documents = [document for file in found.files for document in read_documents(file)]
     where = str(found.files[0] if len(found.files) == 1 else found.files[0].parent)
-    return questions_of(config.make(), documents, where=where), where
+    return questions_of(config.make(), _with_evidence(documents, config), where=where), where
+
+
+def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) -> list[Mapping[str, Any]]:
+    """Add what the data set annotates in another file than its documents (see `LongVideoBench.evidence_file`)."""
+    name, field = getattr(config.make(), "evidence_file", ""), "position"
+    if not name or field in documents[0]:
+        return documents
+    folder = Path(config.dataset) if config.dataset else dataset_snapshot(task_source(config.task).repository)
+    if folder is None or not (folder / name).is_file():
+        return documents
+    annotated = {row.get("id"): row.get(field) for row in read_documents(folder / name)}
+    return [{**document, field: annotated.get(document.get("id"))} for document in documents]

@@ -162,3 +162,26 @@ def test_the_task_asks_the_very_documents_the_questions_are_from(hub, monkeypatc
     requests = TaskRequests(load_questions(benchmark(), limit=3), kind="simple")
     (request,) = requests.of(("q2",))
     assert "What happens in scene 2?" in request.args[0]
+
+
+def test_a_split_of_several_files_is_all_of_them_in_the_cards_order(hub):
+    folder = snapshot(hub)
+    paths = "    path:\n    - b.parquet\n    - a.parquet\n"
+    card = f"configs:\n- config_name: all\n  data_files:\n  - split: validation\n{paths}"
+    (folder / "README.md").write_text(f"---\n{card}---\n")
+    pd.DataFrame(documents()[2:]).to_parquet(folder / "b.parquet")
+    pd.DataFrame(documents()[:2]).to_parquet(folder / "a.parquet")
+    assert ids(benchmark()) == [one["id"] for one in [*documents()[2:], *documents()[:2]]]
+    (folder / "a.parquet").unlink()
+    with pytest.raises(MissingDocuments, match="not complete"):
+        load_questions(benchmark())
+
+
+def test_evidence_comes_from_the_annotation_beside_documents_without_it(hub):
+    folder = snapshot(hub)
+    bare = [{key: value for key, value in row.items() if key != "position"} for row in documents()]
+    shards(folder, bare)
+    assert [one.evidence_seconds for one in load_questions(benchmark()).questions] == [()] * 4
+    (folder / "lvb_val.json").write_text(json.dumps([{"id": row["id"], "position": [48]} for row in bare[:3]]))
+    found = load_questions(benchmark()).questions
+    assert [one.evidence_seconds for one in found] == [(2.0,), (2.0,), (2.0,), ()]
