@@ -13,6 +13,7 @@ from focus_eval.commands.compare import compare
 from focus_eval.commands.configs import configs
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
+from focus_eval.commands.evidence import evidence
 from focus_eval.commands.export import export
 from focus_eval.commands.import_ import import_
 from focus_eval.commands.matrix import plan, run, status
@@ -60,6 +61,7 @@ app.command(cls=Command)(status)
 app.command(cls=Command)(report)
 app.command(cls=Command)(compare)
 app.command(cls=Command)(recall)
+app.command(cls=Command)(evidence)
 app.command(cls=Command)(acf)
 app.command("import", cls=Command)(import_)
 app.command(cls=Command)(export)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focus_eval.errors import InvalidInput
+
 if TYPE_CHECKING:
     from focus_eval.benchmarks.question import Question
 
@@ -17,9 +19,9 @@ SamplerOption = Annotated[str | None, typer.Option(help="Which one, where rows o
 
 
 def import_(
-    format: Annotated[str, typer.Argument(help="aks, focus, bolt, qca, wfs, rows, or auto.")],
+    format: Annotated[str, typer.Argument(help="aks, focus, bolt, qca, wfs, toolmerge, answers, rows, or auto.")],
     file: Annotated[Path, typer.Argument(help="Selection file, or a run's folder (rows).")],
-    out: Annotated[Path, typer.Option(help="Parquet file to write.")],
+    out: Annotated[Path, typer.Option(help="Parquet file, or a run's folder: then with answers.")],
     annotations: AnnotationsOption = None,
     benchmark: BenchmarkOption = "longvideobench",
     rates: Annotated[Path | None, typer.Option(help="CSV of id, duration_s, fps: finds indices past the end.")] = None,
@@ -27,22 +29,37 @@ def import_(
     field: Annotated[str | None, typer.Option(help="Field of the frames in the annotation's rows (wfs).")] = None,
     sampler: SamplerOption = None,
     allow_missing: Annotated[bool, typer.Option(help="Leave out questions without frames.")] = False,
+    column: Annotated[list[str], typer.Option(help="Field of the format answers: NAME=FIELD.")] = [],  # noqa: B006
+    model: Annotated[str, typer.Option(help="Who gave the answers of the file.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the selection in the rows; by default the file's.")] = "",
 ) -> None:
-    """Read a published selection file, check it against the benchmark, and write the common Parquet file."""
+    """Read a published selection file and check it; write the common Parquet file, or a run with its answers."""
     from focus_eval.benchmarks.rates import read_rates
+    from focus_eval.options import parse_assignments
     from focus_eval.selections import load_selections, selections_hash, write_parquet
+    from focus_eval.selections.published_rows import published_rows, write_run
 
-    fps = {key: float(rate.fps) for key, rate in read_rates(rates).items()} if rates is not None else None
+    rate_of = read_rates(rates) if rates is not None else None
+    questions = read_questions(benchmark, annotations)
+    fps = {key: float(rate.fps) for key, rate in rate_of.items()} if rate_of is not None else None
     selections = load_selections(
         file,
         format=format,
-        questions=read_questions(benchmark, annotations),
+        questions=questions,
         unit=unit,
         field=field,
         fps=fps,
         sampler=sampler,
         allow_missing=allow_missing,
+        columns=parse_assignments(column),
     )
+    if out.suffix != ".parquet":
+        if questions is None or rate_of is None:
+            raise InvalidInput(f"{out}: a run's folder needs --annotations and --rates; a .parquet file does not")
+        made = published_rows(selections, questions, rate_of, name=name or file.stem, model=model)
+        for path in write_run(out, made):
+            typer.echo(str(path))
+        return
     write_parquet(selections, out)
     most = max(one.n_keyframes for one in selections.values())
     typer.echo(f"{out}: {len(selections)} selections of at most {most} frames, id {selections_hash(selections)}")

@@ -29,6 +29,20 @@ class AskedQuestion(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishedAnswer:
+    """What a model answered from a published selection.
+
+    Args:
+        letter: the option it named; None where none could be read.
+        correct_letter, is_correct: as the file states them; None where it does not.
+    """
+
+    letter: str | None
+    correct_letter: str | None = None
+    is_correct: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImportedSelection:
     """The keyframes somebody chose for one question: frame indices, or times where the file states seconds.
 
@@ -43,6 +57,7 @@ class ImportedSelection:
         pulled_frames, pulled_relevance: what was scored, in pull order; relevance None where not recorded.
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm, as in a `SelectionRow`.
         scales: shrink factor per keyframe or None.
+        answered: the model's answer, where the file has it; not part of the Parquet file.
         where: file and row it came from, for messages.
     """
 
@@ -59,6 +74,7 @@ class ImportedSelection:
     pulled_relevance: tuple[float | None, ...] = ()
     clips: tuple[tuple[Any, ...], ...] = ()
     scales: tuple[float, ...] | None = None
+    answered: PublishedAnswer | None = field(default=None, compare=False)
     where: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from focus_eval.errors import SelectionMismatch, unknown_name
-from focus_eval.selections import aks, bolt, focus, qca, wfs
+from focus_eval.selections import aks, answers, bolt, focus, qca, toolmerge, wfs
 from focus_eval.selections.checks import check_lengths, check_unit_plausible
 from focus_eval.selections.imported import AskedQuestion, ImportedSelection
 from focus_eval.selections.our_rows import is_rows_path, load_rows
@@ -17,7 +17,15 @@ from focus_eval.selections.source import Source, read_json
 
 # One module per format: `detects(path, data)` and `read(data, source)`; `UNIT` is what its numbers usually are.
 # A new format is a module in this table; `detects` is asked in this order.
-READERS: dict[str, ModuleType] = {"aks": aks, "focus": focus, "bolt": bolt, "qca": qca, "wfs": wfs}
+READERS: dict[str, ModuleType] = {
+    "aks": aks,
+    "focus": focus,
+    "bolt": bolt,
+    "qca": qca,
+    "toolmerge": toolmerge,
+    "wfs": wfs,
+    "answers": answers,
+}
 FORMATS = ("auto", *READERS, "rows")
 UNITS = ("frames", "seconds")
 
@@ -32,6 +40,7 @@ def load_selections(
     fps: Mapping[str, float] | None = None,
     sampler: str | None = None,
     allow_missing: bool = False,
+    columns: Mapping[str, str] | None = None,
 ) -> dict[str, ImportedSelection]:
     """Return the selections of a file by question id, in the file's order.
 
@@ -42,6 +51,8 @@ def load_selections(
     | bolt | by video: a list of `{question_id, question, frames}`, frames in seconds |
     | qca | by question id (or by video, for all its questions): frames |
     | wfs | the rows of the annotation with a field of frames |
+    | toolmerge | a list of rows: `uid`, `timestamps_used`, and the model's `answer` |
+    | answers | a list of rows: id, times or frames, and the model's answer, in fields that `columns` names |
     | rows | ours: Parquet, JSON lines, or a run's folder |
 
     Args:
@@ -52,6 +63,7 @@ def load_selections(
         fps: rate by question id, to find indices past the end before any video is opened.
         sampler: which one, where rows of ours hold several (a sampler's name or a selection id).
         allow_missing: leave out questions without frames instead of refusing the file.
+        columns: the fields of `answers`: {"id": "qid", "times": "seconds", "answer": "prediction"}.
 
     Raises:
         SelectionMismatch: a file that does not fit; names the row at fault.
@@ -66,14 +78,16 @@ def load_selections(
         found = load_rows(path, sampler=sampler, allow_missing=allow_missing)
         unit = "frames"
     else:
-        path = path / focus.FRAMES_FILE if path.is_dir() else path
-        data = read_json(path)
-        format = _detect(path, data) if format == "auto" else format
-        unit = unit or str(READERS[format].UNIT)
         source = Source(
-            path=path, format=format, unit=unit, field=field, questions=questions, allow_missing=allow_missing
+            path=path / focus.FRAMES_FILE if path.is_dir() else path,
+            format=format,
+            unit=unit or "",
+            field=field,
+            questions=questions,
+            allow_missing=allow_missing,
+            columns=columns or {},
         )
-        found = list(READERS[format].read(data, source))
+        path, unit, found = _read(source)
     selections = _by_id(found, path)
     if questions is not None:
         selections = _fitted(selections, questions, path, allow_missing=allow_missing)
@@ -81,6 +95,14 @@ def load_selections(
             check_unit_plausible(selections, questions)
         check_lengths(selections, questions, fps or {})
     return selections
+
+
+def _read(source: Source) -> tuple[Path, str, list[ImportedSelection]]:
+    """Return the file, the unit and the selections of `source`, its format found where it is "auto"."""
+    data = read_json(source.path)
+    format = _detect(source.path, data) if source.format == "auto" else source.format
+    source = replace(source, format=format, unit=source.unit or str(READERS[format].UNIT))
+    return source.path, source.unit, list(READERS[format].read(data, source))
 
 
 def _detect(path: Path, data: Any) -> str:

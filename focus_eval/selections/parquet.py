@@ -42,7 +42,7 @@ def _table(selections: Mapping[str, ImportedSelection]) -> Any:
     import pyarrow as pa
 
     identity = selections_hash(selections)
-    names = [one.name for one in fields(ImportedSelection) if one.name != "where"]
+    names = [one.name for one in fields(ImportedSelection) if one.name not in ("where", "answered")]
     records: list[dict[str, Any]] = []
     for one in selections.values():
         values = asdict(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ class Source:
         field: name of the field of frames, where the caller gave one.
         questions: in the order of the annotation; None where none were given.
         allow_missing: leave out questions without frames instead of refusing the file.
+        columns: names of the fields of published answers (`AnswerShape`), where the caller gave some.
     """
 
     path: Path
@@ -36,11 +38,22 @@ class Source:
     field: str | None = None
     questions: Sequence[AskedQuestion] | None = None
     allow_missing: bool = False
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def selection(
-        self, values: Any, *, question_id: str, where: str, video: str = "", details: Mapping[str, Any] | None = None
+        self,
+        values: Any,
+        *,
+        question_id: str,
+        where: str,
+        video: str = "",
+        unit: str | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> Iterable[ImportedSelection]:
         """Yield the selection of one entry, or nothing for an empty one that the caller allows.
+
+        Args:
+            unit: of this entry, where it is not that of the file.
 
         Raises:
             SelectionMismatch: no frames, or values that are not of `unit`; names file and entry.
@@ -50,8 +63,9 @@ class Source:
             if self.allow_missing:
                 return
             raise SelectionMismatch(f"{where} ({question_id}): no frames chosen (allow_missing leaves it out)")
-        kept = numbers(values, unit=self.unit, where=f"{where} ({question_id})")
-        stated: dict[str, Any] = {"times_seconds" if self.unit == "seconds" else "keyframes": kept}
+        unit = unit or self.unit
+        kept = numbers(values, unit=unit, where=f"{where} ({question_id})")
+        stated: dict[str, Any] = {"times_seconds" if unit == "seconds" else "keyframes": kept}
         said: dict[str, Any] = {"sampler": self.format, "video": video, **stated, **(details or {})}
         yield ImportedSelection(question_id=question_id, where=where, **said)
 

@@ -1,0 +1,88 @@
+"""`focus-eval evidence`: are answers right more often where the evidence is in view?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from focus_eval.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from focus_eval.report.run import Run
+
+
+def evidence(
+    run: Annotated[Path | None, typer.Argument(help="Folder of a run, in place of --selections.")] = None,
+    annotations: Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")] = None,
+    rates: Annotated[Path | None, typer.Option(help="CSV of id, duration_s, fps: no videos needed.")] = None,
+    selections: Annotated[
+        list[str], typer.Option(help="Selections published with answers: FILE or NAME=FILE; repeatable.")
+    ] = [],  # noqa: B006
+    format: Annotated[list[str], typer.Option(help="Format of each file, in their order.")] = [],  # noqa: B006
+    column: Annotated[list[str], typer.Option(help="Field of the format answers: NAME=FIELD.")] = [],  # noqa: B006
+    model: Annotated[str, typer.Option(help="Who answered: the files do not say.")] = "model",
+    benchmark: Annotated[str, typer.Option(help="Benchmark by name.")] = "longvideobench",
+    distance: Annotated[float, typer.Option(help="Seconds within which evidence is in view: 1, 2 or 5.")] = 5.0,
+    min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 180.0,
+    out: Annotated[Path | None, typer.Option(help="Write the tables here too (.md, .csv or .tex).")] = None,
+) -> None:
+    """Print accuracy by evidence in view, by distance, length and category, and question by question."""
+    from focus_eval.commands.tables import print_table, write_table
+    from focus_eval.report.evidence_tables import evidence_tables
+    from focus_eval.report.run import load_run
+
+    if (run is None) == (not selections):
+        raise InvalidInput("give the folder of a run, or --selections with --annotations and --rates")
+    if run is not None:
+        answered = load_run(run)
+    else:
+        answered = _from_files(
+            selections, format, column, benchmark=benchmark, model=model, annotations=annotations, rates=rates
+        )
+    tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
+    for table in tables:
+        print_table(table)
+    if out is not None:
+        write_table(tables, out)
+
+
+def _from_files(
+    selections: Sequence[str],
+    formats: Sequence[str],
+    columns: Sequence[str],
+    *,
+    benchmark: str,
+    model: str,
+    annotations: Path | None,
+    rates: Path | None,
+) -> Run:
+    """Return the rows of published files as a run."""
+    from focus_eval.benchmarks.annotations import read_annotations
+    from focus_eval.benchmarks.rates import read_rates
+    from focus_eval.options import parse_assignments
+    from focus_eval.report.run import Run
+    from focus_eval.selections import load_selections
+    from focus_eval.selections.published_rows import published_rows
+
+    if annotations is None or rates is None:
+        raise InvalidInput("--selections need --annotations and --rates")
+    if formats and len(formats) not in (1, len(selections)):
+        raise InvalidInput(f"{len(formats)} formats for {len(selections)} selection files; give one, or one for each")
+    questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
+    fps = {key: float(rate.fps) for key, rate in rate_of.items()}
+    named = dict(parse_assignments(list(columns)))
+    kinds = list(formats) * len(selections) if len(formats) == 1 else list(formats) or ["auto"] * len(selections)
+    made = []
+    for text, kind in zip(selections, kinds, strict=True):
+        name, equals, file = text.partition("=")
+        name, file = (name, file) if equals else (Path(text).stem, text)
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps, columns=named)
+        made.append(published_rows(loaded, questions, rate_of, name=name, model=model))
+    without = next((one.name for one in made if not one.answers), None)
+    if without is not None:
+        raise InvalidInput(f"{without}: the file has no answers; focus-eval recall measures frames alone")
+    rows, answers = [row for one in made for row in one.selections], [row for one in made for row in one.answers]
+    return Run("published answers", rows, answers)

@@ -1,0 +1,183 @@
+"""Is a model right more often where the evidence is in view?
+
+Evidence is in view for a question when every annotated moment has a keyframe within d seconds, out of view when none
+has. Questions about one video are not independent: every interval and test is clustered by video.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from focus_eval.errors import InvalidInput
+from focus_eval.report.paired_tests import PairedComparison, compare_paired, sign_flip_p
+from focus_eval.report.recall import DISTANCES_SECONDS
+from focus_eval.report.run import Run
+from focus_eval.report.statistics import FEWEST_VIDEOS, Estimate, mean_estimate, video_sums
+
+VIEWS = ("all", "some", "none")
+CHANGES = ("gained", "lost", "all both times", "none both times", "in part")
+SERIES = ["benchmark", "model", "label", "k"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewAccuracy:
+    """Accuracy of one series by how much of the evidence is in view.
+
+    Args:
+        by_view: accuracy where all, some, none is in view; None where no question is.
+        overall: of all questions with evidence.
+        difference: all in view minus none, with its interval; None where one of the two has no question.
+        p_value: of the sign-flip test over videos of that difference; None likewise.
+    """
+
+    by_view: dict[str, Estimate | None]
+    overall: Estimate
+    difference: Estimate | None
+    p_value: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithinQuestion:
+    """The same questions answered from two selections by one model: accuracies from A and B, and their difference."""
+
+    change: str
+    accuracy_a: float
+    accuracy_b: float
+    compared: PairedComparison
+
+
+def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
+    """Return the answered questions of `run` that have annotated evidence, one line per question and seed.
+
+    Args:
+        min_seconds: leave out shorter videos.
+
+    Returns:
+        The columns of `run.answer_frame` and `duration`; all scores are there.
+
+    Raises:
+        InvalidInput: no answers, or none with evidence.
+    """
+    if not run.answers:
+        raise InvalidInput(f"{run.name}: has no answers")
+    seconds = {(row.benchmark, row.question_id): row.duration_seconds for row in run.selections}
+    frame = run.answer_frame
+    frame = frame[frame["is_answered"] & frame["score"].notna() & frame["recall@1"].notna()]
+    durations = [seconds[key] for key in zip(frame["benchmark"], frame["question_id"], strict=True)]
+    frame = frame.assign(duration=durations)
+    kept: pd.DataFrame = frame[frame["duration"] >= min_seconds]
+    if kept.empty:
+        raise InvalidInput(
+            f"{run.name}: no answer to a question with annotated evidence about a video of {min_seconds:g} s or more"
+        )
+    return kept
+
+
+def view_of(shares: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """Return "all", "some" or "none" for each share of the evidence moments with a keyframe near enough."""
+    values = np.asarray(shares, dtype=np.float64)
+    return np.where(values >= 1.0, "all", np.where(values <= 0.0, "none", "some"))
+
+
+def accuracy_by_view(part: pd.DataFrame, *, distance: float) -> ViewAccuracy:
+    """Return the accuracy of one series (lines of `evidence_answers`) by view at `distance` seconds."""
+    views = view_of(part[recall_column(distance)].to_list())
+    scores, videos = part["score"].to_numpy(dtype=np.float64), part["video"].to_numpy()
+    by_view = {
+        view: mean_estimate(scores[views == view], videos[views == view].tolist()) if (views == view).any() else None
+        for view in VIEWS
+    }
+    overall = mean_estimate(scores, videos.tolist())
+    if by_view["all"] is None or by_view["none"] is None:
+        return ViewAccuracy(by_view=by_view, overall=overall, difference=None, p_value=None)
+    judged = views != "some"
+    difference, p_value = group_difference(scores[judged], (views == "all")[judged], videos[judged].tolist())
+    return ViewAccuracy(by_view=by_view, overall=overall, difference=difference, p_value=p_value)
+
+
+def group_difference(
+    scores: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]],
+    is_in_first: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]],
+    videos: Sequence[object],
+) -> tuple[Estimate, float | None]:
+    """Return the mean of one group minus that of the others with its interval, and the p of a sign-flip test.
+
+    The two groups are different questions, but of the same videos. Interval: t, from the cluster-robust variance of
+    the coefficient in the regression of the score on the group (Liang and Zeger 1986, statsmodels). Test: each score's
+    distance from the mean of all, divided by the size of its group, sums to the difference; the sums of the videos
+    have their signs flipped, as in the paired test (the wild cluster bootstrap with the null imposed, Cameron, Gelbach
+    and Miller 2008).
+
+    Returns:
+        Without interval and p where one of the groups has questions about fewer than 5 videos.
+    """
+    import statsmodels.api as sm
+
+    values, first = np.asarray(scores, dtype=np.float64), np.asarray(is_in_first, dtype=bool)
+    value = float(values[first].mean() - values[~first].mean())
+    names = np.asarray(videos, dtype=str)
+    n_videos = len(set(names))
+    if min(len(set(names[first])), len(set(names[~first]))) < FEWEST_VIDEOS:
+        return Estimate(value, None, None, values.size, n_videos), None
+    weights = np.where(first, 1 / first.sum(), -1 / (~first).sum())
+    # video_sums divides by the number of questions: undone here, for the weights say what each is worth.
+    p_value, _ = sign_flip_p(video_sums(values.size * weights * (values - values.mean()), videos))
+    clusters = np.unique(names, return_inverse=True)[1]
+    model = sm.OLS(values, sm.add_constant(first.astype(float)))
+    low, high = model.fit(cov_type="cluster", cov_kwds={"groups": clusters}, use_t=True).conf_int()[1]
+    if not (np.isfinite([low, high]).all() and low < high):
+        return Estimate(value, None, None, values.size, n_videos), p_value
+    return Estimate(value, max(-1.0, float(low)), min(1.0, float(high)), values.size, n_videos), p_value
+
+
+def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: float) -> list[WithinQuestion]:
+    """Return how answers change from selection A to B, by what happened to the evidence; then over all questions.
+
+    gained: none in view in A, all in B; lost: the other way; in part: some of it in view in A or B. How hard a
+    question is stays the same, which comparing different questions does not give.
+
+    Args:
+        part_a, part_b: lines of `evidence_answers` of one model. Matched by question, and by seed where both have the
+            same seeds.
+
+    Raises:
+        InvalidInput: no question in common.
+    """
+    keys = ["benchmark", "question_id"]
+    if set(part_a["seed"]) == set(part_b["seed"]):
+        keys.append("seed")
+    both = part_a.merge(part_b, on=keys, suffixes=("_a", "_b"))
+    if both.empty:
+        raise InvalidInput("two selections without a question in common")
+    column = recall_column(distance)
+    a, b = view_of(both[f"{column}_a"].to_list()), view_of(both[f"{column}_b"].to_list())
+    changes = np.full(len(both), "in part", dtype=object)
+    changes[(a == "none") & (b == "all")] = "gained"
+    changes[(a == "all") & (b == "none")] = "lost"
+    changes[(a == "all") & (b == "all")] = "all both times"
+    changes[(a == "none") & (b == "none")] = "none both times"
+    made = [_compared(change, both[changes == change]) for change in CHANGES if (changes == change).any()]
+    return [*made, _compared("all questions", both)]
+
+
+def recall_column(distance: float) -> str:
+    """Return the column of the recall within `distance` seconds.
+
+    Raises:
+        InvalidInput: a distance that rows are not measured at.
+    """
+    if distance not in DISTANCES_SECONDS:
+        raise InvalidInput(
+            f"evidence is measured within {', '.join(f'{d:g}' for d in DISTANCES_SECONDS)} s, not {distance:g}"
+        )
+    return f"recall@{distance:g}"
+
+
+def _compared(change: str, both: pd.DataFrame) -> WithinQuestion:
+    a, b = both["score_a"].to_numpy(dtype=np.float64), both["score_b"].to_numpy(dtype=np.float64)
+    compared = compare_paired(a, b, both["video_a"].tolist())
+    return WithinQuestion(change=change, accuracy_a=float(a.mean()), accuracy_b=float(b.mean()), compared=compared)

@@ -1,0 +1,160 @@
+"""Turns published selections, and the answers beside them, into rows that reports read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.benchmarks.rates import VideoRate
+from focus_eval.benchmarks.registry import make_benchmark
+from focus_eval.errors import InvalidInput, SelectionMismatch
+from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, replace_file
+from focus_eval.selections.imported import ImportedSelection, selections_hash
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRows:
+    """One published file as rows: a selection per question, and an answer per question where the file has them."""
+
+    name: str
+    model: str
+    selections: list[SelectionRow]
+    answers: list[AnswerRow]
+
+
+def published_rows(
+    selections: Mapping[str, ImportedSelection],
+    questions: Sequence[Question],
+    rates: Mapping[str, VideoRate],
+    *,
+    name: str,
+    model: str = "",
+) -> PublishedRows:
+    """Return the rows of `selections`.
+
+    Times stay as published; where a file states times, a keyframe is the frame nearest to it at the stated rate. What
+    the selection cost is not known: no pulls, no seconds.
+
+    Args:
+        rates: length and rate by question id.
+        name: of the selection, the `sampler` of the rows.
+        model: who answered; needed where the file has answers.
+
+    Raises:
+        InvalidInput: answers without a model, or a question without rate.
+        SelectionMismatch: the file's right answer is not the annotation's.
+    """
+    has_answers = any(chosen.answered is not None for chosen in selections.values())
+    if has_answers and not model:
+        raise InvalidInput(f"{name}: the file has answers but does not say whose; name the model (--model)")
+    k = max(chosen.k for chosen in selections.values())
+    selection_id = identity_hash({"published": selections_hash(selections), "name": name, "k": k})
+    by_id = {question.id: question for question in questions}
+    chosen_rows, answer_rows = [], []
+    for question_id, chosen in selections.items():
+        question = by_id[question_id]
+        if question_id not in rates:
+            raise InvalidInput(f"{name}: no length and rate for question {question_id!r}")
+        row = _selection_row(chosen, question, rates[question_id], name=name, k=k, selection_id=selection_id)
+        chosen_rows.append(row)
+        if chosen.answered is not None:
+            answer_rows.append(_answer_row(chosen, question, row, model=model))
+    return PublishedRows(name=name, model=model, selections=chosen_rows, answers=answer_rows)
+
+
+def write_run(folder: Path, published: PublishedRows) -> list[Path]:
+    """Add `published` to a run's folder, and return the files written; the same name and K replace what was there."""
+    k = published.selections[0].k
+    part = f"{published.name}-k{k}".replace("/", "_")
+    written = [_write(folder / "selections" / part / "rows-0.jsonl", published.selections)]
+    if published.answers:
+        model = published.model.replace("/", "_")
+        written.append(_write(folder / "answers" / f"{model}-{part}" / "rows-0.jsonl", published.answers))
+    about = folder / "run.json"
+    if not about.exists():
+        with replace_file(about) as unfinished:
+            unfinished.write_text(json.dumps({"name": folder.resolve().name, "matrix": {}}) + "\n", encoding="utf-8")
+    return written
+
+
+def _write(path: Path, rows: Sequence[SelectionRow] | Sequence[AnswerRow]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as unfinished:
+        unfinished.unlink(missing_ok=True)
+        writer = RowWriter(unfinished)
+        for row in rows:
+            writer.write(row)
+        writer.close()
+    return path
+
+
+def _selection_row(
+    chosen: ImportedSelection, question: Question, rate: VideoRate, *, name: str, k: int, selection_id: str
+) -> SelectionRow:
+    fps, last = float(rate.fps), rate.n_frames - 1
+    times = chosen.times_at(fps)
+    nearest = chosen.keyframes is None
+    keyframes = [min(int(time * fps + 0.5), last) for time in times] if nearest else list(chosen.keyframes or ())
+    duration = question.duration_seconds or rate.duration_seconds
+    return SelectionRow(
+        benchmark=question.benchmark,
+        question_id=question.id,
+        video=question.video,
+        query=question.query,
+        selection_id=selection_id,
+        sampler=name,
+        options={},
+        encoder="",
+        encoder_revision="",
+        k=k,
+        seed=0,
+        bucket=question.bucket or make_benchmark(question.benchmark).bucket(duration),
+        duration_seconds=duration,
+        n_frames=rate.n_frames,
+        fps=fps,
+        keyframes=keyframes,
+        times_seconds=list(times),
+        scales=None if chosen.scales is None else list(chosen.scales),
+        pulled_frames=list(chosen.pulled_frames),
+        pulled_relevance=list(chosen.pulled_relevance),
+        clips=[list(clip) for clip in chosen.clips],
+        facts={"published": True, **({"keyframes": "nearest to the published times"} if nearest else {})},
+        evidence_seconds=list(question.evidence_seconds),
+    )
+
+
+def _answer_row(chosen: ImportedSelection, question: Question, row: SelectionRow, *, model: str) -> AnswerRow:
+    said = chosen.answered
+    assert said is not None
+    if said.correct_letter is not None and question.answer is not None and said.correct_letter != question.answer:
+        raise SelectionMismatch(
+            f"{chosen.where} ({question.id}): the file's right answer is {said.correct_letter}, "
+            f"the annotation's is {question.answer}"
+        )
+    right = question.answer or said.correct_letter
+    if right is None and said.is_correct is None:
+        raise SelectionMismatch(f"{chosen.where} ({question.id}): neither file nor annotation says what is right")
+    is_right = said.letter == right if said.is_correct is None else said.is_correct
+    return AnswerRow(
+        benchmark=row.benchmark,
+        question_id=row.question_id,
+        video=row.video,
+        selection_id=row.selection_id,
+        cell_id=identity_hash({"published": row.selection_id, "model": model}),
+        cell=f"{row.benchmark}-{model}-{row.sampler}-k{row.k}",
+        model=model,
+        bucket=row.bucket,
+        frames_asked=row.k,
+        frames_chosen=len(row.keyframes),
+        frames_fed=len(row.keyframes),
+        fed_frames=list(row.keyframes),
+        answer=said.letter,
+        parsed=said.letter,
+        correct_answer=right,
+        score=float(is_right),
+        category=question.category,
+    )

@@ -1,0 +1,165 @@
+"""Accuracy by evidence in view: the published figures to the last digit, and cases computed by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from focus_eval.benchmarks.annotations import read_annotations
+from focus_eval.benchmarks.rates import read_rates
+from focus_eval.cli import app
+from focus_eval.errors import InvalidInput
+from focus_eval.report.evidence import (
+    accuracy_by_view,
+    evidence_answers,
+    group_difference,
+    view_of,
+    within_question,
+)
+from focus_eval.report.evidence_tables import evidence_tables
+from focus_eval.report.run import Run, load_run
+from focus_eval.selections import load_selections
+from focus_eval.selections.published_rows import published_rows
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from simulated import Simulation, simulate_run
+
+
+@pytest.fixture(scope="module")
+def toolmerge(shared):
+    """Qwen3-VL-8B's published answers from ToolMerge's 8 and 32 keyframes."""
+    questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
+    rates = read_rates(shared("data/lvb_val_fps.csv"))
+    made = [
+        published_rows(
+            load_selections(shared(f"data/toolmerge_qwen3_lvb_{k}.json"), questions=questions),
+            questions,
+            rates,
+            name="toolmerge",
+            model="qwen3_vl_8b",
+        )
+        for k in (8, 32)
+    ]
+    return Run("t", [row for one in made for row in one.selections], [row for one in made for row in one.answers])
+
+
+@pytest.mark.parametrize(
+    ("k", "expected"),
+    [(8, (72.9, 380, 48.2, 384, 24.7, 57.5)), (32, (70.8, 603, 57.1, 182, 13.7, 64.0))],
+)
+def test_the_published_answers_give_the_recorded_accuracies(toolmerge, k, expected):
+    answers = evidence_answers(toolmerge, min_seconds=180.0)
+    assert (len(answers), answers["question_id"].nunique(), answers["video"].nunique()) == (1952, 976, 395)
+    made = accuracy_by_view(answers[answers["k"] == k], distance=5.0)
+    found = (
+        round(100 * made.by_view["all"].value, 1),
+        made.by_view["all"].questions,
+        round(100 * made.by_view["none"].value, 1),
+        made.by_view["none"].questions,
+        round(100 * made.difference.value, 1),
+        round(100 * made.overall.value, 1),
+    )
+    assert found == expected
+    assert made.difference.low < made.difference.value < made.difference.high
+    # Recorded: bootstrap intervals over videos. A t interval differs by what the draws of a bootstrap do.
+    bootstrap = {8: (17.7, 31.9), 32: (5.5, 21.7)}[k]
+    assert np.abs(100 * np.array([made.difference.low, made.difference.high]) - bootstrap).max() < 0.25
+
+
+def test_the_same_questions_give_the_recorded_changes(toolmerge):
+    answers = evidence_answers(toolmerge, min_seconds=180.0)
+    made = within_question(answers[answers["k"] == 8], answers[answers["k"] == 32], distance=5.0)
+    found = {
+        one.change: (one.compared.difference.questions, round(100 * one.accuracy_a, 1), round(100 * one.accuracy_b, 1))
+        for one in made
+    }
+    assert found["gained"] == (124, 52.4, 66.1)
+    assert found["none both times"] == (182, 50.5, 57.1)
+    assert found["all both times"] == (380, 72.9, 75.3)
+    assert found["all questions"] == (976, 57.5, 64.0)
+    assert "lost" not in found  # the 32 hold what the 8 showed
+
+
+def test_the_command_prints_the_figures(shared, tmp_path):
+    arguments = ["evidence", "--benchmark", "longvideobench", "--annotations", shared("data/lvb_val.json")]
+    arguments += ["--rates", shared("data/lvb_val_fps.csv"), "--format", "toolmerge", "--out", tmp_path / "e.md"]
+    for k in (8, 32):
+        arguments += ["--selections", shared(f"data/toolmerge_qwen3_lvb_{k}.json")]
+    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert done.exit_code == 0, done.output
+    for figure in ("(380)", "(384)", "+24.7", "(603)", "(182)", "+13.7", "52.4", "66.1"):
+        assert figure in done.output
+    assert "| gained | 124 | 52.4 | 66.1 |" in (tmp_path / "e.md").read_text()
+
+
+def test_a_view_is_all_some_or_none():
+    assert view_of([1.0, 0.5, 0.0]).tolist() == ["all", "some", "none"]
+
+
+def answered(rows, k=8, seed=0):
+    """Lines as `evidence_answers` gives them, of (question, video, share in view, score)."""
+    frame = pd.DataFrame(rows, columns=["question_id", "video", "recall@5", "score"])
+    return frame.assign(benchmark="b", model="m", label="s", k=k, seed=seed)
+
+
+def test_what_happened_to_the_evidence_is_told_apart():
+    a = answered([(f"q{i}", f"v{i}", view, 0.0) for i, view in enumerate((0, 1, 1, 0, 0.5))])
+    b = answered([(f"q{i}", f"v{i}", view, 1.0) for i, view in enumerate((1, 0, 1, 0, 1))], k=16)
+    assert [one.change for one in within_question(a, b, distance=5.0)] == [
+        "gained",
+        "lost",
+        "all both times",
+        "none both times",
+        "in part",
+        "all questions",
+    ]
+    with pytest.raises(InvalidInput, match="without a question in common"):
+        within_question(a, b.assign(question_id="z"), distance=5.0)
+
+
+def test_fewer_than_five_videos_in_a_group_give_no_interval_and_no_p():
+    rows = [(f"q{i}", f"v{i}", float(i < 4), float(i % 2)) for i in range(20)]
+    made = accuracy_by_view(answered(rows), distance=5.0)
+    assert made.difference.low is None
+    assert made.p_value is None
+
+
+def test_the_test_between_groups_keeps_its_level_and_finds_what_is_there():
+    rng = np.random.default_rng(3)
+    rejected, found = 0, 0
+    for _ in range(60):
+        video = np.repeat(np.arange(30), 4)
+        easy = rng.normal(0, 0.6, 30)[video]
+        first = rng.random(120) < 0.5
+        alike = (rng.random(120) < 0.5 + 0.2 * np.tanh(easy)).astype(float)
+        better = (rng.random(120) < 0.3 + 0.4 * first).astype(float)
+        rejected += group_difference(alike, first, video.tolist())[1] < 0.05
+        found += group_difference(better, first, video.tolist())[1] < 0.05
+    assert rejected <= 8
+    assert found >= 50
+
+
+def test_a_run_of_ours_with_seeds_and_failed_rows_has_the_tables(tmp_path):
+    what = Simulation(n_questions=108, samplers=("uniform", "topk", "focus"), seeds=(0, 1))
+    run = load_run(simulate_run(tmp_path / "run", what))
+    tables = {table.name: table for table in evidence_tables(run, min_seconds=0.0)}
+    assert {"evidence", "evidence_by_length", "evidence_within"} <= tables.keys()
+    failed = sum(row.error is not None for row in run.answers)
+    assert failed
+    assert len(evidence_answers(run)) == len(run.answers) - failed
+    lengths = {row.keys[-1] for row in tables["evidence_by_length"].rows}
+    assert lengths == {"short", "medium", "long"}
+
+
+def test_a_run_without_evidence_says_so(tmp_path):
+    run = load_run(simulate_run(tmp_path / "run", Simulation(n_questions=12)))
+    with pytest.raises(InvalidInput, match="no answer to a question with annotated evidence"):
+        evidence_answers(run, min_seconds=1e6)
+    with pytest.raises(InvalidInput, match="has no answers"):
+        evidence_answers(Run("r", run.selections, []))
