@@ -70,10 +70,7 @@ def load_selections(
         InvalidInput: an unknown format, unit or file.
     """
     path = Path(path)
-    if format not in FORMATS:
-        raise unknown_name("selection format", format, FORMATS)
-    if unit is not None and unit not in UNITS:
-        raise unknown_name("unit", unit, UNITS)
+    _check_names(format, unit)
     if format == "rows" or (format == "auto" and is_rows_path(path) and not _is_focus_folder(path)):
         found = load_rows(path, sampler=sampler, allow_missing=allow_missing)
         unit = "frames"
@@ -95,6 +92,13 @@ def load_selections(
             check_unit_plausible(selections, questions)
         check_lengths(selections, questions, fps or {})
     return selections
+
+
+def _check_names(format: str, unit: str | None) -> None:
+    if format not in FORMATS:
+        raise unknown_name("selection format", format, FORMATS)
+    if unit is not None and unit not in UNITS:
+        raise unknown_name("unit", unit, UNITS)
 
 
 def _read(source: Source) -> tuple[Path, str, list[ImportedSelection]]:
