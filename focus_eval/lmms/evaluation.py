@@ -77,12 +77,11 @@ class RequestRunner:
             )
             for request in requests
         ]
-        self._prepare_source(queue)
-        self._select([pending for pending in queue if self._earlier(pending) is None])
+        new = [pending for pending in queue if self._earlier(pending) is None]
+        self._prepare_source(new)
+        self._select(new)
         waiting = []
-        for pending in queue:
-            if self._earlier(pending) is not None:
-                continue
+        for pending in new:
             if pending.error is None:
                 waiting.append(pending)
             else:
@@ -94,16 +93,16 @@ class RequestRunner:
 
     def _prepare_source(self, queue: list[PendingRequest]) -> None:
         source = self._context.source
-        seen: set[tuple[str, str]] = set()
         if not isinstance(source, NeedsQuestions):
             return
+        groups: dict[tuple[str, str], list[PendingRequest]] = {}
         for pending in queue:
-            parts, benchmark = pending.parts, pending.benchmark
-            if benchmark is None or (parts.task, parts.split) in seen:
-                continue
-            seen.add((parts.task, parts.split))
-            documents = self._model.task_dict[parts.task][parts.split]
-            source.prepare(benchmark.name, [benchmark.question(document) for document in documents])
+            if pending.benchmark is not None:
+                groups.setdefault((pending.parts.task, pending.parts.split), []).append(pending)
+        for (task, split), group in groups.items():
+            question_of, name = group[0].benchmark.question, group[0].benchmark.name
+            questions = [question_of(document) for document in self._model.task_dict[task][split]]
+            source.prepare(name, questions, asked={pending.question.id for pending in group})
 
     def _select(self, queue: list[PendingRequest]) -> None:
         """Choose frames for every document once, the questions of one video together."""
@@ -113,14 +112,17 @@ class RequestRunner:
         first_of: dict[tuple[str, str, int], PendingRequest] = {}
         by_video: dict[Path | None, list[PendingRequest]] = {}
         for pending in queue:
-            if first_of.setdefault(pending.parts.key, pending) is pending:
+            if first_of.setdefault(pending.parts.key, pending) is not pending:
+                continue
+            pending.row = None if pending.error is not None else self._context.recorder.earlier_selection(pending)
+            if pending.row is None:
                 by_video.setdefault(pending.path, []).append(pending)
-        with tqdm(total=len(first_of), desc="Choosing frames", disable=self._quiet) as progress:
+        with tqdm(total=sum(map(len, by_video.values())), desc="Choosing frames", disable=self._quiet) as progress:
             for path, group in by_video.items():
                 self._select_together(source, path, group)
                 for pending in group:
-                    if not pending.is_padding and pending.row is not None:
-                        self._context.recorder.selection(pending.row)
+                    if not pending.is_padding:
+                        self._context.recorder.selection(pending)
                 progress.update(len(group))
         for pending in queue:  # asked again: a repeat, or a copy that keeps ranks in step
             first = first_of[pending.parts.key]
@@ -317,7 +319,7 @@ class RequestRunner:
     # What came of it.
 
     def _earlier(self, pending: PendingRequest) -> AnswerRow | None:
-        row = self._context.answered.get(pending.question.id)
+        row = self._context.answered.get(pending.question.id) or self._context.recorder.earlier(pending)
         return row if row is not None and row.error is None else None
 
     def _keep(self, pending: PendingRequest) -> None:

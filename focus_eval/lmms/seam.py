@@ -13,6 +13,7 @@ from focus_eval.lmms.evaluation import RequestRunner, RunContext
 from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
 from focus_eval.lmms.generate_trace import GenerateTrace, TracedModel
 from focus_eval.lmms.processes import one_process_on_cpu, rank_and_world
+from focus_eval.lmms.record_folder import command_line_recorder
 from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.run_checks import (
@@ -54,6 +55,7 @@ class FrameSeam:
     largest_batch: ClassVar[int | None] = None
     own_arguments: ClassVar[tuple[str, ...]] = ()
 
+    context: RunContext
     _unwrapped: Any = None
 
     # Provided by the wrapper.
@@ -156,10 +158,13 @@ class FrameSeam:
         options = options or self.seam_options
         if frames > self._most_frames:
             raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {self._most_frames}")
-        recorder = recorder or Recorder.for_command_line(
+        if hasattr(self, "context"):
+            self.context.recorder.close()
+        recorder = recorder or command_line_recorder(
             options,
             model=self.model_id,
             wrapper_arguments=self._wrapper_arguments,
+            pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
             prepared=self.prepared,
             selection_id=source.selection_id if source else NATIVE,
             frames=frames,

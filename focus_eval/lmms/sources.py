@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -46,8 +46,8 @@ class FrameSource(Protocol):
 class NeedsQuestions(Protocol):
     """A source that must see all questions of a benchmark, in the annotation's order, before the first one is asked."""
 
-    def prepare(self, benchmark: str, questions: Sequence[Question]) -> None:
-        """Read what belongs to `benchmark`."""
+    def prepare(self, benchmark: str, questions: Sequence[Question], *, asked: Collection[str]) -> None:
+        """Read what belongs to `benchmark`; `asked` are the ids of the questions that will be asked."""
         ...
 
 
@@ -151,14 +151,23 @@ class ReplayedSelections:
 
         return identity_hash({"content": self._content, "options": self._options, "frames": self.k})
 
-    def prepare(self, benchmark: str, questions: Sequence[Question]) -> None:
+    def prepare(self, benchmark: str, questions: Sequence[Question], *, asked: Collection[str]) -> None:
         """Read the file against all questions of `benchmark`, in the annotation's order.
 
         Raises:
-            SelectionMismatch: a file that does not fit them, or with more frames than may be shown.
+            SelectionMismatch: a file that does not fit them, with more frames than may be shown, or without a
+                selection for a question that is asked (unless `allow_missing`).
         """
         if benchmark not in self._by_benchmark:
             self._by_benchmark[benchmark] = self._read(questions)
+        found = self._by_benchmark[benchmark]
+        missing = [question.id for question in questions if question.id in asked and question.id not in found]
+        if missing and not self._options.get("allow_missing"):
+            raise SelectionMismatch(
+                f"{self._path}: {len(found)} selections for {len(questions)} questions of {benchmark}; "
+                f"{len(missing)} of {len(asked)} that are asked have none, the first is {missing[0]!r} "
+                "(selections.allow_missing=true records an error for each of them instead)"
+            )
 
     def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the recorded selection of `question` as a row.
@@ -220,7 +229,8 @@ class ReplayedSelections:
     def _read(self, questions: Sequence[Question] | None) -> Mapping[str, ImportedSelection]:
         from focus_eval.selections import load_selections
 
-        found = load_selections(self._path, questions=questions, **self._options)
+        # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
+        found = load_selections(self._path, questions=questions, **{**self._options, "allow_missing": True})
         for one in found.values():
             if one.n_keyframes > self.k and one.scales is None:
                 raise SelectionMismatch(

@@ -24,6 +24,12 @@ def versions() -> dict[str, str]:
     return found
 
 
+def answering_versions() -> dict[str, str]:
+    """Return the versions that are part of an answer's identity: of transformers and lmms-eval."""
+    found = versions()
+    return {package: found[package] for package in ("transformers", "lmms-eval") if package in found}
+
+
 def git_revision() -> str | None:
     """Return the commit of an editable install, with "+" when files differ from it; None outside a repository."""
     root = Path(__file__).resolve().parents[2]

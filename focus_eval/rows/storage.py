@@ -28,19 +28,21 @@ JSON_COLUMNS = ("options", "changed_options", "facts", "clips", "seconds", "toke
 def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
     """Yield the rows of one part of a run: its Parquet files where it is done, and its JSON lines; a key once.
 
+    Of several rows of one key the first without an error counts: a question that failed was asked again.
+
     Raises:
         InvalidInput: a file that is damaged or holds other rows; names it.
     """
-    seen: set[tuple[str, str, str]] = set()
+    rows: dict[tuple[str, str, str], RowT] = {}
     parts: list[Iterable[RowT]] = []
     if (folder / "rows.parquet").exists():
         parts.append(_read_parquet(folder, kind))
     parts += [read_rows(path, kind) for path in sorted(folder.glob("*.jsonl"))]
     for part in parts:
         for row in part:
-            if row.key not in seen:
-                seen.add(row.key)
-                yield row
+            if row.key not in rows or (rows[row.key].error is not None and row.error is None):
+                rows[row.key] = row
+    yield from rows.values()
 
 
 def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -142,7 +142,8 @@ def _fitted(
     missing = [asked.id for asked in questions if asked.id not in selections]
     if missing and not allow_missing:
         raise SelectionMismatch(
-            f"{path.name}: {len(selections)} selections for {len(known)} questions, the first without is {missing[0]!r}"
+            f"{path.name}: {len(selections)} selections for {len(known)} questions, the first without is "
+            f"{missing[0]!r} (allow_missing leaves them out)"
         )
     return {key: _named(one, known[key]) for key, one in selections.items()}
 

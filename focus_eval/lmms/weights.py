@@ -1,0 +1,128 @@
+"""Finds the exact weights that a model answers with, and says what of them is not there. Fetches nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from functools import cache
+from pathlib import Path
+
+from focus_eval.errors import FocusEvalError
+from focus_eval.scoring.encoders.checkpoints import cached_folder, check_readable
+
+# What `config.json` of a model's checkpoint must say it is.
+MODEL_TYPES: dict[str, tuple[str, ...]] = {
+    "focus_qwen2_vl": ("qwen2_vl",),
+    "focus_qwen2_5_vl": ("qwen2_5_vl",),
+    "focus_qwen3_vl": ("qwen3_vl", "qwen3_vl_moe"),
+    "focus_llava_onevision": ("llava_onevision",),
+    "focus_llava_video": ("llava_qwen",),
+}
+# The original LLaVA-Video brings no processor: its image rules are those of its named vision tower.
+_WITHOUT_PROCESSOR = ("llava_qwen",)
+_TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("tokenizer.model",))
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+_HASHED = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
+# Files from this size on are hashed once; the hash is kept under the file's size and time of change.
+_LARGE_BYTES = 256 << 20
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+
+
+def weights_folder(pretrained: str, revision: str = "main") -> Path | None:
+    """Return the folder of a checkpoint: itself, or its snapshot in the hub's cache; None where there is none."""
+    folder = Path(pretrained).expanduser()
+    return folder if folder.is_dir() else cached_folder(pretrained, revision)
+
+
+def weights_identity(pretrained: str, revision: str = "main") -> str:
+    """Return what exactly is loaded: "repository@commit", or "folder@sha256:.." over the files of a local folder.
+
+    Where it is not on this machine: "repository@revision, not here"; no run starts from that.
+    """
+    if not pretrained:
+        return ""
+    folder = weights_folder(pretrained, revision)
+    if folder is None:
+        return f"{pretrained}@{revision}, not here"
+    if Path(pretrained).expanduser().is_dir():
+        return f"{folder.resolve().name}@{_folder_hash(folder)}"
+    return f"{pretrained}@{folder.name}"
+
+
+def weights_problems(folder: Path, model: str) -> list[str]:
+    """Return what is wrong with a checkpoint's folder for the lmms-eval model `model`, one line each; [] if nothing.
+
+    Looked at are the architecture, every shard that the index names (headers, not weights), tokenizer and processor.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        model_type = str(config["model_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ["no readable config.json"]
+    expected = MODEL_TYPES.get(model, (model_type,))
+    problems = []
+    if model_type not in expected:
+        problems.append(f"holds a {model_type!r} model, {model} needs {' or '.join(map(repr, expected))}")
+    problems += _shard_problems(folder)
+    if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
+        problems.append("no tokenizer (tokenizer.json, or vocab.json and merges.txt)")
+    if model_type not in _WITHOUT_PROCESSOR and not any((folder / name).is_file() for name in _PROCESSORS):
+        problems.append("no preprocessor_config.json")
+    return problems
+
+
+def weights_gigabytes(folder: Path) -> float:
+    """Return the size of a checkpoint's safetensors files."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors") if file.is_file()) / 1e9
+
+
+def _shard_problems(folder: Path) -> list[str]:
+    if (folder / _SINGLE).is_file():
+        names = [_SINGLE]
+    else:
+        try:
+            names = sorted(set(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+        except OSError:
+            return [f"neither {_SINGLE} nor {_INDEX}"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return [f"{_INDEX} is not an index of shards"]
+    missing = [name for name in names if not (folder / name).is_file()]
+    problems = [f"{len(missing)} of {len(names)} shards are missing: {', '.join(missing)}"] if missing else []
+    for name in (name for name in names if name not in missing):
+        try:
+            check_readable(folder / name)
+        except FocusEvalError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _folder_hash(folder: Path) -> str:
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in _HASHED)
+    digest = hashlib.sha256()
+    for file in files:
+        stat = file.stat()
+        digest.update(f"{file.name}\0{_file_hash(file, stat.st_size, stat.st_mtime_ns)}\n".encode())
+    return f"sha256:{digest.hexdigest()[:16]}"
+
+
+@cache
+def _file_hash(file: Path, size: int, changed_ns: int) -> str:
+    if size < _LARGE_BYTES:
+        return _sha256(file)
+    home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "focus-eval" / "hashes"
+    key = hashlib.sha256(f"{file.resolve()}\0{size}\0{changed_ns}".encode()).hexdigest()[:32]
+    if (home / key).is_file():
+        return (home / key).read_text(encoding="utf-8")
+    found = _sha256(file)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / key).write_text(found, encoding="utf-8")
+    return found
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as opened:
+        while block := opened.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
