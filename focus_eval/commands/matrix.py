@@ -15,16 +15,20 @@ from focus_eval.options import parse_assignments
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
     from focus_eval.matrix.planning import Plan
+    from focus_eval.matrix.preflight import Preflight
     from focus_eval.matrix.running import RunProgress
     from focus_eval.report.table import Table
 
 MatrixArgument = Annotated[
-    Path, typer.Argument(help="Matrix file (YAML), or the name of a shipped one (focus-eval configs).")
+    list[Path], typer.Argument(help="Matrix files, or names of shipped ones (focus-eval configs).")
 ]
 OnlyOption = Annotated[list[str], typer.Option("--only", help="Narrow a list, e.g. sampler=focus,aks; repeatable.")]
 SetOption = Annotated[list[str], typer.Option("--set", help="Replace a top-level key, e.g. k=16; repeatable.")]
 LimitOption = Annotated[int | None, typer.Option(help="Ask only the first questions of each benchmark.")]
-FolderOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run; results/runs/NAME by default.")]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder of the run (of all runs, with several matrices); results/runs/NAME by default."),
+]
 
 
 def plan(
@@ -37,17 +41,23 @@ def plan(
     out: FolderOption = None,
     calibrate: Annotated[bool, typer.Option(help="Measure this machine first, for the estimate of hours.")] = False,
 ) -> None:
-    """Say what a matrix will run, what it will cost and what is missing, before anything runs."""
-    from focus_eval.matrix.planning import load_sets, make_plan
-    from focus_eval.matrix.preflight import find_missing
+    """Say what matrices will run, what they will cost and what is missing (exit code 1), before anything runs."""
+    from focus_eval.matrix.planning import make_plan
+    from focus_eval.matrix.preflight import check_all
 
-    loaded = _load(matrix, only, set_, limit)
-    loaded = _with_files(loaded, annotations, rates)
-    with plan_progress() as progress:
-        made = make_plan(loaded, progress=progress)
-    _print_plan(made, calibrate)
-    missing = find_missing(loaded, load_sets(loaded), out or Path("results/runs") / loaded.name)
-    _print_missing([(one.what, one.fix) for one in missing])
+    loaded = [_with_files(one, annotations, rates) for one in _load_all(matrix, only, set_, limit)]
+    found = check_all(_folders(loaded, out))
+    plans = []
+    for one in loaded:
+        if not all(f"{one.name}/{benchmark.name}" in found.sets for benchmark in one.benchmarks):
+            continue  # what it lacks is listed below
+        with plan_progress() as progress:
+            plans.append(make_plan(one, progress=progress))
+        _print_plan(plans[-1], calibrate)
+    if len(plans) > 1:
+        _print_pool(plans)
+    if _print_missing(found):
+        raise typer.Exit(1)
 
 
 def run(
@@ -62,17 +72,21 @@ def run(
         Path | None, typer.Option(help="File of embeddings; store.sqlite beside the run by default.")
     ] = None,
     retry_errors: Annotated[bool, typer.Option(help="Try questions again whose row records an error.")] = False,
+    preflight: Annotated[bool, typer.Option(help="Check first that nothing is missing (else exit code 1).")] = True,
 ) -> None:
-    """Run the cells of a matrix that have no rows yet, and print what came out."""
+    """Run the cells of matrices that have no rows yet; first check that nothing is missing."""
     from focus_eval.matrix.engines import make_engine
+    from focus_eval.matrix.preflight import check_all
     from focus_eval.matrix.running import run_matrix
 
-    loaded = _load(matrix, only, set_, limit)
-    folder = out or Path("results/runs") / loaded.name
-    made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
-    with run_progress() as progress:
-        run_matrix(loaded, out=folder, engine=made, retry_errors=retry_errors, progress=progress)
-    typer.echo(f"rows in {folder}; tables: focus-eval report {folder}")
+    matrices = _folders(_load_all(matrix, only, set_, limit), out)
+    if preflight and _print_missing(check_all(matrices, engine=engine)):
+        raise typer.Exit(1)
+    for loaded, folder in matrices:
+        made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
+        with run_progress() as progress:
+            run_matrix(loaded, out=folder, engine=made, retry_errors=retry_errors, progress=progress)
+        typer.echo(f"rows in {folder}; tables: focus-eval report {folder}")
 
 
 def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
@@ -127,6 +141,23 @@ def run_progress() -> Iterator[RunProgress]:
             raise
 
 
+def _load_all(paths: list[Path], only: list[str], set_: list[str], limit: int | None) -> list[MatrixConfig]:
+    from focus_eval.errors import InvalidInput
+
+    loaded = [_load(path, only, set_, limit) for path in paths]
+    twice = {one.name for one in loaded if sum(one.name == other.name for other in loaded) > 1}
+    if twice:
+        raise InvalidInput(f"two matrices are called {min(twice)!r}: their runs would have one folder")
+    return loaded
+
+
+def _folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[MatrixConfig, Path]]:
+    """Return each matrix with its run's folder; with several, `out` is the folder of all runs."""
+    if out is not None and len(matrices) == 1:
+        return [(matrices[0], out)]
+    return [(one, (out or Path("results/runs")) / one.name) for one in matrices]
+
+
 def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> MatrixConfig:
     from focus_eval.matrix.config import load_matrix
     from focus_eval.matrix.narrowing import narrow
@@ -176,14 +207,15 @@ def _selection_table(plan: Plan) -> Table:
     for one in plan.selections:
         spec, encoder = one.spec, one.spec.encoder.name if one.spec.encoder else ""
         keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
-        figures = (f"{one.pulls:,}", f"{one.frames_scored:.2%}" if one.frames else "-", str(one.unknown or ""))
-        rows.append(TableRow(keys, figures if has_unknown else figures[:2]))
-    columns = ("pulls", "frames scored", "unknown")
+        share = f"{one.frames_scored:.2%}" if one.frames else "-"
+        embedded = (f"{one.embedded_alone:,}", f"{one.embedded_shared:,}")
+        rows.append(TableRow(keys, (f"{one.pulls:,}", share, *embedded, str(one.unknown or ""))[: 4 + has_unknown]))
+    columns = ("pulls", "frames scored", "embedded, each question alone", "embedded, shared by a video", "unknown")
     return Table(
         name="plan",
         title=f"selections of {plan.matrix.name}",
         key_titles=("benchmark", "encoder", "K", "seed", "sampler"),
-        columns=columns if has_unknown else columns[:2],
+        columns=columns[: 4 + has_unknown],
         rows=tuple(rows),
     )
 
@@ -199,8 +231,8 @@ def _print_sharing(plan: Plan, calibrate: bool) -> None:
     )
     for encoder in plan.matrix.encoders:
         pulls, shared = plan.pulls_by_encoder.get(encoder.name, 0), plan.forwards_by_encoder.get(encoder.name, 0)
-        how = "all share one store" if plan.matrix.share_frames else "each selection pays for its own"
-        console.print(f"{encoder.name}: {pulls:,} pulls, {shared:,} distinct frames to embed: {how}")
+        how = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
+        console.print(f"{encoder.name}: {pulls:,} pulls, {shared:,} frames to embed: {how}")
         speed = calibrated_seconds(encoder, measure=calibrate)
         if speed is None:
             console.print(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")
@@ -209,21 +241,35 @@ def _print_sharing(plan: Plan, calibrate: bool) -> None:
             console.print(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
 
 
-def _print_missing(missing: list[tuple[str, str]]) -> None:
+def _print_pool(plans: list[Plan]) -> None:
+    """Say how many answers the matrices ask for in all, and how many of them are distinct."""
+    from focus_eval.commands.tables import table_console
+    from focus_eval.matrix.planning import pooled
+
+    for what, (asked, distinct) in pooled(plans).items():
+        table_console().print(f"all {len(plans)} matrices: {asked:,} {what}, {distinct:,} of them distinct")
+
+
+def _print_missing(found: Preflight) -> bool:
+    """Print all that is missing and what to do about it; return whether anything is."""
     from rich.table import Table
+    from rich.text import Text
 
     from focus_eval.commands.tables import table_console
 
     console = table_console()
-    if not missing:
+    for note in found.notes:
+        console.print(Text(f"note: {note}"))
+    if not found.missing:
         console.print("nothing is missing")
-        return
-    table = Table(title="missing", title_justify="left")
+        return False
+    table = Table(title=f"missing: {len(found.missing)}", title_justify="left")
     for name in ("what", "what to do"):
         table.add_column(name, overflow="fold")
-    for what, fix in missing:
-        table.add_row(what, fix)
+    for one in found.missing:
+        table.add_row(Text(one.what), Text(one.fix))
     console.print(table)
+    return True
 
 
 def _duration(seconds: float | None) -> str:

@@ -64,9 +64,13 @@ class AnswerWorker:
     def run(self, job: AnswerJob, *, on_row: Callable[[AnswerRow], None] | None = None) -> None:
         """Write the missing rows of some questions of one cell; one that fails gets a row that says why."""
         cell = self._cells[job.cell]
+        done = self._folder.finished(cell)  # another run may have answered some of them since
+        waiting = tuple(one for one in job.question_ids if one not in done)
+        if not waiting:
+            return
         model = self._model(cell.model)
         self._show(model, cell).on_row = on_row
-        model.generate_until(self._requests(model, cell).of(job.question_ids))
+        model.generate_until(self._requests(model, cell).of(waiting))
 
     def close(self) -> None:
         """Close the files and release the model."""

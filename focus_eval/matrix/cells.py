@@ -17,7 +17,9 @@ from focus_eval.matrix.config import (
     ModelConfig,
     SamplerConfig,
 )
+from focus_eval.matrix.resolved import encoder_weights, model_weights, questions_digest
 from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.provenance import answering_versions
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.types import AnswerParsing, CoarseSeed, FramePolicy
@@ -31,7 +33,8 @@ class SelectionSpec:
     """One way to choose keyframes for all questions of one benchmark; serves every model with the same k.
 
     Args:
-        share_frames: whether other selections may pay for its frames; changes no row, so it is no part of the identity.
+        share_frames: whether other selections may pay for its frames. It changes what a row cost, not what it says: it
+            is no part of the identity, but such rows have a folder of their own.
     """
 
     benchmark: BenchmarkConfig
@@ -44,8 +47,8 @@ class SelectionSpec:
     share_frames: bool = True
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """Everything known before weights are loaded that can change a selection."""
+    def configuration(self) -> dict[str, Any]:
+        """Everything a matrix says that can change a selection."""
         return {
             "benchmark": self.benchmark.benchmark,
             "sampler": self.sampler.name,
@@ -61,6 +64,12 @@ class SelectionSpec:
         }
 
     @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change a selection: `configuration`, and what its names stand for on this machine."""
+        weights = encoder_weights(self.encoder) if self.encoder else ""
+        return {**self.configuration, "encoder_weights": weights, "questions": questions_digest(self.benchmark)}
+
+    @cached_property
     def label(self) -> str:
         """The sampler with its options that differ from the defaults, e.g. `focus,alpha=0.1`."""
         defaults = type(self.sampler)().options
@@ -70,10 +79,11 @@ class SelectionSpec:
 
     @cached_property
     def name(self) -> str:
-        """Readable, unique within a run folder: its hash stands at the end."""
+        """Readable, unique among all runs: its hash stands at the end."""
         encoder = f"-{self.encoder.name}" if self.encoder else ""
         label = re.sub(r"[^\w.,=+-]+", "_", self.label)  # a query's template may hold anything
-        readable = f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}"
+        alone = "" if self.share_frames else "-alone"
+        readable = f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}{alone}"
         return f"{readable}-{identity_hash(self.identity)[:8]}"
 
 
@@ -87,10 +97,10 @@ class Cell:
     answer_parsing: AnswerParsing
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """Everything that can change an answer."""
+    def configuration(self) -> dict[str, Any]:
+        """Everything a matrix says that can change an answer."""
         return {
-            "selection": self.selection.identity,
+            "selection": self.selection.configuration,
             "model": self.model.model,
             "args": dict(self.model.args),
             "frames": self.model.frames,
@@ -101,13 +111,23 @@ class Cell:
         }
 
     @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change an answer: `configuration`, exact weights, and the versions that answer."""
+        return {
+            **self.configuration,
+            "selection": self.selection.identity,
+            "weights": model_weights(self.model),
+            "versions": answering_versions(),
+        }
+
+    @cached_property
     def id(self) -> str:
         """Hash of `identity`, 16 hexadecimal digits."""
         return identity_hash(self.identity)
 
     @cached_property
     def name(self) -> str:
-        """Readable, unique within a run folder: its hash stands at the end."""
+        """Readable, unique among all runs: its hash stands at the end."""
         spec = self.selection
         encoder = f"-{spec.encoder.name}" if spec.encoder else ""
         readable = f"{spec.benchmark.name}-{self.model.name}-{spec.label}{encoder}-k{spec.k}-seed{spec.seed}"

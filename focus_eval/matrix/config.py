@@ -124,7 +124,7 @@ class MatrixConfig(_Strict):
     `k` is a list of frame counts; empty means each model's own `frames`. `queries` lists what of a question encoders
     are given: "question", "question_and_options", or a template with {question} and {options}. Without `models` a
     matrix only selects. With `share_frames` a frame is embedded once for all selections, and kept; without it every
-    selection pays for its own frames, so that its hours may stand beside another's.
+    question of every selection pays for its own frames, so that its hours may stand beside published ones.
     """
 
     name: str

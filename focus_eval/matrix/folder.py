@@ -1,17 +1,19 @@
 """What lies in a run's folder, and who may write there?
 
 run.json                         the matrix and with what it was run, one entry per start
-recoveries-WORKER.jsonl         what an encoder recovered from, if anything
-selections/NAME/spec.json        what the part is; rows-WORKER.jsonl while it runs, Parquet when it is done
+recoveries-WORKER.jsonl          what an encoder recovered from, if anything
+selections/NAME/spec.json        what the part is; rows-RUN-WORKER.jsonl while it runs, Parquet when it is done
 answers/NAME/cell.json           likewise
 .lock                            held by the run that writes
+
+The parts are links into the pool that all runs beside this one share (see `focus_eval.matrix.pool`).
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,6 +22,9 @@ from typing import Any
 from focus_eval.errors import InvalidInput, RunError
 from focus_eval.matrix.cells import Cell, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
+from focus_eval.matrix.pool import NAME as POOL_NAME
+from focus_eval.matrix.pool import Pool
+from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.provenance import git_revision, versions
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, replace_file
 from focus_eval.rows.storage import compact, finished_questions, load_rows
@@ -30,6 +35,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.pool = Pool(path)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -40,6 +46,8 @@ class RunFolder:
         """
         from filelock import FileLock, Timeout
 
+        if self.path.name == POOL_NAME:
+            raise InvalidInput(f"{self.path}: this is where all runs keep their rows; name another folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock", timeout=0)
         try:
@@ -47,13 +55,14 @@ class RunFolder:
         except Timeout as error:
             raise RunError(f"{self.path}: another run writes here; wait for it, or name another folder") from error
         try:
-            yield
+            with self.pool.writing():
+                yield
         finally:
             lock.release()
 
     def part(self, one: SelectionSpec | Cell) -> Path:
-        """Return the folder of a selection or a cell."""
-        return self.path / ("answers" if isinstance(one, Cell) else "selections") / one.name
+        """Return the folder of a selection or a cell, in the pool."""
+        return self.pool.part(kind_of(one), one.name)
 
     def open_part(self, one: SelectionSpec | Cell) -> Path:
         """Make the folder of `one` with its description, and return it."""
@@ -62,11 +71,12 @@ class RunFolder:
         description = folder / ("cell.json" if isinstance(one, Cell) else "spec.json")
         if not description.exists():
             _write_json({"name": one.name, "identity": one.identity}, description)
+        self.pool.link(self.path, kind_of(one), one.name)
         return folder
 
     def writer(self, one: SelectionSpec | Cell, worker: str) -> RowWriter:
         """Return the appending writer of `worker` for a selection or a cell."""
-        return RowWriter(self.open_part(one) / f"rows-{worker}.jsonl")
+        return RowWriter(self.open_part(one) / self.pool.file_name(worker))
 
     def finished(self, one: SelectionSpec | Cell) -> set[str]:
         """Return the ids of the questions of a selection or a cell that have a row."""
@@ -82,16 +92,25 @@ class RunFolder:
         return {row.question_id: row for row in load_rows(self.part(cell), AnswerRow)}
 
     def compact(self, one: SelectionSpec | Cell, order: list[str]) -> None:
-        """Turn the lines of a finished part into Parquet."""
-        if isinstance(one, Cell):
-            compact(self.part(one), AnswerRow, order)
-        else:
-            compact(self.part(one), SelectionRow, order)
+        """Turn the lines of a finished part into Parquet; lines that another run still writes stay."""
+        part = self.open_part(one)
+        with self.pool.alone_in(part):
+            held = self.pool.held(part)
+            if isinstance(one, Cell):
+                compact(part, AnswerRow, order, held=held)
+            else:
+                compact(part, SelectionRow, order, held=held)
 
     def drop_errors(self, parts: Sequence[SelectionSpec | Cell]) -> None:
-        """Forget the rows that record an error, so that they are tried again."""
+        """Forget the rows that record an error, so that they are tried again.
+
+        Raises:
+            RunError: another run writes to a part that has such rows.
+        """
         for one in parts:
-            self._drop_errors(one)
+            if self.part(one).is_dir():
+                with self.pool.alone_in(self.part(one)):
+                    self._drop_errors(one)
 
     def _drop_errors(self, one: SelectionSpec | Cell) -> None:
         rows = self.answers(one) if isinstance(one, Cell) else self.selections(one)
@@ -99,19 +118,44 @@ class RunFolder:
         if len(kept) == len(rows):
             return
         folder = self.part(one)
-        with replace_file(folder / "rows-kept.jsonl") as part:
+        if self.pool.held(folder):
+            raise RunError(f"{folder}: another run writes here; try its errors again when it has ended")
+        file = folder / self.pool.file_name("kept")
+        old = [folder / name for name in ("rows.parquet", "costs.parquet") if (folder / name).exists()]
+        old += [path for path in folder.glob("rows-*.jsonl") if path != file]
+        with replace_file(file) as part:
             writer = RowWriter(part)
             for row in kept:
                 writer.write(row)
             writer.close()
-        for path in [
-            *(folder / name for name in ("rows.parquet", "costs.parquet") if (folder / name).exists()),
-            *(p for p in folder.glob("rows-*.jsonl") if p.name != "rows-kept.jsonl"),
-        ]:
+        for path in old:
             path.unlink()
 
-    def describe(self, matrix: MatrixConfig, *, engine: str, device: str) -> None:
+    def show(self, parts: Sequence[SelectionSpec | Cell]) -> None:
+        """Link the parts of this start in the run's folder, also those that another run has made.
+
+        A part that says the same with other weights, questions or versions takes the place of the earlier one, whose
+        rows stay in the pool.
+        """
+        file = self.path / "run.json"
+        document = json.loads(file.read_text(encoding="utf-8"))
+        shown = document.setdefault("parts", {})
+        for one in parts:
+            key = f"{kind_of(one)}/{identity_hash({**one.configuration, 'part': _plain_name(one.name)})}"
+            before = self.path / kind_of(one) / shown.get(key, one.name)
+            if before.name != one.name and before.is_symlink():
+                before.unlink()
+            shown[key] = one.name
+            self.open_part(one)
+        _write_json(document, file)
+
+    def describe(
+        self, matrix: MatrixConfig, *, engine: str, device: str, asked: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         """Write down this start: matrix, versions, git revision, device, clock.
+
+        Args:
+            asked: ids of the questions by benchmark, where not all are asked.
 
         Raises:
             InvalidInput: the folder belongs to a matrix of another name.
@@ -130,8 +174,10 @@ class RunFolder:
             "versions": versions(),
         }
         document = {
+            **earlier,
             "name": matrix.name,
             "matrix": matrix.model_dump(mode="json"),
+            "asked": {name: list(ids) for name, ids in (asked or {}).items()},
             "starts": [*earlier["starts"], start],
         }
         _write_json(document, file)
@@ -166,6 +212,16 @@ class RunFolder:
                 counts = json.loads(line)
                 totals.setdefault(counts.pop("encoder"), Counter()).update(counts)
         return {encoder: dict(counts) for encoder, counts in totals.items()}
+
+
+def kind_of(one: SelectionSpec | Cell) -> str:
+    """Return the name of the folder that parts like `one` lie in."""
+    return "answers" if isinstance(one, Cell) else "selections"
+
+
+def _plain_name(name: str) -> str:
+    """Return a part's name without its hash."""
+    return name.rpartition("-")[0]
 
 
 def _write_json(document: dict[str, Any], path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,8 @@ class SelectionPlan:
     Args:
         pulls: frames scored, summed over questions, as the paper counts them.
         frames: frames of the videos, summed over questions (a video asked about twice counts twice).
+        embedded_alone: frames embedded if each question pays for its own, as the published hours count.
+        embedded_shared: frames embedded if the questions of a video share theirs.
         unknown: questions whose video's length is not known, with the first reason.
     """
 
@@ -31,6 +33,8 @@ class SelectionPlan:
     questions: int
     pulls: int
     frames: int
+    embedded_alone: int = 0
+    embedded_shared: int = 0
     unknown: int = 0
     reason: str = ""
 
@@ -45,8 +49,9 @@ class Plan:
     """What a matrix will do.
 
     Args:
-        forwards_by_encoder: distinct (video, frame) pairs each encoder will embed (for each selection anew without
-            `share_frames`): exact for samplers that look at fixed frames, on flat relevance for the others.
+        forwards_by_encoder: frames each encoder will embed, each distinct (video, frame) pair once with
+            `share_frames`, else for each question of each selection anew: exact for samplers that look at fixed
+            frames, on flat relevance for the others.
         questions: by benchmark name; those that will be asked, and all there are.
     """
 
@@ -77,17 +82,22 @@ def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = la
     """
     sets = load_sets(matrix)
     infos = {name: list(one.infos()) for name, one in sets.items()}
-    embedded: dict[tuple[str, str], dict[str, list[IntArray]]] = {}
+    embedded: dict[str, dict[str, list[IntArray]]] = {}
     selections: list[SelectionPlan] = []
     for spec in (specs := selection_specs(matrix)):
         progress(len(selections), len(specs))
-        payer = "" if matrix.share_frames else spec.name
-        pulled = embedded.setdefault((spec.encoder.name, payer), {}) if spec.encoder else {}
+        pulled: dict[str, list[IntArray]] = {}
         selections.append(_plan_selection(spec, infos[spec.benchmark.name], pulled))
-    forwards: dict[str, int] = {}
-    for (encoder, _), videos in embedded.items():
-        distinct = sum(np.unique(np.concatenate(frames)).size for frames in videos.values())
-        forwards[encoder] = forwards.get(encoder, 0) + distinct
+        if spec.encoder:
+            videos = embedded.setdefault(spec.encoder.name, {})
+            for video, frames in pulled.items():
+                videos.setdefault(video, []).append(np.unique(np.concatenate(frames)))
+    forwards = {encoder: _distinct(videos) for encoder, videos in embedded.items()}
+    if not matrix.share_frames:
+        forwards = dict.fromkeys(forwards, 0)
+        for one in selections:
+            if one.spec.encoder:
+                forwards[one.spec.encoder.name] += one.embedded_alone
     return Plan(
         matrix=matrix,
         selections=tuple(selections),
@@ -95,6 +105,25 @@ def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = la
         questions={name: (len(one.questions), len(one.all_ids)) for name, one in sets.items()},
         forwards_by_encoder=forwards,
     )
+
+
+def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
+    """Return how many selections and answers the plans ask for in all, and how many of them are distinct.
+
+    Runs beside each other share one pool of rows: what one has answered the next one finds.
+    """
+    counts = {}
+    for what in ("selections", "answers"):
+        asked, distinct = 0, dict[str, int]()
+        for plan in plans:
+            parts = [one.spec for one in plan.selections] if what == "selections" else plan.cells
+            for part in parts:
+                benchmark = part.selection.benchmark if isinstance(part, Cell) else part.benchmark
+                n_questions = plan.questions[benchmark.name][0]
+                asked += n_questions
+                distinct[part.name] = max(n_questions, distinct.get(part.name, 0))
+        counts[what] = (asked, sum(distinct.values()))
+    return counts
 
 
 def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
@@ -105,7 +134,7 @@ def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
 def _plan_selection(
     spec: SelectionSpec, infos: list[tuple[Question, VideoInfo | FocusEvalError]], pulled: dict[str, list[IntArray]]
 ) -> SelectionPlan:
-    pulls = frames = unknown = 0
+    pulls = frames = alone = unknown = 0
     reason = ""
     flat = FlatSource()
     for question, info in infos:
@@ -126,5 +155,19 @@ def _plan_selection(
             coarse_rng=derived_rng(spec.seed, *coarse) if shares else None,
         )
         pulls += selection.n_pulls
+        alone += np.unique(selection.pulled_frames).size
         pulled.setdefault(f"{spec.benchmark.name}/{question.video}", []).append(selection.pulled_frames)
-    return SelectionPlan(spec=spec, questions=len(infos), pulls=pulls, frames=frames, unknown=unknown, reason=reason)
+    return SelectionPlan(
+        spec=spec,
+        questions=len(infos),
+        pulls=pulls,
+        frames=frames,
+        embedded_alone=alone,
+        embedded_shared=_distinct(pulled),
+        unknown=unknown,
+        reason=reason,
+    )
+
+
+def _distinct(videos: Mapping[str, list[IntArray]]) -> int:
+    return sum(np.unique(np.concatenate(frames)).size for frames in videos.values())

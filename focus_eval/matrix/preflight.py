@@ -1,104 +1,160 @@
-"""What does a matrix lack on this machine, and how is it fixed?"""
+"""Checks everything a run needs before its first second of work, and names all that is missing at once."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from focus_eval.errors import FocusEvalError
-from focus_eval.matrix.config import EncoderConfig, MatrixConfig, ModelConfig
+from focus_eval.matrix.benchmark_checks import documents_problems, place_problems, questions_or_problems, video_problems
+from focus_eval.matrix.cells import SelectionSpec, selection_specs
+from focus_eval.matrix.config import MatrixConfig, ModelConfig
+from focus_eval.matrix.missing import Missing
+from focus_eval.matrix.model_checks import argument_problems, encoder_problems, key_problems, memory_problems
+from focus_eval.matrix.model_checks import weights_problems as model_problems
 from focus_eval.matrix.questions import QuestionSet
+from focus_eval.types import VideoInfo
 
-# What the config of an encoder's checkpoint must say it is.
-_ARCHITECTURES = {"blip": "blip", "clip": "clip", "siglip": "siglip", "longclip": "clip"}
+EntryT = TypeVar("EntryT")
+# Bytes written: per row, per pull in a row, and per embedded frame in the store (the largest embeddings we keep).
+ROW_BYTES, PULL_BYTES, FRAME_BYTES = 3_000, 40, 5_000
+# Where neither rates nor the documents say how long a video is.
+_USUAL_VIDEO = VideoInfo(n_frames=30 * 900, fps=30.0)
 
 
 @dataclass(frozen=True)
-class Missing:
-    """One thing that is not there, and what to do about it."""
+class Preflight:
+    """What was found.
 
-    what: str
-    fix: str
+    Args:
+        missing: all without which a run would stop or record errors.
+        notes: what is worth knowing and stops nothing.
+        sets: the questions by benchmark name, as far as they are on this machine.
+    """
 
-
-def find_missing(matrix: MatrixConfig, sets: dict[str, QuestionSet], folder: Path) -> list[Missing]:
-    """Return what a run of `matrix` would lack: packages, weights, videos, disk, an API key."""
-    return [
-        *_packages(matrix),
-        *(one for encoder in matrix.encoders for one in _encoder(encoder)),
-        *(one for model in matrix.models for one in _model(model)),
-        *(one for questions in sets.values() for one in _videos(questions)),
-        *_disk(matrix, sets, folder),
-    ]
+    missing: tuple[Missing, ...]
+    notes: tuple[str, ...]
+    sets: dict[str, QuestionSet]
 
 
-def _packages(matrix: MatrixConfig) -> Iterator[Missing]:
-    if matrix.models and importlib.util.find_spec("lmms_eval") is None:
-        yield Missing("the package lmms-eval", 'pip install "focus-eval[lmms]"')
-    if matrix.encoders and importlib.util.find_spec("torch") is None:
-        yield Missing("the package torch", 'pip install "focus-eval[encoders]"')
+def check_all(matrices: Sequence[tuple[MatrixConfig, Path]], *, engine: str = "local") -> Preflight:
+    """Check the matrices that are to be run, each with its folder: packages, arguments, weights, questions, videos,
+    keys, devices and disk. Fetches nothing, loads no weights, writes nothing.
+    """
+    notes: list[str] = []
+    missing = [*_packages([matrix for matrix, _ in matrices], engine)]
+    sets: dict[str, QuestionSet] = {}
+    for matrix, folder in matrices:
+        missing += _of_folder(folder)
+        for benchmark in matrix.benchmarks:
+            missing += place_problems(benchmark)
+            found, problems = questions_or_problems(benchmark, matrix.limit)
+            missing += problems
+            if found is None:
+                continue
+            sets[f"{matrix.name}/{benchmark.name}"] = found
+            missing += video_problems(found, answered=bool(matrix.models))
+            missing += documents_problems(found) if matrix.models and benchmark.annotations else []
+    for encoder in _distinct(one for matrix, _ in matrices for one in matrix.encoders):
+        missing += encoder_problems(encoder)
+    for model in _distinct(one for matrix, _ in matrices for one in matrix.models):
+        missing += _of_model(model, [matrix for matrix, _ in matrices if model in matrix.models], engine, notes)
+    missing += _disk(matrices, sets, missing)
+    return Preflight(tuple(_distinct(missing)), tuple(_distinct(notes)), sets)
 
 
-def _encoder(encoder: EncoderConfig) -> Iterator[Missing]:
-    if encoder.encoder not in _ARCHITECTURES:
-        return
-    from focus_eval.scoring.encoders.checkpoints import locate
+def _of_model(model: ModelConfig, matrices: list[MatrixConfig], engine: str, notes: list[str]) -> Iterator[Missing]:
+    frames = max(max(matrix.k, default=model.frames) for matrix in matrices)
+    weights = list(model_problems(model))
+    yield from weights
+    keys = list(key_problems(model, notes))
+    yield from keys
+    if importlib.util.find_spec("lmms_eval") is not None:
+        yield from argument_problems(model, frames, without_weights=bool(weights), without_key=bool(keys))
+    if engine == "local" and not weights:
+        yield from memory_problems(model, notes)
 
-    checkpoint, revision = encoder.options.get("checkpoint"), encoder.options.get("revision")
+
+def _packages(matrices: list[MatrixConfig], engine: str) -> Iterator[Missing]:
+    needed = [("lmms_eval", "lmms", any(matrix.models for matrix in matrices))]
+    needed += [("torch", "encoders", any(matrix.encoders for matrix in matrices)), ("ray", "ray", engine == "ray")]
+    for package, extra, is_needed in needed:
+        if is_needed and importlib.util.find_spec(package) is None:
+            yield Missing(f"the package {package.replace('_', '-')}", f'pip install "focus-eval[{extra}]"')
+
+
+def _of_folder(folder: Path) -> Iterator[Missing]:
+    there = _existing(folder)
+    if not os.access(there, os.W_OK):
+        yield Missing(f"{there}: cannot be written", "name another folder with --out, or change its permissions")
+
+
+def _disk(
+    matrices: Sequence[tuple[MatrixConfig, Path]], sets: dict[str, QuestionSet], missing: Sequence[Missing]
+) -> Iterator[Missing]:
+    """Compare what will be written, and what is still to be fetched, with what is free."""
+    needed: dict[Path, float] = {}
+    for matrix, folder in matrices:
+        there = _existing(folder)
+        needed[there] = needed.get(there, 0.0) + gigabytes_written(matrix, sets)
+    to_fetch = sum(one.gigabytes for one in _distinct(missing))
+    if to_fetch:
+        home = _existing(Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser())
+        needed[home] = needed.get(home, 0.0) + to_fetch
+    for there, gigabytes in needed.items():
+        free = shutil.disk_usage(there).free / 1e9
+        if gigabytes > free:
+            yield Missing(
+                f"disk: {gigabytes:.3g} GB needed, {free:.3g} GB free on {there}", "free some, or name another place"
+            )
+
+
+def gigabytes_written(matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> float:
+    """Return an upper estimate of what a run of `matrix` writes: rows, and embeddings in the store."""
+    total = 0.0
     try:
-        locate(
-            str(checkpoint or encoder.name),
-            revision=str(revision) if revision else None,
-            model_type=_ARCHITECTURES[encoder.encoder],
-        )
-    except FocusEvalError as error:
-        yield Missing(f"weights of encoder {encoder.name} ({encoder.disk_gigabytes:g} GB)", str(error))
+        specs = selection_specs(matrix)
+    except FocusEvalError:
+        return 0.0  # reported where the plan is made
+    for spec in specs:
+        questions = sets.get(f"{matrix.name}/{spec.benchmark.name}")
+        if questions is None:
+            continue
+        pulls = _pulls(spec, questions) if spec.encoder else 0
+        stored = FRAME_BYTES * pulls if spec.share_frames else 0
+        n_rows = len(questions.questions) * (1 + len(matrix.models))
+        total += n_rows * ROW_BYTES + pulls * PULL_BYTES + stored
+    return total / 1e9
 
 
-def _model(model: ModelConfig) -> Iterator[Missing]:
-    if model.api_key and not os.environ.get(model.api_key):
-        yield Missing(f"the API key of model {model.name}", f"export {model.api_key}=...")
-    checkpoint, revision = model.args.get("pretrained"), str(model.args.get("revision") or "main")
-    if not isinstance(checkpoint, str) or Path(checkpoint).expanduser().is_dir():
-        return
-    from focus_eval.scoring.encoders.checkpoints import cached_folder
-
-    if cached_folder(checkpoint, revision) is None:
-        where = os.environ.get("HF_HOME", "~/.cache/huggingface")
-        fix = f"hf download {checkpoint} --revision {revision} (goes to {where}; or name a folder as pretrained)"
-        yield Missing(f"weights of model {model.name} ({model.disk_gigabytes:g} GB)", fix)
+def _pulls(spec: SelectionSpec, questions: QuestionSet) -> int:
+    counts: dict[tuple[int, float], int] = {}
+    total = 0
+    for question in questions.questions:
+        info = questions.known_info(question) or _stated(question.duration_seconds)
+        key = (info.n_frames, info.fps)
+        if key not in counts:
+            counts[key] = spec.sampler.count_pulls(info, k=spec.k)
+        total += counts[key]
+    return total
 
 
-def _videos(questions: QuestionSet) -> Iterator[Missing]:
-    if not questions.config.videos:
-        return
-    missing = questions.missing_videos()
-    if missing:
-        named = ", ".join(missing[:3]) + (", .." if len(missing) > 3 else "")
-        source = questions.config.source
-        yield Missing(
-            f"{len(missing)} of {len(questions.by_video)} videos of {questions.config.name} ({named})",
-            f"put them under {questions.config.videos}" + (f" (from {source})" if source else ""),
-        )
+def _stated(seconds: float | None) -> VideoInfo:
+    return _USUAL_VIDEO if seconds is None else VideoInfo(n_frames=max(1, int(30 * seconds)), fps=30.0)
 
 
-def _disk(matrix: MatrixConfig, sets: dict[str, QuestionSet], folder: Path) -> Iterator[Missing]:
-    needed = disk_gigabytes(matrix, sets)
-    there = next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
-    free = shutil.disk_usage(there).free / 1e9
-    if needed > free:
-        yield Missing(
-            f"disk: {needed:.0f} GB needed, {free:.0f} GB free on {there}", "free some, or name another place"
-        )
+def _existing(folder: Path) -> Path:
+    return next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
 
 
-def disk_gigabytes(matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> float:
-    """Return the gigabytes that weights and videos which are not there yet will take."""
-    total = sum(one.config.disk_gigabytes for one in sets.values() if one.config.videos and one.missing_videos())
-    lacking = [(encoder.disk_gigabytes, _encoder(encoder)) for encoder in matrix.encoders]
-    lacking += [(model.disk_gigabytes, _model(model)) for model in matrix.models]
-    return total + sum(size for size, missing in lacking if any(one.what.startswith("weights") for one in missing))
+def _distinct(entries: Iterable[EntryT]) -> list[EntryT]:
+    kept: list[EntryT] = []
+    for entry in entries:
+        if entry not in kept:
+            kept.append(entry)
+    return kept

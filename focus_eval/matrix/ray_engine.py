@@ -15,7 +15,7 @@ from focus_eval.matrix.config import Resources, worker_resources
 from focus_eval.matrix.engine import Done
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
-from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs
+from focus_eval.matrix.selecting import SelectJob, SelectWorker
 
 JobT = TypeVar("JobT", SelectJob, AnswerJob)
 MAX_LOSSES = 5
@@ -69,8 +69,8 @@ class RayEngine:
         """Do the jobs on as many workers as the cluster holds."""
 
         def still_missing(job: SelectJob) -> SelectJob | None:
-            left = select_jobs([spec for spec in specs if spec.name in job.missing], sets, _absolute(run))
-            return next((one for one in left if (one.benchmark, one.video) == (job.benchmark, job.video)), None)
+            left = job.without({spec.name: _absolute(run).finished(spec) for spec in specs if spec.name in job.missing})
+            return left if left.n_rows else None
 
         pool = _Pool(SelectWorker, (specs, sets, _absolute(run)), self._store, self._select, still_missing)
         pool.run(jobs, done)

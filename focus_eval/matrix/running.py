@@ -73,7 +73,8 @@ def run_matrix(
     sets = load_sets(matrix)
     specs, all_cells = selection_specs(matrix), cells(matrix)
     with run.locked():
-        run.describe(matrix, engine=where.name, device=where.device)
+        run.describe(matrix, engine=where.name, device=where.device, asked=_asked_of(sets))
+        run.show([*specs, *all_cells])
         if retry_errors:
             run.drop_errors([*specs, *all_cells])
         joules: dict[str, float] = {}
@@ -84,32 +85,45 @@ def run_matrix(
                 _answer(run, all_cells, sets, where, progress)
         finally:
             run.note_end(joules if where.name == "local" else {})  # a cluster's GPUs are not this machine's
-    frame = rows_frame(run, matrix)
+    frame = rows_frame(run, matrix, sets=sets)
     _check_errors(frame, matrix)
     return frame
 
 
-def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
+def rows_frame(run: RunFolder, matrix: MatrixConfig, *, sets: dict[str, QuestionSet] | None = None) -> pd.DataFrame:
     """Return the rows of a run so far: one per cell and question, or per selection and question without models.
 
-    What was pulled is counted, not listed (`pulls`); `RunFolder.selections` has the lists.
+    What was pulled is counted, not listed (`pulls`); `RunFolder.selections` has the lists. Questions that `matrix`
+    does not ask are left out: another run may have asked more.
     """
-    chosen = {spec.name: _selection_columns(run, spec) for spec in selection_specs(matrix)}
+    sets = sets or load_sets(matrix)
+    asked = {name: {question.id for question in one.questions} for name, one in sets.items()}
+    chosen = {spec.name: _selection_columns(run, spec, asked[spec.benchmark.name]) for spec in selection_specs(matrix)}
     if not matrix.models:
         return frame_of([row for part in chosen.values() for row in part.values()])
     rows = []
     for cell in cells(matrix):
         for row in run.answers(cell).values():
+            if row.question_id not in asked[cell.selection.benchmark.name]:
+                continue
             of_selection = chosen[cell.selection.name].get(row.question_id, {})
             seen = {key: of_selection.get(key) for key in ("pulls", "n_frames", "forwards")}
             rows.append({**_who(cell.selection), **seen, **vars(row), "part": cell.name})
     return frame_of(rows)
 
 
-def _selection_columns(run: RunFolder, spec: SelectionSpec) -> dict[str, dict[str, Any]]:
+def _asked_of(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
+    """Return the questions that are asked, by benchmark, where they are not all there are."""
+    some = {name: one for name, one in sets.items() if len(one.questions) < len(one.all_ids)}
+    return {one.config.benchmark: [question.id for question in one.questions] for one in some.values()}
+
+
+def _selection_columns(run: RunFolder, spec: SelectionSpec, asked: set[str]) -> dict[str, dict[str, Any]]:
     long = ("pulled_frames", "pulled_relevance", "clips")
     columns = {}
     for row in load_rows(run.part(spec), SelectionRow):
+        if row.question_id not in asked:
+            continue
         short = {key: value for key, value in vars(row).items() if key not in long}
         columns[row.question_id] = {**_who(spec), **short, "pulls": len(row.pulled_frames), "part": spec.name}
     return columns

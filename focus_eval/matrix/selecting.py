@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ VIDEOS_AT_ONCE = 2
 
 @dataclass(frozen=True)
 class SelectJob:
-    """The questions of one video that still lack a row, by spec."""
+    """Questions of one video that still lack a row, by selection; they are served together."""
 
     video: str
     benchmark: str
@@ -51,21 +51,28 @@ class SelectJob:
         """Rows this job will write."""
         return sum(len(ids) for ids in self.missing.values())
 
+    def without(self, done: Mapping[str, Collection[str]]) -> SelectJob:
+        """Return what is left of this job where `done` are the questions that have a row, by selection."""
+        left = {spec: [one for one in ids if one not in done[spec]] for spec, ids in self.missing.items()}
+        return SelectJob(self.video, self.benchmark, {spec: ids for spec, ids in left.items() if ids})
+
 
 def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[SelectJob]:
-    """Return one job per video that lacks rows, in the annotations' order; per selection where none shares frames."""
+    """Return the jobs that are left, in the annotations' order: one per video, or per question where each pays alone.
+
+    What is in one job is served together; a frame is then embedded once for all who ask for it.
+    """
     done = {spec.name: folder.finished(spec) for spec in specs}
     jobs = []
     for name, questions in sets.items():
         mine = [spec for spec in specs if spec.benchmark.name == name]
-        together = [spec for spec in mine if spec.share_frames]
-        for group in [together, *([spec] for spec in mine if not spec.share_frames)]:
-            for video, asked in questions.by_video.items():
-                missing = {spec.name: [one.id for one in asked if one.id not in done[spec.name]] for spec in group}
-                missing = {spec: ids for spec, ids in missing.items() if ids}
-                if missing:
-                    jobs.append(SelectJob(video, name, missing))
-    return jobs
+        together = [spec.name for spec in mine if spec.share_frames]
+        for video, asked in questions.by_video.items():
+            ids = [question.id for question in asked]
+            jobs.append(SelectJob(video, name, dict.fromkeys(together, ids)))
+            alone = [spec.name for spec in mine if not spec.share_frames]
+            jobs += [SelectJob(video, name, {spec: [one]}) for spec in alone for one in ids]
+    return [left for job in jobs if (left := job.without(done)).n_rows]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import pandas as pd
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.recall import DISTANCES_SECONDS, recall_within
-from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES, AnswerRow, SelectionRow
+from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES, AnswerRow, RowT, SelectionRow
 from focus_eval.rows.storage import load_rows
 from focus_eval.types import frozen_floats
 
@@ -70,16 +70,16 @@ class Run:
     def pays_its_own(self) -> dict[tuple[str, str], bool]:
         """Whether each selection made all the forwards that it needed, so that its hours are its own.
 
-        By benchmark and selection id. The questions of a video share frames within a selection: they need each
-        distinct frame once.
+        By benchmark and selection id. Every question needs each of its frames once, as the published hours count:
+        where the questions of a video shared theirs, the hours are another figure.
         """
-        needed: dict[tuple[str, str], set[tuple[str, int]]] = {}
+        needed: Counter[tuple[str, str]] = Counter()
         made: Counter[tuple[str, str]] = Counter()
         for row in self.selections:
             key = (row.benchmark, row.selection_id)
-            needed.setdefault(key, set()).update((row.video, frame) for frame in row.pulled_frames)
+            needed[key] += len(set(row.pulled_frames))
             made[key] += row.forwards
-        return {key: made[key] >= len(frames) for key, frames in needed.items()}
+        return {key: made[key] >= frames for key, frames in needed.items()}
 
     @cached_property
     def selection_frame(self) -> pd.DataFrame:
@@ -121,8 +121,9 @@ def load_run(folder: str | Path) -> Run:
         provenance = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     except ValueError as error:
         raise InvalidInput(f"{file}: not JSON ({error})") from error
-    selections = [row for part in _parts(path / "selections") for row in load_rows(part, SelectionRow)]
-    answers = [row for part in _parts(path / "answers") for row in load_rows(part, AnswerRow)]
+    asked = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}
+    selections = [row for row in _rows(path / "selections", SelectionRow) if _is_asked(row, asked)]
+    answers = [row for row in _rows(path / "answers", AnswerRow) if _is_asked(row, asked)]
     if not selections and not answers:
         raise InvalidInput(f"{path}: no rows under selections/ or answers/; has the run begun?")
     return Run(str(provenance.get("name") or path.resolve().name), selections, answers, provenance)
@@ -194,6 +195,16 @@ def _refuse_two_cells(name: str, rows: Iterable[AnswerRow]) -> None:
                 f"{name}: {row.model} answered {row.question_id!r} in two cells from the same frames "
                 f"({row.cell} is one): the matrix was changed between runs; give the newer one its own folder (--out)"
             )
+
+
+def _rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
+    for part in _parts(folder):
+        yield from load_rows(part, kind)
+
+
+def _is_asked(row: SelectionRow | AnswerRow, asked: Mapping[str, set[str]]) -> bool:
+    """Return False for a row of a question that only another run beside this one has asked."""
+    return row.benchmark not in asked or row.question_id in asked[row.benchmark]
 
 
 def _parts(folder: Path) -> list[Path]:

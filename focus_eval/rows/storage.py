@@ -8,7 +8,7 @@ same matrix, or the same run killed and resumed, or on another number of workers
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,15 +80,17 @@ def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
     return done
 
 
-def compact(folder: Path, kind: type[RowT], order: list[str]) -> None:
+def compact(folder: Path, kind: type[RowT], order: list[str], *, held: Collection[Path] = ()) -> None:
     """Turn the JSON lines of `folder` into Parquet, in the order of question ids `order`.
 
-    Safe to kill: the lines go only once both files are in place.
+    Safe to kill: the lines go only once both files are in place. Files in `held` are still being written by others:
+    their rows are read, and the files stay.
 
     Raises:
         InvalidInput: a row of a question that is not in `order`.
     """
-    if not any(folder.glob("*.jsonl")):
+    finished = [path for path in folder.glob("*.jsonl") if path not in held]
+    if not finished:
         return  # nothing was added
     place = {question_id: at for at, question_id in enumerate(order)}
     rows = list(load_rows(folder, kind))
@@ -102,7 +104,7 @@ def compact(folder: Path, kind: type[RowT], order: list[str]) -> None:
     keys = [name for name in names if name in KEY_COLUMNS]
     _write(values, keys + costs, kind, folder / "costs.parquet")
     _write(values, [name for name in names if name not in costs], kind, folder / "rows.parquet")
-    for path in folder.glob("*.jsonl"):
+    for path in finished:
         path.unlink()
 
 

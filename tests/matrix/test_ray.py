@@ -44,28 +44,28 @@ def engine():
 
 
 def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cluster, matrix, tmp_path):
-    run_matrix(matrix, out=tmp_path / "local")
+    run_matrix(matrix, out=tmp_path / "here" / "local")
     whole = run_matrix(matrix, out=tmp_path / "ray", engine=engine())
     assert len(whole) == 240 * 4
-    assert result_bytes(tmp_path / "ray") == result_bytes(tmp_path / "local")
+    assert result_bytes(tmp_path / "ray") == result_bytes(tmp_path / "here" / "local")
 
     lost = threading.Event()
 
     def lose_a_node():
-        folder = tmp_path / "lossy"
+        folder = tmp_path / "apart" / "lossy"
         while not lost.is_set():
-            if len({path.name for path in folder.glob("*/*/rows-ray-*.jsonl") if path.stat().st_size}) >= 2:
+            if len({path.name for path in folder.glob("*/*/rows-*-ray-*.jsonl") if path.stat().st_size}) >= 2:
                 cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
                 lost.set()
             time.sleep(0.01)
 
     killer = threading.Thread(target=lose_a_node, daemon=True)
     killer.start()
-    frame = run_matrix(matrix, out=tmp_path / "lossy", engine=engine())
+    frame = run_matrix(matrix, out=tmp_path / "apart" / "lossy", engine=engine())
     assert lost.is_set(), "the run ended before the node was lost"
     killer.join()
     assert len(frame) == 240 * 4
-    assert result_bytes(tmp_path / "lossy") == result_bytes(tmp_path / "local")
+    assert result_bytes(tmp_path / "apart" / "lossy") == result_bytes(tmp_path / "here" / "local")
 
 
 def test_a_cluster_without_the_resources_is_refused(cluster, matrix, tmp_path):

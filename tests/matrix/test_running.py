@@ -86,14 +86,14 @@ def test_a_longer_limit_adds_only_what_is_missing(simulation, tmp_path):
 
     run_matrix(matrix, out=tmp_path / "run", progress=RunProgress())
     assert counted == {"planned": 14 * 4, "rows": 14 * 4}
-    run_matrix(matrix, out=tmp_path / "whole")
-    assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "whole")
+    run_matrix(matrix, out=tmp_path / "apart" / "whole")
+    assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "apart" / "whole")
 
 
 def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
     file = write_simulation(tmp_path / "simulation", n_questions=600, n_videos=12)
     matrix = load_matrix(file)
-    run_matrix(matrix, out=tmp_path / "undisturbed")
+    run_matrix(matrix, out=tmp_path / "apart" / "undisturbed")
     command = [sys.executable, "-m", "focus_eval", "run", str(file), "--out", str(tmp_path / "killed")]
     rng = random.Random(0)
     finished: set[tuple[str, str]] = set()
@@ -113,7 +113,7 @@ def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
     assert kills >= 5
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert result_bytes(tmp_path / "killed") == result_bytes(tmp_path / "undisturbed")
+    assert result_bytes(tmp_path / "killed") == result_bytes(tmp_path / "apart" / "undisturbed")
 
 
 def whole_rows(folder, matrix):
@@ -207,7 +207,7 @@ def test_the_provenance_names_matrix_versions_and_device(simulation, tmp_path):
 def test_a_run_killed_while_a_finished_part_grows_goes_on(simulation, tmp_path, monkeypatch):
     """Costs are in place already, the rows they belong to are still lines."""
     matrix = load_matrix(simulation)
-    run_matrix(matrix, out=tmp_path / "whole")
+    run_matrix(matrix, out=tmp_path / "apart" / "whole")
     run_matrix(matrix.model_copy(update={"limit": 5}), out=tmp_path / "run")
     write = rowfiles._write
 
@@ -221,7 +221,7 @@ def test_a_run_killed_while_a_finished_part_grows_goes_on(simulation, tmp_path, 
         with pytest.raises(KeyboardInterrupt):
             run_matrix(matrix, out=tmp_path / "run")
     run_matrix(matrix, out=tmp_path / "run")
-    assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "whole")
+    assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "apart" / "whole")
 
 
 def test_a_question_without_a_rate_is_one_error_row(tmp_path):

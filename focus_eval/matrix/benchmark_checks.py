@@ -1,0 +1,101 @@
+"""Checks a benchmark before a run: its questions, its task's documents, its videos."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from focus_eval.errors import FocusEvalError
+from focus_eval.matrix.config import BenchmarkConfig
+from focus_eval.matrix.documents import MissingDocuments, find_documents, task_source
+from focus_eval.matrix.missing import Missing
+from focus_eval.matrix.questions import QuestionSet, load_questions, read_questions
+from focus_eval.matrix.task_requests import data_home
+
+
+def questions_or_problems(config: BenchmarkConfig, limit: int | None) -> tuple[QuestionSet | None, list[Missing]]:
+    """Return the questions of a benchmark, or what keeps them from being read; the rates are read too."""
+    try:
+        found = load_questions(config, limit=limit)
+        _ = found.rates
+    except MissingDocuments as error:
+        return None, [_with_token_hint(config, error)]
+    except FocusEvalError as error:
+        return None, [Missing(f"questions of {config.name}", str(error))]
+    return found, []
+
+
+def documents_problems(questions: QuestionSet) -> list[Missing]:
+    """Return why the task cannot ask these questions, where they are from a file of annotations of their own."""
+    config = questions.config
+    try:
+        find_documents(config)
+        documents, where = read_questions(config.model_copy(update={"annotations": ""}))
+    except MissingDocuments as error:
+        return [_with_token_hint(config, error)]
+    except FocusEvalError as error:
+        return [Missing(f"documents of task {config.task} of {config.name}", str(error))]
+    known = {question.id for question in documents}
+    absent = [question.id for question in questions.questions if question.id not in known]
+    if not absent:
+        return []
+    what = f"{len(absent)} of {len(questions.questions)} questions of {config.name} in the task's documents ({where})"
+    return [Missing(what, f"the first is {absent[0]!r}: another split or version? Leave `annotations` out")]
+
+
+def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
+    """Yield where the task would look for videos in another folder than the samplers do."""
+    if not (config.videos and config.task):
+        return
+    try:
+        folder = task_source(config.task).video_folder
+    except FocusEvalError:
+        return  # reported with the questions
+    looked = data_home(config) / folder
+    videos = Path(config.videos).expanduser().resolve()
+    if folder and looked.resolve() != videos and looked.resolve() not in videos.parents:
+        yield Missing(
+            f"one place for the videos of {config.name}: its task looks below {looked}, the config says {videos}",
+            f"set data_home so that {folder} lies below it, or link {looked} to the videos",
+        )
+
+
+def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
+    """Return how many videos are missing, of how many, and how large the data set is."""
+    config = questions.config
+    if not config.videos:
+        if answered:
+            return [Missing(f"the videos of {config.name}", "set videos in its config: models are shown frames")]
+        return []
+    files = {video: questions.video_path(video) for video in questions.by_video}
+    absent = [video for video, file in files.items() if not file.is_file()]
+    empty = [video for video, file in files.items() if file.is_file() and file.stat().st_size == 0]
+    missing = []
+    if absent:
+        present = sum(file.stat().st_size for file in files.values() if file.is_file()) / 1e9
+        size = f"; {present:.3g} GB of about {config.disk_gigabytes:g} GB are here" if config.disk_gigabytes else ""
+        what = f"{len(absent)} of {len(files)} videos of {config.name} ({_named(absent)}){size}"
+        share = config.disk_gigabytes * len(absent) / len(files)
+        missing.append(Missing(what, _fetch_videos(config), gigabytes=share))
+    if empty:
+        what = f"{len(empty)} of {len(files)} videos of {config.name} are empty files ({_named(empty)})"
+        missing.append(Missing(what, f"delete them and fetch them again: {_fetch_videos(config)}"))
+    return missing
+
+
+def _fetch_videos(config: BenchmarkConfig) -> str:
+    place = f"unpack the videos into {config.videos}"
+    return f"hf download {config.source} --repo-type dataset, then {place}" if "/" in config.source else place
+
+
+def _with_token_hint(config: BenchmarkConfig, error: MissingDocuments) -> Missing:
+    if not config.gated:
+        return Missing(error.what, error.fix)
+    from huggingface_hub import get_token
+
+    has_token = "a token is set" if get_token() else "no token is set on this machine"
+    return Missing(f"{error.what}; the data set is gated, {has_token}", error.fix)
+
+
+def _named(videos: list[str]) -> str:
+    return ", ".join(videos[:3]) + (", .." if len(videos) > 3 else "")
