@@ -16,6 +16,7 @@ from focus_eval.commands.doctor import doctor
 from focus_eval.commands.evidence import evidence
 from focus_eval.commands.export import export
 from focus_eval.commands.import_ import import_
+from focus_eval.commands.leaderboard import leaderboard
 from focus_eval.commands.matrix import plan, run, status
 from focus_eval.commands.options import Command
 from focus_eval.commands.recall import recall
@@ -62,6 +63,7 @@ app.command(cls=Command)(report)
 app.command(cls=Command)(compare)
 app.command(cls=Command)(recall)
 app.command(cls=Command)(evidence)
+app.command(cls=Command)(leaderboard)
 app.command(cls=Command)(acf)
 app.command("import", cls=Command)(import_)
 app.command(cls=Command)(export)

@@ -69,28 +69,23 @@ def load_selections(
         SelectionMismatch: a file that does not fit; names the row at fault.
         InvalidInput: an unknown format, unit or file.
     """
-    path = Path(path)
     _check_names(format, unit)
+    path = Path(path)
     if format == "rows" or (format == "auto" and is_rows_path(path) and not _is_focus_folder(path)):
         found = load_rows(path, sampler=sampler, allow_missing=allow_missing)
         unit = "frames"
     else:
-        source = Source(
-            path=path / focus.FRAMES_FILE if path.is_dir() else path,
-            format=format,
-            unit=unit or "",
-            field=field,
-            questions=questions,
-            allow_missing=allow_missing,
-            columns=columns or {},
-        )
+        said: dict[str, Any] = {"field": field, "questions": questions, "allow_missing": allow_missing}
+        file = path / focus.FRAMES_FILE if path.is_dir() else path
+        source = Source(path=file, format=format, unit=unit or "", columns=columns or {}, **said)
         path, unit, found = _read(source)
     selections = _by_id(found, path)
-    if questions is not None:
-        selections = _fitted(selections, questions, path, allow_missing=allow_missing)
-        if unit == "frames":
-            check_unit_plausible(selections, questions)
-        check_lengths(selections, questions, fps or {})
+    if questions is None:
+        return selections
+    selections = _fitted(selections, questions, path, allow_missing=allow_missing)
+    if unit == "frames":
+        check_unit_plausible(selections, questions)
+    check_lengths(selections, questions, fps or {})
     return selections
 
 
