@@ -251,24 +251,15 @@ def _print_pool(plans: list[Plan]) -> None:
 
 
 def _print_missing(found: Preflight) -> bool:
-    """Print all that is missing and what to do about it; return whether anything is."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from focus_eval.commands.tables import table_console
-
-    console = table_console()
+    """Print all that is missing and what to do about it, in lines that can be copied; return whether anything is."""
     for note in found.notes:
-        console.print(Text(f"note: {note}"))
+        typer.echo(f"note: {note}")
     if not found.missing:
-        console.print("nothing is missing")
+        typer.echo("nothing is missing")
         return False
-    table = Table(title=f"missing: {len(found.missing)}", title_justify="left")
-    for name in ("what", "what to do"):
-        table.add_column(name, overflow="fold")
+    typer.echo(f"missing: {len(found.missing)}")
     for one in found.missing:
-        table.add_row(Text(one.what), Text(one.fix))
-    console.print(table)
+        typer.echo(f"- {one.what}\n    {one.fix}")
     return True
 
 

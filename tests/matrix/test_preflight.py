@@ -1,0 +1,380 @@
+"""Preflight names everything that is missing before any work, and says "nothing is missing" only where that is so."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import sys
+import threading
+from collections import namedtuple
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.matrix import model_checks, running
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.preflight import check_all, gigabytes_written
+from focus_eval.testing.random_weights import write_tiny_clip
+
+from .test_documents import documents, hub, shards, snapshot  # noqa: F401 (hub is a fixture)
+
+KEY, SERVED = "sk-right", "gpt-4o-2024-08-06"
+LMMS_CONFTEST = Path(__file__).parents[1] / "lmms" / "conftest.py"
+
+
+class Service(BaseHTTPRequestHandler):
+    """Lists one model to whoever has the key."""
+
+    def do_GET(self):
+        accepted = self.headers["Authorization"] == f"Bearer {KEY}"
+        body = {"object": "list", "data": [{"id": SERVED, "object": "model", "created": 0, "owned_by": "x"}]}
+        data = json.dumps(body if accepted else {"error": {"message": "Incorrect API key provided"}}).encode()
+        self.send_response(200 if accepted else 401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def service():
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{made.server_address[1]}/v1"
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A tiny Qwen2-VL in several shards, and a tiny CLIP."""
+    found = importlib.util.spec_from_file_location("lmms_tools", LMMS_CONFTEST)
+    tools = importlib.util.module_from_spec(found)
+    sys.modules.setdefault("lmms_tools", tools)
+    found.loader.exec_module(tools)
+    folder = tmp_path_factory.mktemp("weights")
+    tools.save_qwen2_vl(folder / "qwen")
+    from transformers import Qwen2VLForConditionalGeneration
+
+    model = Qwen2VLForConditionalGeneration.from_pretrained(folder / "qwen")
+    (folder / "qwen" / "model.safetensors").unlink()
+    model.save_pretrained(folder / "qwen", max_shard_size="100KB")
+    assert len(list((folder / "qwen").glob("*.safetensors"))) > 2
+    write_tiny_clip(folder / "clip")
+    return folder
+
+
+class Machine:
+    """A folder with all that its matrix needs: two benchmarks, two models, two encoders."""
+
+    def __init__(self, root, hub, weights, service):  # noqa: F811
+        self.root, self.hub, self.file = root, hub, root / "table.yaml"
+        for name in ("qwen", "clip"):
+            shutil.copytree(weights / name, root / name)
+        self.matrix = {
+            "benchmarks": [
+                self.benchmark("longvideobench", "datasets/longvideobench/videos", gated=True, questions=4),
+                self.benchmark("videomme", "videomme/data"),
+            ],
+            "models": [
+                {
+                    "name": "qwen", "model": "focus_qwen2_vl", "frames": 8, "disk_gigabytes": 17,
+                    "args": {"pretrained": str(root / "qwen"), "use_flash_attention_2": False},
+                },
+                {
+                    "name": "gpt4o", "model": "focus_gpt4o", "frames": 8, "needs_gpu": False,
+                    "args": {"model_version": SERVED, "base_url": service}, "api_key": "OPENAI_API_KEY",
+                },
+            ],
+            "encoders": [
+                {"name": "tiny", "encoder": "clip", "options": {"checkpoint": str(root / "clip"), "device": "cpu"}},
+                {"name": "other", "encoder": "clip", "options": {"checkpoint": str(root / "clip")}},
+            ],
+            "samplers": ["uniform", "focus"],
+            "seeds": [0, 1],
+        }  # fmt: skip
+        shards(snapshot(hub), documents())
+        self.mme = snapshot(hub, "lmms-eval/Video-MME")
+        pd.DataFrame(
+            [
+                {
+                    "duration": "short", "videoID": f"m{n}", "question_id": f"m{n}-1", "question": "What is it?",
+                    "options": ["A. one", "B. two"], "answer": "A", "task_type": "x",
+                }
+                for n in range(4)
+            ]
+        ).to_parquet(self.mme / "test-00000-of-00001.parquet")  # fmt: skip
+        for folder, names in (
+            ("datasets/longvideobench/videos", ["v0", "v1"]),
+            ("videomme/data", ["m0", "m1", "m2", "m3"]),
+        ):
+            (root / folder).mkdir(parents=True)
+            for name in names:
+                (root / folder / f"{name}.mp4").write_bytes(b"x" * 1000)
+
+    def benchmark(self, name, videos, **more):
+        return {
+            "name": name, "benchmark": name, "task": f"focus_{name}", "videos": str(self.root / videos),
+            "disk_gigabytes": 100, **more,
+        }  # fmt: skip
+
+    def model(self, at=0):
+        return self.matrix["models"][at]
+
+    def check(self):
+        self.file.write_text(yaml.safe_dump(self.matrix))
+        return check_all([(load_matrix(self.file), self.root / "runs" / "table")])
+
+
+@pytest.fixture
+def machine(tmp_path, hub, weights, service, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    return Machine(tmp_path, hub, weights, service)
+
+
+def test_on_a_whole_machine_nothing_is_missing(machine):
+    found = machine.check()
+    assert found.missing == ()
+    assert {name: len(one.questions) for name, one in found.sets.items()} == {
+        "table/longvideobench": 4, "table/videomme": 4,
+    }  # fmt: skip
+
+
+def no_gpu_memory(machine, monkeypatch):
+    monkeypatch.setattr(model_checks, "host_gigabytes", lambda: 1e-6)
+
+
+def cards(*sizes, **model):
+    def broken(machine, monkeypatch):
+        monkeypatch.setattr(model_checks, "gpu_gigabytes", lambda: list(sizes))
+        machine.model().update(model)
+
+    return broken
+
+
+def full_disk(machine, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 0))
+
+
+def shard(action):
+    def broken(machine, monkeypatch):
+        file = sorted((machine.root / "qwen").glob("*.safetensors"))[1]
+        action(file)
+
+    return broken
+
+
+def change(path, value):
+    """Set a key of the matrix, e.g. ("models", 0, "args", "pretrained")."""
+
+    def broken(machine, monkeypatch):
+        at = machine.matrix
+        for part in path[:-1]:
+            at = at[part]
+        at[path[-1]] = value
+
+    return broken
+
+
+def without(name):
+    return lambda machine, monkeypatch: (machine.root / name).unlink()
+
+
+def config_says(key, value):
+    def broken(machine, monkeypatch):
+        file = machine.root / "qwen" / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+
+    return broken
+
+
+def documents_gone(machine, monkeypatch):
+    shutil.rmtree(machine.hub / "datasets--longvideobench--LongVideoBench")
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-50])
+
+
+def corrupt_parquet(machine, monkeypatch):
+    cut(machine.mme / "test-00000-of-00001.parquet")
+
+
+def half_the_videos(machine, monkeypatch):
+    for name in ("m1", "m3"):
+        (machine.root / "videomme/data" / f"{name}.mp4").unlink()
+
+
+def empty_video(machine, monkeypatch):
+    (machine.root / "videomme/data/m2.mp4").write_bytes(b"")
+
+
+def videos_elsewhere(machine, monkeypatch):
+    (machine.root / "videomme").rename(machine.root / "elsewhere")
+    machine.matrix["benchmarks"][1]["videos"] = str(machine.root / "elsewhere/data")
+
+
+def other_annotations(machine, monkeypatch):
+    file = machine.root / "annotations.json"
+    rows = documents(6)[2:]
+    file.write_text(json.dumps(rows))
+    machine.matrix["benchmarks"][0]["annotations"] = str(file)
+    (machine.root / "datasets/longvideobench/videos/v2.mp4").write_bytes(b"x")
+
+
+# What is broken, and what the table of missing things says of it.
+BROKEN = {
+    "weights not fetched": (
+        change(("models", 0, "args", "pretrained"), "Qwen/Qwen2-VL-7B-Instruct"),
+        r"weights of model qwen \(Qwen/Qwen2-VL-7B-Instruct, 17 GB\) are not on this machine .* hf download Qwen/",
+    ),
+    "a missing shard": (shard(Path.unlink), r"weights of model qwen .*: 1 of \d+ shards are missing: model-00002-of-"),
+    "a shard cut short": (shard(cut), r"weights of model qwen .*model-00002-of-\d+.safetensors: damaged"),
+    "another model's weights": (
+        config_says("model_type", "qwen3_vl"),
+        "holds a 'qwen3_vl' model, focus_qwen2_vl needs 'qwen2_vl'",
+    ),
+    "no tokenizer": (without("qwen/tokenizer.json"), "weights of model qwen .*: no tokenizer"),
+    "an argument the model does not have": (
+        change(("models", 0, "args", "attn_implementation"), "sdpa"),
+        r"arguments of model qwen \(focus_qwen2_vl\) .*unknown argument of focus_qwen2_vl: 'attn_implementation'",
+    ),
+    "an argument of the wrong kind": (
+        change(("models", 0, "args", "max_num_frames"), 4),
+        "arguments of model qwen .*frames=8 is more than max_num_frames=4",
+    ),
+    "a model lmms-eval does not know": (
+        change(("models", 0, "model"), "focus_qwen2_vll"),
+        r"model qwen \(focus_qwen2_vll\)",
+    ),
+    "no key": (lambda machine, patch: patch.delenv("OPENAI_API_KEY"), "the API key of model gpt4o .*export OPENAI"),
+    "a wrong key": (
+        lambda machine, patch: patch.setenv("OPENAI_API_KEY", "sk-wrong"),
+        r"an API key of model gpt4o that http://127.0.0.1:\d+/v1 accepts \(it says 401\)",
+    ),
+    "a service out of reach": (
+        change(("models", 1, "args", "base_url"), "http://127.0.0.1:9/v1"),
+        "the API of model gpt4o: http://127.0.0.1:9/v1 cannot be reached",
+    ),
+    "a model the service does not have": (
+        change(("models", 1, "args", "model_version"), "gpt-9"),
+        f"model gpt-9 at http.* set model_version to one it serves: {SERVED}",
+    ),
+    "an encoder that is not fetched": (
+        change(("encoders", 0, "options", "checkpoint"), "siglip-so400m-patch14-384"),
+        "weights of encoder tiny .*hf download google/siglip",
+    ),
+    "an encoder cut short": (
+        lambda machine, patch: cut(machine.root / "clip" / "model.safetensors"),
+        "weights of encoder tiny .*damaged",
+    ),
+    "an option the encoder does not have": (
+        change(("encoders", 0, "options", "presicion"), "fp16"),
+        "encoder tiny .*unknown option of encoder 'clip': 'presicion'",
+    ),
+    "a gated data set without a token": (
+        documents_gone,
+        r"documents of longvideobench \(longvideobench/LongVideoBench, split validation\) are not on this machine; the "
+        r"data set is gated, no token is set .*hf download longvideobench/LongVideoBench .*hf auth login",
+    ),
+    "a missing shard of documents": (
+        lambda machine, patch: (snapshot(machine.hub) / "validation-00001-of-00002.parquet").unlink(),
+        "documents of longvideobench .* are not complete in the hub's cache",
+    ),
+    "a corrupt parquet": (corrupt_parquet, "questions of videomme .*test-00000-of-00001.parquet: cannot be read"),
+    "another number of questions": (
+        change(("benchmarks", 0, "questions"), 1337),
+        "questions of longvideobench .*4 questions, longvideobench has 1337",
+    ),
+    "a task nobody knows": (
+        change(("benchmarks", 1, "task"), "focus_videome"),
+        "questions of videomme .*task 'focus_videome' is not known",
+    ),
+    "annotations of another split": (
+        other_annotations,
+        "2 of 4 questions of longvideobench in the task's documents .*the first is 'q4'",
+    ),
+    "half the videos": (half_the_videos, r"2 of 4 videos of videomme \(m1.mp4, m3.mp4\); .* of about 100 GB are here"),
+    "an empty video": (empty_video, r"1 of 4 videos of videomme are empty files \(m2.mp4\)"),
+    "videos where the task does not look": (videos_elsewhere, "one place for the videos of videomme: .*data_home"),
+    "no file of rates": (
+        change(("benchmarks", 0, "rates"), "/no/such/rates.csv"),
+        "questions of longvideobench .*/no/such/rates.csv: cannot be read",
+    ),
+    "a full disk": (full_disk, r"disk: [\d.e-]+ GB needed, 0 GB free on"),
+    "too little memory": (no_gpu_memory, "memory for model qwen"),
+    "too few GPUs": (cards(80.0, gpus=4), "GPUs for model qwen: it takes 4, 1 are here"),
+    "GPUs that are too small": (cards(1e-9), "memory for model qwen: 0 GB of weights, 0 GB on 1 GPUs"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_set_up_is_named_with_what_to_do(machine, monkeypatch, name):
+    broken, message = BROKEN[name]
+    broken(machine, monkeypatch)
+    found = machine.check()
+    lines = [f"{one.what} | {one.fix}" for one in found.missing]
+    print(f"{name}: " + "; ".join(lines))
+    assert any(re.search(message, line) for line in lines), lines
+    assert len(lines) <= 2, "what is not broken is named too"  # both encoders read one checkpoint
+
+
+def test_all_that_is_missing_is_named_at_once_and_no_work_is_done(machine, monkeypatch):
+    names = ["a missing shard", "no key", "half the videos", "a gated data set without a token", "a corrupt parquet"]
+    for name in names:
+        BROKEN[name][0](machine, monkeypatch)
+    monkeypatch.setattr(running, "run_matrix", lambda *args, **options: pytest.fail("work was begun"))
+    machine.check()
+    out = machine.root / "runs" / "table"
+    for command in (["run", str(machine.file), "--out", str(out)], ["plan", str(machine.file), "--out", str(out)]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 1
+        shown = " ".join(done.output.split())
+        for part in ("shards are missing", "the API key of model gpt4o", "is gated", "cannot be read"):
+            assert part in shown
+        assert "nothing is missing" not in shown
+    assert not (machine.root / "runs").exists(), "something was written"
+
+
+def test_what_several_matrices_lack_is_named_once(machine, monkeypatch):
+    half_the_videos(machine, monkeypatch)
+    machine.check()
+    second = machine.root / "second.yaml"
+    second.write_text(machine.file.read_text())
+    both = [(load_matrix(file), machine.root / "runs" / file.stem) for file in (machine.file, second)]
+    assert len(check_all(both).missing) == 1
+
+
+def test_a_limit_asks_only_for_the_videos_of_its_questions(machine, monkeypatch):
+    half_the_videos(machine, monkeypatch)
+    machine.matrix["limit"] = 1
+    assert machine.check().missing == ()
+
+
+def test_a_model_that_will_run_on_the_cpu_is_a_note_and_stops_nothing(machine, monkeypatch):
+    cards()(machine, monkeypatch)
+    found = machine.check()
+    assert found.notes == ("qwen will run on the CPU: torch finds no GPU",)
+    assert found.missing == ()
+
+
+def test_the_bytes_to_write_grow_with_questions_pulls_and_models(machine):
+    found = machine.check()
+    whole = load_matrix(machine.file)
+    fewer = whole.model_copy(update={"models": whole.models[:1]})
+    only_uniform = whole.model_copy(update={"samplers": whole.samplers[:1]})
+    assert gigabytes_written(fewer, found.sets) < gigabytes_written(whole, found.sets)
+    assert gigabytes_written(only_uniform, found.sets) < gigabytes_written(whole, found.sets)
