@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from focus_eval.commands.acf import acf
+from focus_eval.commands.check import check
 from focus_eval.commands.compare import compare
 from focus_eval.commands.configs import configs
 from focus_eval.commands.demo import demo
@@ -54,6 +55,7 @@ def focus_eval(
 
 app.command(cls=Command)(select)
 app.command(cls=Command)(samplers)
+app.command(cls=Command)(check)
 app.command(cls=Command)(demo)
 app.command(cls=Command)(configs)
 app.command(cls=Command)(plan)

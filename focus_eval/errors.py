@@ -38,6 +38,12 @@ class SamplerError(FocusEvalError):
     """A sampler that broke its contract, or a plugin that could not be loaded."""
 
 
+class BrokenContract(SamplerError):
+    """A sampler that did not keep what every sampler promises; `promise` says in one word what."""
+
+    promise: str = ""
+
+
 class SelectionMismatch(FocusEvalError):
     """A published or stored selection that does not fit the question or the video."""
 

@@ -12,7 +12,7 @@ from focus_eval.bandit.arms import best_first
 from focus_eval.bandit.draws import min_max
 from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import every
+from focus_eval.samplers.candidates import every, why_no_candidates
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 
@@ -49,6 +49,17 @@ class SplitAndJudge(FrameSampler):
     @abstractmethod
     def candidates(self, video: VideoInfo) -> IntArray:
         """Return the frames that are scored, ascending."""
+
+    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return that a segment at `max_depth` gives no frame, where it is so, or that the grid is empty."""
+        n = int(self.candidates(video).size)
+        if n >= k and k < 2**self.max_depth:
+            deepest = k.bit_length() - 1
+            return (
+                f"a segment at max_depth={self.max_depth} gives int({k} / {2**self.max_depth}) = 0 frames; set "
+                f"max_depth={deepest} or less, or k={2**self.max_depth} or more"
+            )
+        return why_no_candidates(self.candidates(video))
 
     def _kept_segments(self, scores: FloatArray, k: int) -> list[tuple[int, int, FloatArray]]:
         """Return (start, depth, scores) of every kept segment; an empty half can give nothing and is dropped."""

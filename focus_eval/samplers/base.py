@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 
-from focus_eval.errors import InvalidInput, SamplerError
+from focus_eval.errors import InvalidInput
 from focus_eval.options import checked_values
 from focus_eval.samplers.ledger import Ledger, RelevanceFn
+from focus_eval.samplers.promises import Role, check_class, checked_keyframes
 from focus_eval.samplers.randomness import derived_rng
 from focus_eval.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo
-
-Role = Literal["sampler", "control", "ceiling", "floor"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +128,7 @@ class FrameSampler(ABC):
         Raises:
             InvalidInput: `k` below 1.
             EncoderError: relevance that is not finite or not in [0, 1].
-            SamplerError: the algorithm broke its contract or its budget.
+            BrokenContract: the algorithm broke its contract or its budget.
         """
         if k < 1:
             raise InvalidInput(f"k must be at least 1, got {k}")
@@ -144,9 +142,7 @@ class FrameSampler(ABC):
             evidence_seconds=tuple(evidence_seconds) if self.needs_evidence else (),
         )
         choice = self.choose(request)
-        if not isinstance(choice, Choice):
-            raise SamplerError(f"{self.name}: choose must return a Choice, not {_described(choice)}")
-        keyframes = _as_frames(choice.keyframes, self.name)
+        keyframes, facts_of_count = checked_keyframes(self, choice, request)
         order = np.argsort(keyframes, kind="stable")
         return Selection(
             keyframes=tuple(keyframes[order].tolist()),
@@ -158,7 +154,7 @@ class FrameSampler(ABC):
             pulled_relevance=ledger.relevances,
             scales=None if choice.scales is None else tuple(np.asarray(choice.scales, dtype=float)[order].tolist()),
             clips=choice.clips,
-            facts={**choice.facts, **self._facts_about_count(keyframes, asked=request.n_wanted)},
+            facts={**choice.facts, **facts_of_count},
         )
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
@@ -171,24 +167,17 @@ class FrameSampler(ABC):
         rng = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k))
         return self.select(video, k=k, pull=FlatSource(), rng=rng).n_pulls
 
+    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return why the sampler may choose no frame of `video`, and what to do; None where nothing speaks for that.
+
+        A plan asks before the run, so it is answered from the length alone.
+        """
+        return None
+
     @property
     def options(self) -> dict[str, Any]:
         """Every option with its value."""
         return {option.name: getattr(self, option.name) for option in fields(self)}
-
-    def _facts_about_count(self, keyframes: IntArray, *, asked: int) -> dict[str, int]:
-        """Return what is to be reported of a count other than `asked`; refuse what the text does not grant."""
-        n_unique = int(np.unique(keyframes).size)
-        facts = {}
-        if n_unique < keyframes.size:
-            if not self.may_repeat:
-                raise SamplerError(f"{self.name} chose {keyframes.size} keyframes, only {n_unique} of them unique")
-            facts["unique_keyframes"] = n_unique
-        if keyframes.size != asked:
-            if not (self.may_return_fewer if keyframes.size < asked else self.may_return_more):
-                raise SamplerError(f"{self.name} chose {keyframes.size} keyframes, {asked} were asked")
-            facts["returned_fewer" if keyframes.size < asked else "returned_more"] = int(keyframes.size)
-        return facts
 
 
 class FlatSource:
@@ -209,46 +198,3 @@ class FlatSource:
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return relevance 0.5 `(n,)` and the same unit vector for every frame `(n, 1)`."""
         return self(frames), np.ones((frames.size, 1))
-
-
-def check_class(kind: type[FrameSampler], label: str) -> None:
-    """Refuse a sampler class whose `choose` cannot be called with one request, or whose role does not exist.
-
-    Raises:
-        SamplerError: with what was found and what is needed.
-    """
-    if kind.role not in get_args(Role):
-        raise SamplerError(f"{label}: role must be {' or '.join(get_args(Role))}, got {kind.role!r}")
-    if kind.needs_evidence and kind.role != "ceiling":
-        raise SamplerError(f"{label}: only a sampler of role 'ceiling' may see the annotated evidence")
-    signature = inspect.signature(kind.choose)
-    try:
-        signature.bind(None, None)
-    except TypeError as error:
-        raise SamplerError(
-            f"{label}: choose{signature} must be choose(self, request); "
-            "request.video, .k, .ledger, .rng and .coarse_rng are what it may use"
-        ) from error
-
-
-def _as_frames(keyframes: Any, sampler: str) -> IntArray:
-    """Return `keyframes` as int64, `(n,)`.
-
-    Raises:
-        SamplerError: keyframes that are not integers (seconds, say), or not in one dimension.
-    """
-    try:
-        frames = np.asarray(keyframes)
-    except ValueError as error:
-        raise SamplerError(f"{sampler}: keyframes must be a one-dimensional array of integers") from error
-    if frames.ndim != 1:
-        raise SamplerError(f"{sampler}: keyframes must be a one-dimensional array, got shape {frames.shape}")
-    if frames.size and frames.dtype.kind not in "iu":
-        raise SamplerError(
-            f"{sampler}: keyframes must be integers, the indices of frames; got {frames[0]!r} ({frames.dtype})"
-        )
-    return frames.astype(np.int64)
-
-
-def _described(value: Any) -> str:
-    return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"

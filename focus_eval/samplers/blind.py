@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.samplers.base import Choice, FrameSampler, Role, SelectionRequest
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.samplers.promises import Role
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ import numpy as np
 from focus_eval.bandit.draws import min_max
 from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import one_fps
+from focus_eval.samplers.candidates import one_fps, why_no_candidates
+from focus_eval.types import VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,3 +47,7 @@ class Bolt(FrameSampler):
         n = request.n_wanted
         reached = np.searchsorted(share, np.linspace(1 / n, 1 - 1 / n, n))
         return Choice(keyframes=candidates[np.minimum(reached, candidates.size - 1)], facts=facts)
+
+    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return that the grid is empty, where it is."""
+        return why_no_candidates(one_fps(video))

@@ -21,6 +21,13 @@ def every(video: VideoInfo, seconds: float | None) -> IntArray:
     return one_fps(video) if seconds is None else video.frames_every(seconds)
 
 
+def why_no_candidates(candidates: IntArray) -> str | None:
+    """Return why a sampler without candidates chooses nothing; None where it has some."""
+    if candidates.size:
+        return None
+    return "the video is shorter than a second, so the grid of one frame a second is empty; use uniform for it"
+
+
 def evenly(video: VideoInfo, n: int) -> IntArray:
     """Return `linspace(0, n_frames - 1, n)` truncated to integers, each frame once, shape `(min(n, n_frames),)`."""
     return np.unique(np.linspace(0, video.n_frames - 1, min(n, video.n_frames)).astype(np.int64))

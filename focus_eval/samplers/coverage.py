@@ -80,7 +80,7 @@ def best_cover(density: FloatArray, n: int, *, rate: float) -> IntArray:
         density: at least 0, `(n_grid,)`.
         rate: grid points a second.
     """
-    halves = [int(seconds * rate + 1e-9) for seconds in WINDOW_SECONDS]
+    halves = [min(density.size, int(seconds * rate + 1e-9)) for seconds in WINDOW_SECONDS]
     kernels = [np.full(2 * half + 1, 1.0 / len(halves)) for half in halves]
     # Zeros on both sides, so that a window at an end needs no care.
     first, last = 3 * halves[-1], 3 * halves[-1] + density.size

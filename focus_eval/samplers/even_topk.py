@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from focus_eval.bandit.arms import best_first
-from focus_eval.samplers.base import Choice, Role, SelectionRequest
+from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.diverse import filled
 from focus_eval.samplers.even_pulls import EvenPulls, one_in_each_stratum
+from focus_eval.samplers.promises import Role
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 

@@ -8,7 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.errors import EncoderError, SamplerError
+from focus_eval.errors import EncoderError
+from focus_eval.samplers.promises import broken
 from focus_eval.types import FloatArray, IntArray, VideoInfo, frozen_floats, frozen_ints
 
 RelevanceFn = Callable[[IntArray], Any]
@@ -163,13 +164,13 @@ class Ledger:
         frames = frozen_ints(frames)
         outside = (frames < 0) | (frames >= self._video.n_frames)
         if outside.any():
-            raise SamplerError(f"frame {frames[outside][0]} asked, video has {self._video.n_frames}")
+            raise broken("ledger", f"frame {frames[outside][0]} asked, video has {self._video.n_frames}")
         unique, counts = np.unique(frames, return_counts=True)
         repeated = np.concatenate([unique[counts > 1], frames[self._is_pulled[frames]]])
         if repeated.size:
-            raise SamplerError(f"frame {repeated[0]} pulled twice")
+            raise broken("ledger", f"frame {repeated[0]} pulled twice; keep what the ledger gave the first time")
         if self._budget is not None and self.n_pulls + frames.size > self._budget:
-            raise SamplerError(f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
+            raise broken("budget", f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
         return frames
 
     def _record(self, frames: IntArray, relevance: FloatArray) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 from focus_eval.bandit.arms import best_first
 from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import at_most_one_fps
+from focus_eval.samplers.candidates import at_most_one_fps, why_no_candidates
+from focus_eval.types import VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,3 +49,7 @@ class QFrame(FrameSampler):
             return Choice(keyframes=ranked[: request.k], facts=facts)
         scales = np.repeat([1 / 2, 1 / 4, 1 / 8], [request.k // 2, request.k, 4 * request.k])[: ranked.size]
         return Choice(keyframes=ranked[: scales.size], scales=scales, facts=facts)
+
+    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return that the grid is empty, where it is."""
+        return why_no_candidates(at_most_one_fps(video, self.n_candidates))

@@ -8,7 +8,8 @@ from typing import ClassVar
 from focus_eval.bandit.arms import best_first
 from focus_eval.options import option
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import every
+from focus_eval.samplers.candidates import every, why_no_candidates
+from focus_eval.types import VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +32,7 @@ class TopK(FrameSampler):
         relevance = request.ledger.relevance(candidates)
         best = candidates[best_first(relevance)[: request.k]]
         return Choice(keyframes=best, facts={"candidates": int(candidates.size)})
+
+    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return that the grid is empty, where it is."""
+        return why_no_candidates(every(video, self.every_seconds))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import evenly, one_fps
+from focus_eval.samplers.candidates import evenly, one_fps, why_no_candidates
+from focus_eval.types import VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,3 +42,7 @@ class UniformOneFps(FrameSampler):
             return Choice(keyframes=candidates, facts={"candidates": int(candidates.size)})
         facts = {"candidates": int(candidates.size), "fallback": "uniform"}
         return Choice(keyframes=evenly(request.video, request.k), facts=facts)
+
+    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return that the grid is empty, where it is."""
+        return why_no_candidates(one_fps(video))

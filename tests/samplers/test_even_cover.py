@@ -136,6 +136,10 @@ def test_greedy_covers_nearly_what_the_best_cover_does():
     assert np.mean(shares) > 0.9
 
 
+def test_a_clip_of_microseconds_takes_no_longer_than_any_other():
+    assert len(run(VideoInfo(100, 1e6), k=8).keyframes) == 8
+
+
 def test_a_flat_video_is_shown_evenly_and_says_so():
     selection = run(world=World(np.full(108_000, 0.3)))
     assert selection.keyframes == tuple(np.linspace(0, 107_999, 32).astype(int).tolist())

@@ -1,0 +1,1 @@
+"""The contract suite: does a sampler keep what every sampler promises?"""
