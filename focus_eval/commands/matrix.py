@@ -196,7 +196,20 @@ def _print_plan(plan: Plan, calibrate: bool) -> None:
     unknown = next((one for one in plan.selections if one.unknown), None)
     if unknown:
         console.print(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
+    for line in _warning_lines(plan):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
     _print_sharing(plan, calibrate)
+
+
+def _warning_lines(plan: Plan) -> list[str]:
+    """Return one line for each thing that will go wrong with a sampler, whatever encoder and seed."""
+    lines = [
+        f"warning: {one.spec.sampler.name}, K {one.spec.k}: {warning.questions} of {one.questions} questions "
+        f"(first: {warning.first}) {warning.text}"
+        for one in plan.selections
+        for warning in one.warnings
+    ]
+    return list(dict.fromkeys(lines))
 
 
 def _selection_table(plan: Plan) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,7 +14,22 @@ from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.samplers.base import FlatSource
 from focus_eval.samplers.randomness import derived_rng
-from focus_eval.types import IntArray, VideoInfo
+from focus_eval.types import IntArray, Selection, VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanWarning:
+    """What will go wrong with some questions of a selection, known before it runs.
+
+    Args:
+        text: what happens, why, and what to do.
+        questions: how many it concerns.
+        first: the first of them, with the length of its video.
+    """
+
+    text: str
+    questions: int
+    first: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +42,7 @@ class SelectionPlan:
         embedded_alone: frames embedded if each question pays for its own, as the published hours count.
         embedded_shared: frames embedded if the questions of a video share theirs.
         unknown: questions whose video's length is not known, with the first reason.
+        warnings: what will go wrong: no frames, or a sampler that breaks its contract.
     """
 
     spec: SelectionSpec
@@ -37,6 +53,7 @@ class SelectionPlan:
     embedded_shared: int = 0
     unknown: int = 0
     reason: str = ""
+    warnings: tuple[PlanWarning, ...] = ()
 
     @property
     def frames_scored(self) -> float:
@@ -136,24 +153,20 @@ def _plan_selection(
 ) -> SelectionPlan:
     pulls = frames = alone = unknown = 0
     reason = ""
-    flat = FlatSource()
+    warnings = _Warnings()
     for question, info in infos:
         if isinstance(info, FocusEvalError):
             unknown, reason = unknown + 1, reason or str(info)
             continue
         frames += info.n_frames
-        if spec.encoder is None:
+        if (why := spec.sampler.why_no_frames(info, k=spec.k)) is not None:
+            warnings.add("no frames", f"may end without frames: {why}", question, info)
+        try:
+            selection = _on_flat_relevance(spec, question, info)
+        except FocusEvalError as error:  # of this question: the run records it and goes on, and so does the plan
+            kind = getattr(error, "promise", "") or type(error).__name__
+            warnings.add(kind, f"will be errors: {error}", question, info)
             continue
-        key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
-        coarse = (spec.benchmark.benchmark, question.video, "coarse")
-        shares = spec.coarse_seed == "video"
-        selection = spec.sampler.select(
-            info,
-            k=spec.k,
-            pull=flat,
-            rng=derived_rng(spec.seed, *key),
-            coarse_rng=derived_rng(spec.seed, *coarse) if shares else None,
-        )
         pulls += selection.n_pulls
         alone += np.unique(selection.pulled_frames).size
         pulled.setdefault(f"{spec.benchmark.name}/{question.video}", []).append(selection.pulled_frames)
@@ -166,8 +179,39 @@ def _plan_selection(
         embedded_shared=_distinct(pulled),
         unknown=unknown,
         reason=reason,
+        warnings=warnings.found(),
     )
 
 
 def _distinct(videos: Mapping[str, list[IntArray]]) -> int:
     return sum(np.unique(np.concatenate(frames)).size for frames in videos.values())
+
+
+def _on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:
+    """Return what the run would select, were relevance the same everywhere."""
+    key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
+    coarse = (spec.benchmark.benchmark, question.video, "coarse")
+    shares = spec.coarse_seed == "video"
+    return spec.sampler.select(
+        info,
+        k=spec.k,
+        pull=FlatSource(),
+        rng=derived_rng(spec.seed, *key),
+        coarse_rng=derived_rng(spec.seed, *coarse) if shares else None,
+        evidence_seconds=question.evidence_seconds,
+    )
+
+
+class _Warnings:
+    """Warnings of one selection, one of each kind: the first question's text, and how many there are."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, PlanWarning] = {}
+
+    def add(self, kind: str, text: str, question: Question, info: VideoInfo) -> None:
+        first = f"{question.id}, {info.duration_seconds:.1f} s"
+        known = self._found.get(kind, PlanWarning(text=text, questions=0, first=first))
+        self._found[kind] = replace(known, questions=known.questions + 1)
+
+    def found(self) -> tuple[PlanWarning, ...]:
+        return tuple(self._found.values())

@@ -139,7 +139,10 @@ def _pulls(spec: SelectionSpec, questions: QuestionSet) -> int:
         info = questions.known_info(question) or _stated(question.duration_seconds)
         key = (info.n_frames, info.fps)
         if key not in counts:
-            counts[key] = spec.sampler.count_pulls(info, k=spec.k)
+            try:
+                counts[key] = spec.sampler.count_pulls(info, k=spec.k)
+            except FocusEvalError:  # such questions will be error rows; the plan names them
+                counts[key] = 0
         total += counts[key]
     return total
 

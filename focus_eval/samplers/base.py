@@ -142,7 +142,7 @@ class FrameSampler(ABC):
             evidence_seconds=tuple(evidence_seconds) if self.needs_evidence else (),
         )
         choice = self.choose(request)
-        keyframes, facts_of_count = checked_keyframes(self, choice, request)
+        keyframes, facts_of_count = checked_keyframes(self, choice, video=video, asked=request.n_wanted)
         order = np.argsort(keyframes, kind="stable")
         return Selection(
             keyframes=tuple(keyframes[order].tolist()),

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 
 from focus_eval.errors import BrokenContract
-from focus_eval.types import IntArray
-
-if TYPE_CHECKING:
-    from focus_eval.samplers.base import FrameSampler, SelectionRequest
+from focus_eval.types import IntArray, VideoInfo
 
 Role = Literal["sampler", "control", "ceiling", "floor"]
+
+
+class Declares(Protocol):
+    """What a sampler says of itself; see `FrameSampler`."""
+
+    name: ClassVar[str]
+    may_return_fewer: ClassVar[bool]
+    may_return_more: ClassVar[bool]
+    may_repeat: ClassVar[bool]
 
 
 def broken(promise: str, message: str) -> BrokenContract:
@@ -23,7 +29,7 @@ def broken(promise: str, message: str) -> BrokenContract:
     return error
 
 
-def check_class(kind: type[FrameSampler], label: str) -> None:
+def check_class(kind: type[Any], label: str) -> None:
     """Refuse a sampler class whose `choose` cannot be called with one request, or whose role does not exist.
 
     Raises:
@@ -44,14 +50,16 @@ def check_class(kind: type[FrameSampler], label: str) -> None:
         ) from error
 
 
-def checked_keyframes(sampler: FrameSampler, choice: Any, request: SelectionRequest) -> tuple[IntArray, dict[str, int]]:
+def checked_keyframes(
+    sampler: Declares, choice: Any, *, video: VideoInfo, asked: int
+) -> tuple[IntArray, dict[str, int]]:
     """Return the keyframes of `choice` in its order, int64 `(n,)`, and the facts about a count that was not asked.
 
     Raises:
         BrokenContract: not a `Choice`, no integers, outside the video, repeated, or more or fewer than asked without
             the class saying that it may; the message names the video's length and what to do.
     """
-    name, video = sampler.name, request.video
+    name = sampler.name
     of_video = f"of a video of {video.n_frames} frames ({video.duration_seconds:.1f} s)"
     if not hasattr(choice, "keyframes") or not hasattr(choice, "facts"):
         raise broken("choice", f"{name}: choose must return a Choice, not {_described(choice)}")
@@ -59,7 +67,7 @@ def checked_keyframes(sampler: FrameSampler, choice: Any, request: SelectionRequ
     outside = frames[(frames < 0) | (frames >= video.n_frames)]
     if outside.size:
         raise broken("range", f"{name} chose frame {outside[0]} {of_video}; it must lie in [0, {video.n_frames})")
-    facts, n_unique, asked = {}, int(np.unique(frames).size), request.n_wanted
+    facts, n_unique = {}, int(np.unique(frames).size)
     if n_unique < frames.size:
         if not sampler.may_repeat:
             raise broken(
@@ -80,7 +88,7 @@ def checked_keyframes(sampler: FrameSampler, choice: Any, request: SelectionRequ
     return frames, facts
 
 
-def _may(sampler: FrameSampler, is_fewer: bool) -> tuple[bool, str]:
+def _may(sampler: Declares, is_fewer: bool) -> tuple[bool, str]:
     return (sampler.may_return_fewer, "fewer") if is_fewer else (sampler.may_return_more, "more")
 
 

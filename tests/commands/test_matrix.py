@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
@@ -50,3 +51,44 @@ def test_an_interrupted_run_says_that_nothing_is_lost(simulation, tmp_path, monk
     assert stopped.exit_code == 130
     assert "run the same command again to go on" in stopped.output
     assert invoke("run", simulation, "--out", tmp_path / "run").exit_code == 0
+
+
+def warnings_of(simulation, *samplers, k=8):
+    """The warnings `plan` prints for `samplers`."""
+    matrix = yaml.safe_load(simulation.read_text())
+    simulation.write_text(yaml.safe_dump({**matrix, "samplers": list(samplers), "k": [k]}))
+    done = invoke("plan", simulation)
+    assert done.exit_code == 0, done.output
+    return [line for line in done.output.splitlines() if line.startswith("warning: ")]
+
+
+def test_the_plan_warns_where_a_sampler_may_end_without_frames(simulation):
+    (line,) = warnings_of(simulation, "aks", "topk", "focus")
+    assert line == (
+        "warning: aks, K 8: 6 of 6 questions (first: q0, 60.0 s) may end without frames: a segment at max_depth=5 "
+        "gives int(8 / 32) = 0 frames; set max_depth=3 or less, or k=32 or more"
+    )
+
+
+def test_the_plan_does_not_warn_where_k_is_large_enough(simulation):
+    assert warnings_of(simulation, "aks", "topk", "blind", "oracle", k=32) == []
+
+
+def test_the_plan_names_question_length_and_remedy_of_a_broken_contract(simulation, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from focus_eval import Choice, FrameSampler\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Mine(FrameSampler):\n"
+        "    name, source = 'mine', 'test'\n"
+        "    def choose(self, request):\n"
+        "        frames = request.video.frames_every(10.0)\n"
+        "        request.ledger.relevance(frames)\n"
+        "        return Choice(keyframes=frames[: request.k])\n"
+    )
+    (line,) = warnings_of(simulation, f"{tmp_path / 'mine.py'}:Mine")
+    assert line == (
+        "warning: mine, K 8: 3 of 6 questions (first: q0, 60.0 s) will be errors: mine chose 6 keyframes, 8 were "
+        "asked, of a video of 1800 frames (60.0 s); return request.n_wanted of them, or declare "
+        "may_return_fewer = True if that is meant"
+    )
