@@ -34,12 +34,35 @@ class Run:
     Args:
         name: of the matrix, else of the folder.
         provenance: `run.json`, empty where there is none.
+        made_with: versions and exact weights by cell, as far as they were written down.
     """
 
     name: str
     selections: list[SelectionRow]
     answers: list[AnswerRow]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    made_with: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @cached_property
+    def mixed_versions(self) -> tuple[str, ...]:
+        """Sentences about rows of several versions or weights in this run; none where all are of one."""
+        by_versions: dict[str, set[str]] = {}
+        by_model: dict[str, set[str]] = {}
+        for model, cell in {(row.model, row.cell) for row in self.answers}:
+            made = self.made_with.get(cell, {})
+            versions = ", ".join(f"{name} {version}" for name, version in sorted(made.get("versions", {}).items()))
+            if versions:
+                by_versions.setdefault(versions, set()).add(model)
+            if made.get("weights"):
+                by_model.setdefault(model, set()).add(str(made["weights"]))
+        parts = [f"{', '.join(sorted(models))} with {versions}" for versions, models in sorted(by_versions.items())]
+        mixed = ["Answers of several versions: " + "; ".join(parts) + "."] if len(parts) > 1 else []
+        mixed += [
+            f"Answers of several weights of {model}: {', '.join(sorted(weights))}."
+            for model, weights in sorted(by_model.items())
+            if len(weights) > 1
+        ]
+        return tuple(mixed)
 
     @property
     def anchors(self) -> str:
@@ -126,7 +149,8 @@ def load_run(folder: str | Path) -> Run:
     answers = [row for row in _rows(path / "answers", AnswerRow) if _is_asked(row, asked)]
     if not selections and not answers:
         raise InvalidInput(f"{path}: no rows under selections/ or answers/; has the run begun?")
-    return Run(str(provenance.get("name") or path.resolve().name), selections, answers, provenance)
+    name = str(provenance.get("name") or path.resolve().name)
+    return Run(name, selections, answers, provenance, made_with=_made_with(path))
 
 
 def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
@@ -195,6 +219,16 @@ def _refuse_two_cells(name: str, rows: Iterable[AnswerRow]) -> None:
                 f"{name}: {row.model} answered {row.question_id!r} in two cells from the same frames "
                 f"({row.cell} is one): the matrix was changed between runs; give the newer one its own folder (--out)"
             )
+
+
+def _made_with(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the identity of each cell by its name: of a run's parts, or of the one cell that `folder` is."""
+    found = {}
+    for file in [folder / "cell.json", *sorted((folder / "answers").glob("*/cell.json"))]:
+        if file.is_file():
+            document = json.loads(file.read_text(encoding="utf-8"))
+            found[str(document.get("name") or file.parent.resolve().name)] = document.get("identity", {})
+    return found
 
 
 def _rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:

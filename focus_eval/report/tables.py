@@ -314,6 +314,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes.append("An answer that could not be parsed is wrong.")
     if any(one.fallbacks for one in counts):
         notes.append("Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks).")
+    notes += run.mixed_versions
     if run.cut_queries:
         notes.append(
             "The encoder reads only the start of long questions: "
