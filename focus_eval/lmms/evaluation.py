@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -177,9 +177,12 @@ class RequestRunner:
 
     def _answer_all(self, queue: list[PendingRequest]) -> None:
         at_once = self._model.questions_at_once
-        groups = batches_like_the_wrapper(self._model, queue) if at_once == 1 else [[pending] for pending in queue]
+        if at_once is None:
+            answered = self._one_after_another(batches_like_the_wrapper(self._model, queue))
+        else:
+            answered = self._in_parallel([[pending] for pending in queue], at_once)
         with tqdm(total=len(queue), desc="Answering", disable=self._quiet) as progress:
-            for batch in self._one_after_another(groups) if at_once == 1 else self._in_parallel(groups, at_once):
+            for batch in answered:
                 for pending in batch:
                     self._keep(pending)
                 progress.update(len(batch))
@@ -207,8 +210,20 @@ class RequestRunner:
             self._answer([pending for pending in batch if pending.error is None])
             return batch
 
+        ended_by: RunError | None = None
         with ThreadPoolExecutor(max_workers=at_once) as pool:
-            yield from pool.map(answer, groups)
+            futures = [pool.submit(answer, batch) for batch in groups]
+            for future in futures:
+                try:
+                    yield future.result()
+                except RunError as error:  # no further question is asked, but those under way are paid for and kept
+                    ended_by = ended_by or error
+                    for waiting in futures:
+                        waiting.cancel()
+                except CancelledError:
+                    continue
+        if ended_by is not None:
+            raise ended_by
 
     def _decode(self, batch: list[PendingRequest]) -> None:
         options = self._context.options

@@ -31,6 +31,24 @@ def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]])
     readers.update({name: wrap(read) for name, read in readers.items()})
 
 
+def load_generating_classes() -> None:
+    """Let lmms-eval's `huggingface` wrapper fall back to `AutoModelForImageTextToText` in place of `AutoModel`.
+
+    Relies on: the name `AutoModel` in `lmms_eval.models.chat.huggingface`, used where a model type is in none of the
+    wrapper's tables.
+
+    Why: lmms-eval 0.7.3 looks a model type (text) up among configuration classes, finds it nowhere, and loads every
+    model as `AutoModel`: a network without `generate`.
+    """
+    from lmms_eval.models.chat import huggingface as stock
+    from loguru import logger
+    from transformers import AutoModelForImageTextToText
+
+    if stock.AutoModel is not AutoModelForImageTextToText:
+        logger.info("lmms-eval's huggingface wrapper would load a model that cannot generate; loading one that can")
+        stock.AutoModel = AutoModelForImageTextToText
+
+
 @contextmanager
 def alone_in_accelerate() -> Iterator[None]:
     """Make accelerate say that this is the only process, inside the block; afterwards its state is as before.

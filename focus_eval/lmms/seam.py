@@ -124,9 +124,9 @@ class FrameSeam:
         return None
 
     @property
-    def questions_at_once(self) -> int:
-        """Questions asked in parallel, each on its own view: 1 but for an API."""
-        return 1
+    def questions_at_once(self) -> int | None:
+        """Questions asked in parallel, each on a view of its own (an API); None: batches as the wrapper forms them."""
+        return None
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Make `view` note in `trace` what its model does."""

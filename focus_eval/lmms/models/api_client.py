@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ import openai
 from PIL import Image
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
-from focus_eval.errors import AnswerError, InvalidInput
+from focus_eval.errors import AnswerError, InvalidInput, RunError
 from focus_eval.lmms.generate_trace import GenerateTrace
 
 # A server that asks for a longer pause than this is not waited for.
@@ -70,6 +71,113 @@ class ImageFormat:
         return f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShownFrames:
+    """The frames of one question as they go into a request.
+
+    Args:
+        urls: data URLs of the images, in the order they are shown.
+        times_seconds: written as text before each image ("[83.2 s]"); None for images alone.
+        as_video: one part of type `video_url` in place of the images, for servers that take it (vLLM, SGLang): JPEG
+            images behind one another, of which the server is asked to sample none away.
+    """
+
+    urls: Sequence[str]
+    times_seconds: Sequence[float] | None = None
+    as_video: bool = False
+
+    def put_into(self, payload: dict[str, Any]) -> None:
+        """Replace the stand-in images of `payload` by the frames.
+
+        Raises:
+            AnswerError: another number of stand-ins than of frames.
+        """
+        parts = list(image_parts(payload["messages"]))
+        if len(parts) != len(self.urls):
+            raise AnswerError(f"{len(self.urls)} frames to send, the wrapper left place for {len(parts)}")
+        for part, url in zip(parts, self.urls, strict=True):
+            part["image_url"]["url"] = url
+        for message in payload["messages"]:
+            if isinstance(message["content"], list):
+                message["content"] = self._arranged(message["content"])
+        if self.as_video:
+            extra = payload.setdefault("extra_body", {})
+            extra["media_io_kwargs"] = {"video": {"num_frames": -1}}
+
+    def _arranged(self, content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the parts of a message with times before the images, or the images as one video."""
+        images = [part for part in content if part.get("type") == "image_url"]
+        if not images:
+            return content
+        if self.as_video:
+            data = ",".join(part["image_url"]["url"].partition("base64,")[2] for part in images)
+            video = {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{data}"}}
+            first = content.index(images[0])
+            rest = [part for part in content if part.get("type") != "image_url"]
+            at = sum(part.get("type") != "image_url" for part in content[:first])
+            return [*rest[:at], video, *rest[at:]]
+        if self.times_seconds is None:
+            return content
+        times = iter(self.times_seconds)
+        arranged: list[dict[str, Any]] = []
+        for part in content:
+            if part.get("type") == "image_url":
+                arranged.append({"type": "text", "text": f"[{next(times):.1f} s]"})
+            arranged.append(part)
+        return arranged
+
+
+class Spending:
+    """What a run has spent on an API, over all its threads.
+
+    Args:
+        limit_dollars: no further question is sent once so much is spent; None for no limit. Questions under way then
+            are still paid for.
+        dollars_per_million_input, dollars_per_million_output: the service's prices per million tokens.
+
+    Raises:
+        InvalidInput: a limit without prices, or a negative number.
+    """
+
+    def __init__(
+        self,
+        limit_dollars: float | None = None,
+        dollars_per_million_input: float | None = None,
+        dollars_per_million_output: float | None = None,
+    ) -> None:
+        prices = (dollars_per_million_input, dollars_per_million_output)
+        if limit_dollars is not None and None in prices:
+            raise InvalidInput("max_cost needs price_input and price_output, in dollars per million tokens")
+        if any(value is not None and not value >= 0 for value in (limit_dollars, *prices)):
+            raise InvalidInput(f"max_cost and prices must be 0 or above, got {limit_dollars}, {prices[0]}, {prices[1]}")
+        self._limit = limit_dollars
+        self._prices = [price or 0.0 for price in prices]
+        self._lock = threading.Lock()
+        self._dollars = 0.0
+
+    @property
+    def dollars(self) -> float:
+        """Spent so far, by the usage that the service reported."""
+        return self._dollars
+
+    def check(self) -> None:
+        """Refuse to send another question once the limit is reached.
+
+        Raises:
+            RunError: ends the run; what is answered is kept, and a later run with a higher limit goes on.
+        """
+        if self._limit is not None and self._dollars >= self._limit:
+            raise RunError(
+                f"max_cost={self._limit:g} dollars are spent ({self._dollars:.4f}); answers are kept, "
+                "run again with a higher max_cost to go on"
+            )
+
+    def add(self, input_tokens: int, output_tokens: int) -> None:
+        """Count the tokens of one answer."""
+        with self._lock:
+            self._dollars += (input_tokens * self._prices[0] + output_tokens * self._prices[1]) / 1e6
+
+
 class QuestionClient:
     """Stands in for the wrapper's client while it asks one question: `client.chat.completions.create(**payload)`.
 
@@ -78,7 +186,8 @@ class QuestionClient:
 
     Args:
         client: an openai client that does not retry by itself.
-        images: the question's frames as data URLs; None leaves the payload's own images (the wrapper's sampling).
+        shown: the question's frames; None leaves the payload's own images (the wrapper's sampling).
+        spending: counts what the answer cost, and says when enough is spent.
         attempts: requests at most.
         backoff_seconds: first pause; it doubles, with jitter, and a server's `Retry-After` counts for more.
         secrets: strings that appear nowhere.
@@ -89,14 +198,16 @@ class QuestionClient:
         client: openai.OpenAI,
         trace: GenerateTrace,
         *,
-        images: Sequence[str] | None,
+        shown: ShownFrames | None,
+        spending: Spending,
         attempts: int,
         backoff_seconds: float,
         secrets: Sequence[str],
     ) -> None:
         self._client = client
         self._trace = trace
-        self._images = images
+        self._shown = shown
+        self._spending = spending
         self._attempts = attempts
         self._backoff_seconds = backoff_seconds
         self._secrets = [secret for secret in secrets if secret]
@@ -112,11 +223,11 @@ class QuestionClient:
         """
         self._trace.n_calls += 1
         try:
-            parts = list(image_parts(payload["messages"]))
-            if self._images is not None:
-                _fill(parts, self._images)
-            self._cost["images"] = len(parts)
-            self._trace.frames = [len(parts)]
+            n_images = len(list(image_parts(payload["messages"])))
+            if self._shown is not None:
+                self._shown.put_into(payload)
+            self._cost["images"] = n_images
+            self._trace.frames = [n_images]
             completion = self._retrying()(self._send, payload)
             self._note_usage(completion)
             _check_answer(completion)
@@ -152,6 +263,7 @@ class QuestionClient:
             return
         self._cost["input"] = int(getattr(usage, "prompt_tokens", 0) or 0)
         self._cost["output"] = int(getattr(usage, "completion_tokens", 0) or 0)
+        self._spending.add(self._cost["input"], self._cost["output"])
         details = getattr(usage, "completion_tokens_details", None)
         reasoning = getattr(details, "reasoning_tokens", None)
         if reasoning:
@@ -197,13 +309,6 @@ def image_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any
     for message in messages:
         if isinstance(message["content"], list):
             yield from (part for part in message["content"] if part.get("type") == "image_url")
-
-
-def _fill(parts: list[dict[str, Any]], urls: Sequence[str]) -> None:
-    if len(parts) != len(urls):
-        raise AnswerError(f"{len(urls)} frames to send, the wrapper left place for {len(parts)}")
-    for part, url in zip(parts, urls, strict=True):
-        part["image_url"]["url"] = url
 
 
 def _check_answer(completion: Any) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from lmms_eval.models.chat import huggingface as stock
 from lmms_eval.models.chat.huggingface import Huggingface
-from loguru import logger
-from transformers import AutoModelForImageTextToText
 from transformers.video_utils import VideoMetadata
 
 from focus_eval.errors import AnswerError
 from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
 from focus_eval.lmms.generate_trace import GenerateTrace
+from focus_eval.lmms.other_packages import load_generating_classes
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.seam import FrameSeam
 
@@ -71,17 +69,6 @@ class FocusHuggingface(FrameSeam, Huggingface):  # type: ignore[misc]
         if pixels.ndim == 5:
             return [int(pixels.shape[1])] * n_questions
         return [int(pixels.shape[0])] if n_questions == 1 else None
-
-
-def load_generating_classes() -> None:
-    """Let the stock wrapper fall back to `AutoModelForImageTextToText` in place of `AutoModel`.
-
-    lmms-eval 0.7.3 looks a model type up among configuration classes, finds it in none of its tables, and loads every
-    model as `AutoModel`: a network without `generate`. tests/lmms/models/test_huggingface.py fails once that is fixed.
-    """
-    if stock.AutoModel is not AutoModelForImageTextToText:
-        logger.info("lmms-eval's huggingface wrapper would load a model that cannot generate; loading one that can")
-        stock.AutoModel = AutoModelForImageTextToText
 
 
 class FramesProcessor:

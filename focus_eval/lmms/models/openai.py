@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lmms_eval.models.chat.openai import OpenAICompatible as OpenAIChat
@@ -18,31 +19,54 @@ from PIL import Image
 from focus_eval.errors import InvalidInput
 from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
 from focus_eval.lmms.generate_trace import GenerateTrace
-from focus_eval.lmms.models.api_client import ImageFormat, QuestionClient
+from focus_eval.lmms.models.api_client import ImageFormat, QuestionClient, ShownFrames, Spending
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.seam import FrameSeam
 from focus_eval.options import read_value
 
 
+@dataclass(frozen=True, kw_only=True)
+class RequestFormat:
+    """How frames go into a request: as images of some format, with their times, or as one video."""
+
+    images: ImageFormat
+    timestamps: bool = False
+    as_video: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timestamps and self.as_video:
+            raise InvalidInput("timestamps=true writes a time before each image; as_video=true sends no images")
+
+    def shown(self, frame_batch: FrameBatch) -> ShownFrames:
+        """Return the frames of `frame_batch`, already encoded, as they are shown."""
+        times = frame_batch.times_seconds if self.timestamps else None
+        return ShownFrames(urls=frame_batch.encoded, times_seconds=times, as_video=self.as_video)
+
+
 class OpenAISeam(FrameSeam):
     """The seam of the OpenAI wrappers.
 
-    Own arguments: `jpeg_quality` (PNG without it) and `max_side` (longest side in pixels). `max_retries` counts
-    requests, as in the stock wrapper; `timeout` (seconds, 120 by default) is really set on the client.
+    Own arguments: `jpeg_quality` (PNG without it) and `max_side` (longest side in pixels); `timestamps` (true writes
+    each frame's time before it); `as_video` (true sends one video of JPEG frames, for vLLM and SGLang); `max_cost` in
+    dollars, with `price_input` and `price_output` in dollars per million tokens. `max_retries` counts requests, as in
+    the stock wrapper; `timeout` (seconds, 120 by default) is really set on the client.
     """
 
     model_id: ClassVar[str] = "focus_gpt4o"
     frames_argument: ClassVar[str] = "max_frames_num"
     takes_mixed_sizes: ClassVar[bool] = True
-    own_arguments: ClassVar[tuple[str, ...]] = ("jpeg_quality", "max_side")
+    own_arguments: ClassVar[tuple[str, ...]] = (
+        "jpeg_quality", "max_side", "timestamps", "as_video", "max_cost", "price_input", "price_output",
+    )  # fmt: skip
 
     client: Any
     num_concurrent: int
     max_retries: int
     retry_backoff_s: float
     timeout: float
+    _spending: Spending
 
-    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> ImageFormat:
+    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> RequestFormat:
         """Check how images are written, and that a key is where it does not end up in a log."""
         if "api_key" in wrapper_arguments:
             raise InvalidInput("api_key in --model_args would be printed by lmms-eval; set OPENAI_API_KEY instead")
@@ -52,7 +76,16 @@ class OpenAISeam(FrameSeam):
             raise InvalidInput(f"{self.model_id} needs {name} in the environment (any word for a server without keys)")
         if wrapper_arguments.get("pass_video_url"):
             raise InvalidInput("pass_video_url=True lets the server sample the video; the chosen frames need images")
-        return ImageFormat(**own, max_megabytes=float(wrapper_arguments.get("max_size_in_mb", 20)))
+        given = {
+            name: read_value(self.model_id, name, bool, own.get(name, False)) for name in ("timestamps", "as_video")
+        }
+        numbers = (own.get(name) for name in ("max_cost", "price_input", "price_output"))
+        self._spending = Spending(*(None if number is None else float(number) for number in numbers))
+        images = {name: own[name] for name in ("jpeg_quality", "max_side") if name in own}
+        if given["as_video"]:
+            images.setdefault("jpeg_quality", 95)
+        megabytes = float(wrapper_arguments.get("max_size_in_mb", 20))
+        return RequestFormat(images=ImageFormat(**images, max_megabytes=megabytes), **given)
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Name the model the paper used, and a time-out long enough for many images."""
@@ -61,22 +94,24 @@ class OpenAISeam(FrameSeam):
         wrapper_arguments.setdefault("timeout", 120)
 
     @property
-    def questions_at_once(self) -> int:
+    def questions_at_once(self) -> int | None:
         """Questions sent in parallel: the wrapper's `num_concurrent`."""
         return self.num_concurrent
 
     def ready(self, frame_batch: FrameBatch) -> None:
         """Write the frames as images, and let go of the pixels: many questions are under way at once."""
-        frame_batch.encoded = [self.prepared.data_url(image) for image in frame_batch.images()]
+        frame_batch.encoded = [self.prepared.images.data_url(image) for image in frame_batch.images()]
         frame_batch.pixels = frame_batch.pixels[:0]
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Give `view` a client of its own that sends the frames of its one question and notes the cost."""
+        self._spending.check()
         frame_batch = batch[0].frame_batch
         view.client = QuestionClient(
             self.client.with_options(max_retries=0, timeout=float(self.timeout)),
             trace,
-            images=None if frame_batch is None else frame_batch.encoded,
+            shown=None if frame_batch is None else self.prepared.shown(frame_batch),
+            spending=self._spending,
             attempts=int(self.max_retries),
             backoff_seconds=self.retry_backoff_s,
             secrets=[str(self.client.api_key or "")],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import threading
 import time
@@ -124,9 +125,11 @@ def rows_by_question(tools, folder):
     return {row["query"]: (row, answers[row["question_id"]]) for row in tools.read_record(folder, "selections")}
 
 
-@pytest.mark.parametrize("simple", [True, False])
-def test_the_frames_in_the_payload_are_the_chosen_ones(gpt, server, evaluate, home, tools, tmp_path, simple):
-    evaluate(gpt(simple=simple, frames=8), ["focus_longvideobench"])
+@pytest.mark.parametrize(("simple", "num_concurrent"), [(True, 32), (False, 32), (True, 1), (False, 1)])
+def test_the_frames_in_the_payload_are_the_chosen_ones(
+    gpt, server, evaluate, home, tools, tmp_path, simple, num_concurrent
+):
+    evaluate(gpt(simple=simple, frames=8, num_concurrent=num_concurrent), ["focus_longvideobench"])
     rows = rows_by_question(tools, tmp_path)
     assert len(server.bodies) == len(rows) == 8
     compared = 0
@@ -266,3 +269,81 @@ def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, ev
     evaluate(model, ["focus_videomme"], limit=1)
     (body,) = server.bodies
     assert [image.size for image in images_of(body)] == [(112, 84), (56, 42), (28, 21)]
+
+
+@pytest.mark.parametrize("simple", [False, True])
+def test_times_stand_before_the_frames_they_belong_to(gpt, server, evaluate, tools, tmp_path, simple):
+    model = gpt(simple=simple, timestamps="true")
+    evaluate(model, ["focus_longvideobench"])
+    chosen = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}
+    told = []
+    for body in server.bodies:
+        (content,) = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
+        pairs = itertools.pairwise(content)
+        told.append([before.get("text") for before, part in pairs if part["type"] == "image_url"])
+    expected = [[f"[{time:.1f} s]" for time in row["times_seconds"]] for row in chosen.values()]
+    assert sorted(told) == sorted(expected)
+
+
+@pytest.mark.parametrize("simple", [False, True])
+def test_frames_may_go_as_one_video_of_the_same_jpeg_images(gpt, server, evaluate, home, tools, tmp_path, simple):
+    evaluate(gpt(simple=simple, as_video="true", jpeg_quality=90), ["focus_longvideobench"])
+    as_video = {prompt_of(body): body for body in server.bodies}
+    server.bodies.clear()
+    evaluate(gpt(simple=simple, jpeg_quality=90, record=str(tmp_path / "images")), ["focus_longvideobench"])
+    assert len(as_video) == len(server.bodies) == 8
+    for body in server.bodies:
+        video_body = as_video[prompt_of(body)]
+        assert video_body["media_io_kwargs"] == {"video": {"num_frames": -1}}
+        (part,) = [
+            part for message in video_body["messages"] for part in message["content"] if part["type"] not in ("text",)
+        ]
+        kind, _, data = part["video_url"]["url"].partition(";base64,")
+        urls = [
+            part["image_url"]["url"]
+            for message in body["messages"]
+            for part in message["content"]
+            if part["type"] == "image_url"
+        ]
+        assert kind == "data:video/jpeg"
+        assert data.split(",") == [url.partition("base64,")[2] for url in urls]  # byte for byte, in order
+
+
+def test_a_cap_on_cost_ends_the_run_and_keeps_what_was_paid_for(gpt, server, evaluate, tools, tmp_path):
+    from focus_eval.errors import RunError
+
+    # An answer costs 111 * 5 + 2 * 15 = 585 millionths of a dollar: the third reaches the cap.
+    model = gpt(max_cost=0.0015, price_input=5, price_output=15, num_concurrent=1)
+    with pytest.raises(RunError, match=r"max_cost=0\.0015 dollars are spent"):
+        evaluate(model, ["focus_longvideobench"])
+    answers = tools.read_record(tmp_path, "answers")
+    assert len(server.bodies) == len(answers) == 3
+    assert all(row["error"] is None for row in answers)
+
+
+def test_answers_under_way_when_the_cap_is_reached_are_kept(gpt, server, evaluate, tools, tmp_path):
+    from focus_eval.errors import RunError
+
+    server.replies = [(200, completion(), {}, 0.2)] * 8
+    model = gpt(max_cost=0.0005, price_input=5, price_output=15, num_concurrent=4)
+    with pytest.raises(RunError, match="max_cost"):
+        evaluate(model, ["focus_longvideobench"])
+    answers = tools.read_record(tmp_path, "answers")
+    assert 4 <= len(server.bodies) == len(answers) < 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_cost": 1}, "needs price_input and price_output"),
+        ({"max_cost": -1, "price_input": 1, "price_output": 1}, "0 or above"),
+        ({"timestamps": "true", "as_video": "true"}, "sends no images"),
+        ({"timestamps": "yes"}, "true or false"),
+    ],
+)
+def test_a_wrong_option_of_the_request_is_refused_before_anything_is_sent(gpt, server, arguments, message):
+    from focus_eval.errors import InvalidInput
+
+    with pytest.raises(InvalidInput, match=message):
+        gpt(**arguments)
+    assert not server.bodies

@@ -98,11 +98,3 @@ def test_a_processor_that_drops_frames_is_an_error_not_an_answer(model, evaluate
     evaluate(model, ["focus_longvideobench"])
     errors = [row["error"] for row in tools.read_record(tmp_path, "answers")]
     assert all("2 reached the model" in error for error in errors)
-
-
-def test_the_stock_wrapper_still_needs_the_class_that_generates():
-    """Fails once lmms-eval compares model types with model types; then `load_generating_classes` can go."""
-    from lmms_eval.models.chat import huggingface as stock
-
-    for table in (stock.AutoModelForCausalLM, stock.AutoModelForImageTextToText):
-        assert "internvl" not in table._model_mapping.keys()  # noqa: SIM118 (as the wrapper asks)
