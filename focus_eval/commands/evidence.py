@@ -27,22 +27,30 @@ def evidence(
     benchmark: Annotated[str, typer.Option(help="Benchmark by name.")] = "longvideobench",
     distance: Annotated[float, typer.Option(help="Seconds within which evidence is in view: 1, 2 or 5.")] = 5.0,
     min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 180.0,
+    estimate: Annotated[
+        list[str], typer.Option(help="Selections to estimate from these answers: FILE or NAME=FILE; repeatable.")
+    ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Write the tables here too (.md, .csv or .tex).")] = None,
 ) -> None:
     """Print accuracy by evidence in view, by distance, length and category, and question by question."""
     from focus_eval.commands.tables import print_table, write_table
+    from focus_eval.report.estimate_tables import estimate_table
     from focus_eval.report.evidence_tables import evidence_tables
     from focus_eval.report.run import load_run
 
     if (run is None) == (not selections):
         raise InvalidInput("give the folder of a run, or --selections with --annotations and --rates")
     if run is not None:
-        answered = load_run(run)
+        if estimate:
+            raise InvalidInput("--estimate goes with --selections, --annotations and --rates")
+        answered, others = load_run(run), None
     else:
-        answered = _from_files(
-            selections, format, column, benchmark=benchmark, model=model, annotations=annotations, rates=rates
+        answered, others = _from_files(
+            selections, format, column, estimate, benchmark=benchmark, model=model, annotations=annotations, rates=rates
         )
     tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
+    if others is not None:
+        tables.append(estimate_table(answered, others, min_seconds=min_seconds))
     for table in tables:
         print_table(table)
     if out is not None:
@@ -53,13 +61,14 @@ def _from_files(
     selections: Sequence[str],
     formats: Sequence[str],
     columns: Sequence[str],
+    estimate: Sequence[str],
     *,
     benchmark: str,
     model: str,
     annotations: Path | None,
     rates: Path | None,
-) -> Run:
-    """Return the rows of published files as a run."""
+) -> tuple[Run, Run | None]:
+    """Return the rows of published files as a run, and those to estimate as another."""
     from focus_eval.benchmarks.annotations import read_annotations
     from focus_eval.benchmarks.rates import read_rates
     from focus_eval.options import parse_assignments
@@ -76,13 +85,18 @@ def _from_files(
     named = dict(parse_assignments(list(columns)))
     kinds = list(formats) * len(selections) if len(formats) == 1 else list(formats) or ["auto"] * len(selections)
     made = []
-    for text, kind in zip(selections, kinds, strict=True):
+    for text, kind in [*zip(selections, kinds, strict=True), *((text, "auto") for text in estimate)]:
         name, equals, file = text.partition("=")
         name, file = (name, file) if equals else (Path(text).stem, text)
         loaded = load_selections(file, format=kind, questions=questions, fps=fps, columns=named)
         made.append(published_rows(loaded, questions, rate_of, name=name, model=model))
-    without = next((one.name for one in made if not one.answers), None)
+    answered, others = made[: len(selections)], made[len(selections) :]
+    without = next((one.name for one in answered if not one.answers), None)
     if without is not None:
         raise InvalidInput(f"{without}: the file has no answers; focus-eval recall measures frames alone")
-    rows, answers = [row for one in made for row in one.selections], [row for one in made for row in one.answers]
-    return Run("published answers", rows, answers)
+    run = Run(
+        "published answers",
+        [row for one in answered for row in one.selections],
+        [row for one in answered for row in one.answers],
+    )
+    return run, Run("to estimate", [row for one in others for row in one.selections], []) if others else None

@@ -163,3 +163,11 @@ def test_a_run_without_evidence_says_so(tmp_path):
         evidence_answers(run, min_seconds=1e6)
     with pytest.raises(InvalidInput, match="has no answers"):
         evidence_answers(Run("r", run.selections, []))
+
+
+def test_estimates_of_the_published_selections_are_off_by_what_the_page_says(toolmerge):
+    from focus_eval.report.estimate_tables import estimate_table
+
+    rows = {row.keys[-1]: row.figures for row in estimate_table(toolmerge, draws=3).rows}
+    found = {name: tuple(round(figure.ours, 1) for figure in figures[:3]) for name, figures in rows.items()}
+    assert found == {"toolmerge, K = 32": (61.8, 64.0, -2.2), "toolmerge, K = 8": (61.7, 57.5, 4.2)}
