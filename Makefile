@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check bench clips docs wheel rehearsal clean
+.PHONY: setup demo test check bench clips faults docs wheel rehearsal clean
 
 setup: $(VENV)/.ready
 
@@ -29,6 +29,9 @@ bench: setup
 
 clips: setup
 	$(BIN)/python scripts/check_clips.py
+
+faults: setup
+	$(BIN)/python scripts/check_faults.py
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --group docs

@@ -26,6 +26,7 @@ from focus_eval.commands.samplers import samplers
 from focus_eval.commands.select import select
 from focus_eval.commands.slurm import slurm_script
 from focus_eval.commands.tasks import tasks
+from focus_eval.commands.videos import videos
 from focus_eval.errors import FocusEvalError
 
 app = typer.Typer(
@@ -71,6 +72,7 @@ app.command("import", cls=Command)(import_)
 app.command(cls=Command)(export)
 app.command(cls=Command)(tasks)
 app.command("slurm-script", cls=Command)(slurm_script)
+app.command(cls=Command)(videos)
 app.command(cls=Command)(doctor)
 
 

@@ -16,6 +16,7 @@ from focus_eval.matrix.config import BenchmarkConfig
 from focus_eval.matrix.documents import dataset_snapshot, find_documents, task_source
 from focus_eval.types import VideoInfo
 from focus_eval.video import open_video
+from focus_eval.video.manifest import known_info as manifest_info
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,14 @@ class QuestionSet:
         return Path(self.config.videos) / video
 
     def known_info(self, question: Question) -> VideoInfo | None:
-        """Return length and rate from the file of rates; None where it has none for `question`."""
+        """Return length and rate from the file of rates, else from the videos' manifest; None where neither has it."""
         rate = self.rates.get(question.id)
-        return rate.info if rate else None
+        if rate is not None:
+            return rate.info
+        return manifest_info(self.video_path(question.video)) if self.config.videos else None
 
     def info(self, question: Question) -> VideoInfo:
-        """Return length and rate from the file of rates, else from the video itself.
+        """Return length and rate from the file of rates or the manifest, else from the video itself.
 
         Raises:
             VideoError: no rates, and a video that cannot be read.

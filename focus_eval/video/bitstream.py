@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,9 @@ _START = b"\x00\x00\x01"
 _IDR, _SEI = 5, 6
 _SLICES = (1, 2, 5)
 _RECOVERY_POINT = 6
+_HEVC_SLICES = range(32)
+_FORBIDDEN = (b"\0\0\0", b"\0\0\2")
+_ZEROS_IN_STREAM = re.compile(rb"\x00\x00(?:\x00+[^\x00\x01]|\x02)", re.DOTALL)
 # Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
 _HEAD = 4096
 _MPEG4_PICTURE, _MPEG4_B = 0xB6, 2
@@ -80,9 +84,10 @@ def starts_h264(packet: Any, length_bytes: int) -> bool:
     return False
 
 
-def nal_length_bytes(extradata: bytes | None) -> int:
-    """Return the bytes of a NAL unit's length in MP4's form (ISO 14496-15, 5.3.3), 0 for start codes."""
-    return (extradata[4] & 3) + 1 if extradata and len(extradata) > 4 and extradata[0] == 1 else 0
+def nal_length_bytes(extradata: bytes | None, codec: str = "h264") -> int:
+    """Return the bytes of a NAL unit's length in MP4's form (ISO 14496-15, 5.3.3 and 8.3.3), 0 for start codes."""
+    at = 4 if codec == "h264" else 21
+    return (extradata[at] & 3) + 1 if extradata and len(extradata) > at and extradata[0] == 1 else 0
 
 
 def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
@@ -101,6 +106,35 @@ def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
         start = at + length_bytes
         yield data[start], bytes(data[start + 1 : min(start + size, start + 300)])
         at = start + size
+
+
+def has_zeroed_slice(codec: str, packet: Any, length_bytes: int) -> bool:
+    """Tell whether a slice of H.264 or HEVC holds what no encoder writes: 00 00 00 or 00 00 02 (ITU-T H.264, 7.4.1).
+
+    So a blanked stretch is noticed that would decode without an error. Zeros at a unit's end are harmless.
+    """
+    data = bytes(packet)
+    if not length_bytes:
+        # Of what follows start codes, only zeros in the middle are looked for: 00 00 00 01 is a start code itself.
+        return _ZEROS_IN_STREAM.search(data) is not None
+    at = 0
+    while at + length_bytes < len(data):
+        size = int.from_bytes(data[at : at + length_bytes], "big")
+        start = at + length_bytes
+        kind = data[start] & 31 if codec == "h264" else data[start] >> 1 & 63
+        stop = start + size
+        if kind in (_SLICES if codec == "h264" else _HEVC_SLICES) and (_holds(data, start, stop)):
+            return True
+        at = stop
+    return False
+
+
+def _holds(data: bytes, start: int, stop: int) -> bool:
+    for mark in _FORBIDDEN:
+        found = data.find(mark, start, stop)
+        if found >= 0 and data[found : min(stop, len(data))].strip(b"\0"):
+            return True
+    return False
 
 
 def _recovery_frames(sei: bytes) -> int | None:

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from focus_eval.errors import VideoError
 from focus_eval.types import IntArray
-from focus_eval.video.bitstream import can_start, is_invisible, nal_length_bytes
+from focus_eval.video.bitstream import can_start, has_zeroed_slice, is_invisible, nal_length_bytes
+
+_WITH_START_CODES = ("h264", "hevc")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def _demux(container: Any, stream: Any) -> Packets:
     sizes, flags = array("q"), array("b")
     lacks_ticks, goes_back, end, latest = False, False, 0, None
     codec, is_transport = stream.codec_context.name, container.format.name == "mpegts"
-    length_bytes = nal_length_bytes(stream.codec_context.extradata)
+    length_bytes = nal_length_bytes(stream.codec_context.extradata, codec)
     for packet in container.demux(stream):
         if not packet.size:
             continue
@@ -83,8 +85,10 @@ def _demux(container: Any, stream: Any) -> Packets:
         decode_ticks.append((pts or 0) if dts is None else dts)
         sizes.append(packet.size)
         places.append(-1 if packet.pos is None else packet.pos)
+        is_corrupt = codec in _WITH_START_CODES and has_zeroed_slice(codec, packet, length_bytes)
         # Of a transport stream, FFmpeg marks every packet before a join; `transport.py` looks closer.
-        flags.append(is_sync | is_hidden << 1 | (packet.is_corrupt and not is_transport) << 2)
+        is_corrupt = is_corrupt or (packet.is_corrupt and not is_transport)
+        flags.append(is_sync | is_hidden << 1 | is_corrupt << 2)
         if not is_hidden:
             end = max(end, (pts or 0) + (packet.duration or 0))
     bits = np.array(flags, dtype=np.int8)
@@ -100,6 +104,28 @@ def _demux(container: Any, stream: Any) -> Packets:
         goes_back=goes_back,
         end_ticks=end,
     )
+
+
+def lost_start(packets: Packets, *, first_ticks: int, is_broadcast: bool) -> str | None:
+    """Return what is wrong where packets have times before `first_ticks`, that of the first decoded frame, or None.
+
+    Right are leading pictures of the first packet, packets that an edit list hides at the file's start, and, in a
+    broadcast that was cut, those before its first sync packet. Otherwise the first frames are damaged, or times are.
+    """
+    is_early = packets.ticks < first_ticks
+    later_syncs = np.flatnonzero(packets.is_sync & ~is_early & ~packets.is_hidden)
+    early = np.flatnonzero(is_early)
+    if (
+        not packets.lacks_ticks
+        and later_syncs.size
+        and early.size
+        and early[-1] > max(later_syncs[1:2], default=1 << 62)
+    ):
+        return "frames in the middle of it have times before its first frame: its index is damaged"
+    is_led = is_early & ~packets.is_hidden & (packets.ticks >= packets.ticks[0])
+    if is_led.any() and not is_broadcast and not packets.lacks_ticks:
+        return "its first frames cannot be decoded"
+    return None
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from focus_eval.errors import VideoError
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 from focus_eval.video.checks import checked_file
 from focus_eval.video.decoder import Decoder
-from focus_eval.video.index import FrameIndex, Packets, average_rate, demux_packets
+from focus_eval.video.index import FrameIndex, Packets, average_rate, demux_packets, lost_start
 from focus_eval.video.listening import errors_logged
+from focus_eval.video.manifest import check_file, check_length
 from focus_eval.video.orientation import Orientation
 from focus_eval.video.wholeness import check_whole, mark_doubtful_end
 
@@ -20,6 +21,8 @@ from focus_eval.video.wholeness import check_whole, mark_doubtful_end
 _N_HEAD = 32
 # An MPEG-4 picture that says only that it is not coded.
 _MOST_BYTES_OF_NO_PICTURE = 8
+# Recordings of these may begin anywhere.
+_BROADCAST = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc")
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 
 
@@ -56,17 +59,28 @@ class Scan:
 def scan_video(path: Path) -> Scan:
     """Learn what a video file holds, without decoding more than its first frame unless its packets tell too little.
 
-    The last few files are remembered, by path, size and time of change.
+    The last few files are remembered, by path, size and time of change. Where a manifest names the file
+    (`manifest.py`), its size, checksum and number of frames are compared.
 
     Raises:
-        VideoError: no file, no video, or a header that promises more than the file holds; starts with the path.
+        VideoError: no file, no video, a header that promises more than the file holds, another file than the manifest
+            names, or damage that shows; starts with the path.
     """
     status = checked_file(path).stat()
-    return _scan(path, status.st_size, status.st_mtime_ns)
+    return _scan_checked(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=_RECENT_FILES)
-def _scan(path: Path, n_bytes: int, modified_ns: int) -> Scan:
+def _scan_checked(path: Path, n_bytes: int, modified_ns: int) -> Scan:
+    check_file(path)
+    scan = scan_file(path)
+    check_length(path, scan.info)
+    return scan
+
+
+def scan_file(path: Path) -> Scan:
+    """Do what `scan_video` does, whatever a manifest says, and remember nothing."""
+    checked_file(path)
     with errors_logged() as logged:
         decoder = Decoder(path)
         try:
@@ -80,6 +94,11 @@ def _scan(path: Path, n_bytes: int, modified_ns: int) -> Scan:
         first = next(decoder.frames_from_start(), None)
         if first is None or not (first.width and first.height):
             raise VideoError(f"{path}: no frame of it can be decoded; fetch it again or re-encode it")
+        fault = lost_start(
+            packets, first_ticks=first.pts or 0, is_broadcast=decoder.container.format.name in _BROADCAST
+        )
+        if fault and first.pts is not None and not packets.goes_back:
+            raise VideoError(f"{path}: {fault}; fetch it again")
         index = _trusted_index(decoder, packets, first)
         if index is None and packets.is_corrupt.any():
             raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; fetch it again")

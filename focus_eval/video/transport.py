@@ -16,11 +16,15 @@ _CLOCK_LENGTH = 7
 _MOST_TABLES = 8
 
 
-def transport_fault(data: mmap.mmap, *, pid: int) -> str | None:
+def transport_fault(data: mmap.mmap, *, pid: int, n_packets: int) -> str | None:
     """Return what is wrong with the packets of stream `pid`, None where nothing is.
 
     The counter that each packet carries must go up by 1 modulo 16. It may jump where a new recording begins: behind a
-    programme table, at the start of a picture that can be decoded by itself.
+    programme table, at the start of a picture that can be decoded by itself. No picture is spread over two units that
+    each have a beginning, so there are at least as many pictures as beginnings.
+
+    Args:
+        n_packets: pictures that the demuxer found.
     """
     shape = next(((length, skip) for length, skip in _LENGTHS if _is_aligned(data, length, skip)), None)
     if shape is None:
@@ -35,6 +39,9 @@ def transport_fault(data: mmap.mmap, *, pid: int) -> str | None:
     if (head[:, 0] != _SYNC).any():
         return f"packet {int(np.argmax(head[:, 0] != _SYNC))} of {n_packets} is damaged"
     pids = (head[:, 1].astype(np.int64) & 31) << 8 | head[:, 2]
+    n_starts = int((head[pids == pid, 1] & 0x40 > 0).sum())
+    if n_starts > n_packets:
+        return f"{n_starts - n_packets} of its pictures are missing"
     return _counter_fault(head, pids, pid)
 
 

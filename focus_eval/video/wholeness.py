@@ -14,6 +14,7 @@ from focus_eval.errors import VideoError
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.ebml import matroska_fault
 from focus_eval.video.index import Packets
+from focus_eval.video.program import program_fault
 from focus_eval.video.transport import ends_full, transport_fault
 
 _MICROSECONDS = 1_000_000
@@ -22,7 +23,7 @@ _MOST_SECONDS_SHORT = 1.0
 _ASF_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 _ASF_BROADCAST = 1
 _OGG_LAST_PAGE = 4
-_MP4_BOXES = (b"mdat", b"moov", b"moof", b"sidx", b"mfra", b"styp", b"emsg")
+_COPYRIGHT = 0xA9
 
 
 def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[str]) -> None:
@@ -44,7 +45,7 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
     for name, find_fault in _FAULTS.items():
         if name in names:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                fault = find_fault(data, decoder)
+                fault = find_fault(data, decoder, packets)
             if fault:
                 raise VideoError(f"{path}: {fault}; fetch it again")
     if "mov" in names and _overlap(packets):
@@ -107,11 +108,34 @@ def _overlap(packets: Packets) -> bool:
     return bool(((starts[:-1] + sizes[:-1] > starts[1:]) & ~is_same & (starts[:-1] >= 0)).any())
 
 
-def _mp4_fault(data: mmap.mmap, decoder: Decoder) -> str | None:
+def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets) -> str | None:
+    numbers = []
     for name, start, length in mp4_boxes(data):
-        if name in _MP4_BOXES and start + length > len(data):
-            return f"its part {name.decode()} needs {start + length} bytes, the file has {len(data)}: cut off"
+        if not name.strip(b"\0"):
+            # Zeros at the end are harmless padding.
+            return f"damaged at byte {start}, where a box should begin" if data[start:].strip(b"\0") else None
+        if not all(32 <= byte < 127 or byte == _COPYRIGHT for byte in name) or length < 8:
+            return f"damaged at byte {start}, where a box should begin"
+        if start + length > len(data):
+            return f"its part {name.decode('latin-1')} needs {start + length} bytes, the file has {len(data)}: cut off"
+        if name == b"moof":
+            if data[start + 12 : start + 16] != b"mfhd" or not _nests(data, start + 8, start + length):
+                return f"damaged at byte {start}, where a fragment begins"
+            numbers.append(int.from_bytes(data[start + 20 : start + 24], "big"))
+    # Fragments are counted; a writer that does not count gives all the same number.
+    if len(set(numbers)) > 1 and (np.diff(numbers) != 1).any():
+        return "a fragment of it is missing"
     return None
+
+
+def _nests(data: mmap.mmap, start: int, stop: int) -> bool:
+    """Tell whether the boxes in `[start, stop)` fill it, and the tracks among them likewise."""
+    while start + 8 <= stop:
+        length = int.from_bytes(data[start : start + 4], "big")
+        if length < 8 or (data[start + 4 : start + 8] == b"traf" and not _nests(data, start + 8, start + length)):
+            return False
+        start += length
+    return start == stop
 
 
 def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
@@ -122,20 +146,29 @@ def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
         if length == 1:
             length = int.from_bytes(data[start + 8 : start + 16], "big")
         length = length or len(data) - start
-        if length < 8:
-            return
         yield data[start + 4 : start + 8], start, length
-        start += length
+        start += max(length, 8)
 
 
-def _avi_fault(data: mmap.mmap, decoder: Decoder) -> str | None:
-    promised = 8 + int.from_bytes(data[4:8], "little")
-    if promised > len(data):
-        return f"the header promises {promised} bytes, the file has {len(data)}: cut off, or bytes are missing"
+def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets) -> str | None:
+    """Follow the RIFF parts, of which a file over 1 GB has several; behind them there may be a tag or padding."""
+    start = 0
+    while data[start : start + 4] == b"RIFF":
+        length = int.from_bytes(data[start + 4 : start + 8], "little")
+        if start + 8 + length > len(data):
+            return (
+                f"the header promises {start + 8 + length} bytes, the file has {len(data)}: cut off, or bytes missing"
+            )
+        if length == 0:
+            return None
+        start += 8 + length + length % 2
+    rest = data[start:]
+    if rest.strip(b"\0") and not rest.startswith((b"TAG", b"ID3", b"JUNK")):
+        return f"it goes on after its end at byte {start}: damaged"
     return None
 
 
-def _asf_fault(data: mmap.mmap, decoder: Decoder) -> str | None:
+def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets) -> str | None:
     at = data.find(_ASF_FILE_PROPERTIES, 0, 1 << 16)
     if at < 0 or int.from_bytes(data[at + 88 : at + 92], "little") & _ASF_BROADCAST:
         return None
@@ -145,16 +178,18 @@ def _asf_fault(data: mmap.mmap, decoder: Decoder) -> str | None:
     return None
 
 
-def _flv_fault(data: mmap.mmap, decoder: Decoder) -> str | None:
+def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets) -> str | None:
     """Follow the tags: 11 bytes of header with the size of what follows, then 4 bytes with the size of both."""
     start = int.from_bytes(data[5:9], "big") + 4
     while start + 11 <= len(data):
         start += 11 + int.from_bytes(data[start + 1 : start + 4], "big") + 4
-    # Some writers leave out the last 4 bytes.
-    return "its last part is incomplete: cut off, or bytes are missing" if start > len(data) + 4 else None
+    # Some writers leave out the last 4 bytes, some pad with zeros.
+    if start in (len(data), len(data) + 4) or (start < len(data) and not data[start:].strip(b"\0")):
+        return None
+    return "its last part is incomplete: cut off, or bytes are missing"
 
 
-def _ogg_fault(data: mmap.mmap, decoder: Decoder) -> str | None:
+def _ogg_fault(data: mmap.mmap, decoder: Decoder, packets: Packets) -> str | None:
     """Follow the pages; the last one of each stream must say that it is the last (RFC 3533, 6)."""
     start, last = 0, {}
     while data[start : start + 4] == b"OggS" and start + 27 <= len(data):
@@ -166,12 +201,13 @@ def _ogg_fault(data: mmap.mmap, decoder: Decoder) -> str | None:
     return None if all(last.values()) else "its last page is missing: cut off"
 
 
-_FAULTS: dict[str, Callable[[mmap.mmap, Any], str | None]] = {
+_FAULTS: dict[str, Callable[[mmap.mmap, Any, Packets], str | None]] = {
     "mov": _mp4_fault,
     "avi": _avi_fault,
     "asf": _asf_fault,
     "flv": _flv_fault,
     "ogg": _ogg_fault,
-    "matroska": lambda data, decoder: matroska_fault(data),
-    "mpegts": lambda data, decoder: transport_fault(data, pid=decoder.stream.id),
+    "matroska": lambda data, decoder, packets: matroska_fault(data),
+    "mpegts": lambda data, decoder, packets: transport_fault(data, pid=decoder.stream.id, n_packets=packets.ticks.size),
+    "mpeg": lambda data, decoder, packets: program_fault(data, stream=decoder.stream.id, n_packets=packets.ticks.size),
 }

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.errors import InvalidInput, RunError
-from focus_eval.scoring.cache.fingerprint import FileState, content_hash, file_state
 from focus_eval.types import FloatArray, IntArray
+from focus_eval.video.fingerprint import FileState, content_hash, file_state
 
 LAYOUT = 1  # raised whenever the tables change
 _APPLICATION_ID = 0x464F4352  # says in the file's header whose file it is

@@ -1,0 +1,110 @@
+"""Compares a video with what the manifest of its folder says, so that a damaged or exchanged file is noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from focus_eval.errors import VideoError
+from focus_eval.types import VideoInfo
+from focus_eval.video.fingerprint import content_hash
+
+MANIFEST_NAME = "videos.manifest.json"
+MANIFEST_VERSION = 1
+# Folders above a video that may hold its manifest: benchmarks sort videos into folders.
+_MOST_LEVELS = 4
+_RECENT_MANIFESTS = 16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a manifest says of one video.
+
+    Args:
+        sha256: of the whole file, hexadecimal.
+        fps: average rate; `frames / fps` is `seconds`.
+        error: why the video could not be read when the manifest was written; its frames are then 0.
+    """
+
+    bytes: int
+    sha256: str
+    frames: int
+    fps: float
+    seconds: float
+    error: str = ""
+
+
+def known_info(path: Path) -> VideoInfo | None:
+    """Return what the manifest says of a video's length and rate; None where it says nothing of it.
+
+    The video itself is not opened, and need not be there; one of another size is not the one that was indexed.
+    """
+    found = _entry_of(path)
+    if found is None or found[1].error or (path.exists() and path.stat().st_size != found[1].bytes):
+        return None
+    return VideoInfo(n_frames=found[1].frames, fps=found[1].fps)
+
+
+def check_file(path: Path) -> None:
+    """Compare a file's size and checksum with its manifest, where it has one.
+
+    Raises:
+        VideoError: another size or content than when the folder was indexed, or a manifest that cannot be read.
+    """
+    found = _entry_of(path)
+    if found is None:
+        return
+    manifest, entry = found
+    fix = f"fetch it again, or write the manifest anew: focus-eval videos index {manifest.parent}"
+    if (size := path.stat().st_size) != entry.bytes:
+        raise VideoError(f"{path}: {size} bytes, its manifest says {entry.bytes}; {fix}")
+    if content_hash(path) != entry.sha256:
+        raise VideoError(f"{path}: its content is not what {manifest.name} was written for; {fix}")
+
+
+def check_length(path: Path, info: VideoInfo) -> None:
+    """Compare the frames found in a file with its manifest, where it has one.
+
+    Raises:
+        VideoError: another number of frames; the file is the same, so another version counts otherwise.
+    """
+    found = _entry_of(path)
+    if found is not None and not found[1].error and found[1].frames != info.n_frames:
+        raise VideoError(
+            f"{path}: {info.n_frames} frames, its manifest says {found[1].frames}; another version wrote it: "
+            f"focus-eval videos index {found[0].parent}"
+        )
+
+
+def _entry_of(path: Path) -> tuple[Path, Entry] | None:
+    """Return the nearest manifest above a video that names it, and what it says."""
+    for folder in list(Path(os.path.abspath(path)).parents)[:_MOST_LEVELS]:
+        manifest = folder / MANIFEST_NAME
+        try:
+            state = manifest.stat()
+        except OSError:
+            continue
+        entry = _read(manifest, state.st_size, state.st_mtime_ns).get(
+            Path(os.path.abspath(path)).relative_to(folder).as_posix()
+        )
+        if entry is not None:
+            return manifest, entry
+    return None
+
+
+@lru_cache(maxsize=_RECENT_MANIFESTS)
+def _read(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, Entry]:
+    del n_bytes, modified_ns
+    try:
+        content: Any = json.loads(manifest.read_text(encoding="utf-8"))
+        if content["version"] != MANIFEST_VERSION:
+            raise VideoError(f"{manifest}: version {content['version']}, this program reads {MANIFEST_VERSION}")
+        return {name: Entry(**entry) for name, entry in content["videos"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise VideoError(
+            f"{manifest}: not a manifest ({type(error).__name__}: {error}); delete it or write it anew"
+        ) from error

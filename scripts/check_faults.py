@@ -1,0 +1,79 @@
+"""Damages 20 clips in 8 ways and tells what the reader makes of each: right, refused, crashed, hung, wrong.
+
+Each file is read in a process of its own, with limits of memory and time. Prints a line for each file that is not
+right or refused, and tables by codec and by kind of damage.
+Run: python scripts/check_faults.py [--each 2] [--only TEXT]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from focus_eval.testing.faults import (
+    KINDS,
+    SINGLE,
+    STRETCHES,
+    damaged,
+    fault_clips,
+    frame_prints,
+    read_apart,
+)
+
+_CODECS = {"h264": "H.264", "hevc": "HEVC", "mpeg4": "MPEG-4", "mpeg2": "MPEG-2", "ffv1": "FFV1", "vp8": "VP8",
+           "vp9": "VP9", "av1": "AV1", "mjpeg": "MJPEG", "wmv2": "WMV 2"}  # fmt: skip
+
+
+def main() -> None:
+    """Damage, read, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--each", type=int, default=2, help="files per clip and kind of damage (default: 2, so 320)")
+    parser.add_argument("--only", default="", help="only clips whose name contains this")
+    options = parser.parse_args()
+    start, peak = time.perf_counter(), 0.0
+    counts: Counter[tuple[str, str, str]] = Counter()
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, make in fault_clips().items():
+            if options.only not in name:
+                continue
+            whole = make(Path(temporary) / name)
+            prints, data = frame_prints(whole), whole.read_bytes()
+            for kind in (*STRETCHES, *SINGLE):
+                for number in range(options.each):
+                    path = Path(temporary) / f"{kind}{number}_{name}"
+                    path.write_bytes(damaged(data, clip=name, kind=kind, number=number))
+                    reading = read_apart(path, prints)
+                    counts[name, kind, reading.kind] += 1
+                    peak = max(peak, reading.peak_mib)
+                    if reading.kind not in ("right", "refused"):
+                        print(f"{path.name}: {reading.kind}: {reading.detail}", flush=True)
+                    path.unlink()
+    print_tables(counts)
+    print(f"\n{sum(counts.values())} files, peak memory {peak:.0f} MiB, {time.perf_counter() - start:.0f} s")
+
+
+def print_tables(counts: Counter[tuple[str, str, str]]) -> None:
+    """Print outcomes by clip, stretches and single bytes apart, and by kind of damage."""
+    for title, kinds in (("stretches of bytes", STRETCHES), ("one byte or bit", SINGLE)):
+        print(f"\n| {title} | " + " | ".join(KINDS) + " |\n|" + "---|" * (1 + len(KINDS)))
+        for name in dict.fromkeys(clip for clip, _, _ in counts):
+            codec, container = name.partition(".")[0].partition("_")[0], name.rpartition(".")[2]
+            row = _row(counts, lambda clip, kind, n=name, k=kinds: clip == n and kind in k)
+            print(f"| {_CODECS[codec]} ({name.rpartition('.')[0]}, {container}) | {row} |")
+        print(f"| all | {_row(counts, lambda clip, kind, k=kinds: kind in k)} |")
+    print("\n| damage | " + " | ".join(KINDS) + " |\n|" + "---|" * (1 + len(KINDS)))
+    for kind in (*STRETCHES, *SINGLE):
+        print(f"| {kind} | {_row(counts, lambda clip, other, k=kind: other == k)} |")
+
+
+def _row(counts: Counter[tuple[str, str, str]], belongs: object) -> str:
+    assert callable(belongs)
+    totals = [sum(n for (c, k, o), n in counts.items() if o == outcome and belongs(c, k)) for outcome in KINDS]
+    return " | ".join(map(str, totals))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Does damage show: is each frame of a damaged file the right one, or refused with an error that names the file?"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from focus_eval.errors import VideoError
+from focus_eval.testing.clips import write_clip
+from focus_eval.testing.faults import (
+    SINGLE,
+    STRETCHES,
+    Reading,
+    damaged,
+    fault_clips,
+    frame_prints,
+    read_apart,
+    read_here,
+)
+from focus_eval.video import open_video
+from focus_eval.video.listening import errors_logged
+
+_KNOWN = ("h264.mp4", "h264_fragments.mp4", "h264.mkv", "h264.ts", "h264.flv", "mpeg4.avi", "mpeg2.mpg", "ffv1.avi")
+
+
+@pytest.mark.parametrize("name", _KNOWN)
+def test_a_damaged_stretch_gives_no_wrong_frame(name, tmp_path):
+    whole = fault_clips()[name](tmp_path / name)
+    prints, data = frame_prints(whole), whole.read_bytes()
+    for kind in STRETCHES:
+        path = tmp_path / f"{kind}.{name}"
+        path.write_bytes(damaged(data, clip=name, kind=kind, number=7))
+        reading = read_here(path, prints)
+        assert reading.kind in ("right", "refused"), (kind, reading)
+        if reading.kind == "refused":
+            assert reading.detail.startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("name", ["ffv1.avi", "ffv1.mkv"])
+def test_every_changed_byte_of_ffv1_is_noticed_by_its_checksums(name, tmp_path):
+    whole = fault_clips()[name](tmp_path / name)
+    prints, data = frame_prints(whole), whole.read_bytes()
+    for kind in ("byte", "bit"):
+        for number in range(3):
+            path = tmp_path / f"{number}.{name}"
+            path.write_bytes(damaged(data, clip=name, kind=kind, number=number))
+            assert read_here(path, prints).kind in ("right", "refused")
+
+
+def test_the_same_fault_is_the_same_file():
+    data = np.random.default_rng(0).bytes(9000)
+    for kind in {**STRETCHES, **SINGLE}:
+        first, again = (damaged(data, clip="a.mp4", kind=kind, number=3) for _ in range(2))
+        other = damaged(data, clip="b.mp4", kind=kind, number=3)
+        assert first == again != other
+        assert first != data
+
+
+def test_a_reader_that_gives_other_frames_is_said_to_be_wrong(tmp_path):
+    path = write_clip(tmp_path / "clip.mp4", n_frames=12)
+    prints = frame_prints(path)
+    assert read_here(path, prints).kind == "right"
+    assert read_here(path, [*prints[:5], 1, *prints[6:]]).kind == "wrong"
+    assert read_here(path, [*prints, 1]) == Reading("shorter", "12 frames of 13")
+
+
+def test_a_process_that_is_killed_for_memory_is_said_to_have_crashed(tmp_path, monkeypatch):
+    path = write_clip(tmp_path / "clip.mp4", n_frames=12)
+    assert read_apart(path, frame_prints(path)).kind == "right"
+    monkeypatch.setenv("PYTHONPATH", os.devnull)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("focus_eval.testing.faults.sys.executable", "/bin/false")
+    assert read_apart(path, []).kind == "crashed"
+
+
+def _samples(path: Path) -> list[tuple[int, int]]:
+    with av.open(str(path)) as container:
+        return [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+
+
+def test_a_frame_whose_reference_is_damaged_is_refused_though_it_decodes(tmp_path):
+    path = write_clip(
+        tmp_path / "clip.mp4", n_frames=60, gop=30, options={"x264-params": "bframes=0:scenecut=0:keyint=30"}
+    )
+    pos, size = _samples(path)[8]
+    data = bytearray(path.read_bytes())
+    data[pos + size // 2 : pos + size - 4] = bytes(size - 4 - size // 2)
+    path.write_bytes(data)
+    with open_video(path) as video:
+        given = [number for number in range(60) if _is_given(video, number)]
+    assert given == [*range(8), *range(30, 60)]
+
+
+def test_a_lost_reference_taints_the_frames_after_it_though_none_is_marked(tmp_path):
+    path = write_clip(
+        tmp_path / "clip.mp4", n_frames=60, gop=30, options={"x264-params": "bframes=0:scenecut=0:keyint=30:aud=0"}
+    )
+    pos, size = _samples(path)[8]
+    data = bytearray(path.read_bytes())
+    data[pos + 4] = data[pos + 4] & 0xE0 | 12  # a NAL unit of filler, which decoders skip without a word
+    path.write_bytes(data)
+    del size
+    with open_video(path) as video:
+        assert [number for number in range(60) if _is_given(video, number)] == [*range(8), *range(30, 60)]
+
+
+def _is_given(video, number: int) -> bool:
+    try:
+        video.read([number])
+    except VideoError:
+        return False
+    return True
+
+
+_TRUNCATED = {
+    "h264.flv": {}, "wmv2.wmv": {"codec": "wmv2"}, "h264.ts": {}, "vp8.ogg": {"codec": "libvpx"}, "h264.mkv": {},
+    "h264.mpg": {},
+    "fragments.mp4": {"container_options": {"movflags": "frag_keyframe+empty_moov"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _TRUNCATED)
+def test_a_file_cut_anywhere_is_refused(name, tmp_path):
+    whole = write_clip(tmp_path / f"whole.{name}", n_frames=60, **_TRUNCATED[name])
+    data = whole.read_bytes()
+    for share in (0.31, 0.66, 0.97):
+        path = tmp_path / name
+        path.write_bytes(data[: int(len(data) * share) // 188 * 188 + 5])
+        with pytest.raises(VideoError, match=re.escape(str(path)) + ": "):
+            open_video(path)
+        path.unlink()
+
+
+def test_a_transport_stream_cut_between_packets_gives_no_half_frame(tmp_path):
+    whole = write_clip(tmp_path / "whole.ts", n_frames=60, options={"x264-params": "bframes=0"})
+    prints, data = frame_prints(whole), whole.read_bytes()
+    for n_packets in range(60, len(data) // 188, 12):
+        path = tmp_path / f"{n_packets}.ts"
+        path.write_bytes(data[: n_packets * 188])
+        assert read_here(path, prints).kind in ("refused", "shorter")
+
+
+def test_a_matroska_file_without_a_cluster_is_not_shifted(tmp_path):
+    whole = write_clip(tmp_path / "whole.mkv", n_frames=300, container_options={"cluster_time_limit": "1000"})
+    data = whole.read_bytes()
+    starts = [match.start() for match in re.finditer(b"\x1f\x43\xb6\x75", data)]
+    assert len(starts) > 3
+    for name, changed in {
+        "missing": data[: starts[1]] + data[starts[2] :],
+        "zeros": data[: starts[1]] + bytes(starts[2] - starts[1]) + data[starts[2] :],
+        "changed": data[: starts[1] + 300] + b"\xff" + data[starts[1] + 301 :],
+    }.items():
+        path = tmp_path / f"{name}.mkv"
+        path.write_bytes(changed)
+        with pytest.raises(VideoError, match=r"damaged|missing"):
+            open_video(path)
+
+
+def test_a_lost_packet_of_a_transport_stream_is_noticed(tmp_path):
+    whole = write_clip(tmp_path / "whole.ts", n_frames=60)
+    data = whole.read_bytes()
+    path = tmp_path / "lost.ts"
+    path.write_bytes(data[: 188 * 70] + data[188 * 71 :])
+    with pytest.raises(VideoError, match="missing"):
+        open_video(path)
+
+
+def test_a_lost_fragment_is_noticed(tmp_path):
+    whole = write_clip(tmp_path / "whole.mp4", n_frames=80, container_options={"movflags": "frag_keyframe+empty_moov"})
+    data = whole.read_bytes()
+    starts = [match.start() - 4 for match in re.finditer(b"moof", data)]
+    path = tmp_path / "lost.mp4"
+    path.write_bytes(data[: starts[1]] + data[starts[2] :])
+    with pytest.raises(VideoError, match="a fragment of it is missing"):
+        open_video(path)
+
+
+def test_what_ffmpeg_logs_is_heard_in_this_thread_and_only_while_listening():
+    with errors_logged() as heard:
+        av.logging.log(av.logging.ERROR, "somewhere", "went wrong")
+        av.logging.log(av.logging.WARNING, "somewhere", "looks odd")
+        av.logging.log(av.logging.ERROR, "somewhere", "went wrong")
+    assert heard == ["somewhere: went wrong", "somewhere: went wrong"]
+    av.logging.log(av.logging.ERROR, "somewhere", "is over")
+    assert len(heard) == 2
+
+
+def test_a_level_that_the_program_set_is_kept():
+    before = av.logging.get_level()
+    av.logging.set_level(av.logging.WARNING)
+    try:
+        with errors_logged() as heard:
+            av.logging.log(av.logging.ERROR, "somewhere", "went wrong")
+        assert heard == ["somewhere: went wrong"]
+        assert av.logging.get_level() == av.logging.WARNING
+    finally:
+        av.logging.set_level(before)

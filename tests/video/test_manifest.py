@@ -1,0 +1,97 @@
+"""Does a manifest notice a file that is another than when its folder was indexed, and spare reading it?"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.errors import InvalidInput, VideoError
+from focus_eval.testing.clips import write_clip
+from focus_eval.video import open_video
+from focus_eval.video.indexing import index_folder
+from focus_eval.video.manifest import MANIFEST_NAME, known_info
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two videos, one in a folder below, in codecs whose damage leaves no trace, and a note that is no video."""
+    (tmp_path / "videos" / "part").mkdir(parents=True)
+    write_clip(tmp_path / "videos" / "a.webm", n_frames=30, codec="libvpx")
+    write_clip(tmp_path / "videos" / "part" / "b.mp4", n_frames=45, fps=25)
+    (tmp_path / "videos" / "note.txt").write_text("not a video")
+    return tmp_path / "videos"
+
+
+def test_the_command_writes_what_the_reader_finds(folder):
+    result = CliRunner().invoke(app, ["videos", "index", str(folder)])
+    assert result.exit_code == 0, result.output
+    videos = json.loads((folder / MANIFEST_NAME).read_text())["videos"]
+    assert sorted(videos) == ["a.webm", "part/b.mp4"]
+    with open_video(folder / "part" / "b.mp4") as video:
+        assert (videos["part/b.mp4"]["frames"], videos["part/b.mp4"]["fps"]) == (45, video.info.fps)
+    assert videos["part/b.mp4"]["seconds"] == pytest.approx(45 / 25)
+    assert videos["a.webm"]["bytes"] == (folder / "a.webm").stat().st_size
+
+
+def test_a_changed_bit_is_noticed_where_no_decoder_could(folder):
+    index_folder(folder)
+    path = folder / "a.webm"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(VideoError, match=r"a.webm: its content is not what videos.manifest.json was written for"):
+        open_video(path)
+    path.write_bytes(data[:-1])
+    with pytest.raises(VideoError, match=r"a.webm: \d+ bytes, its manifest says \d+; fetch it again"):
+        open_video(path)
+
+
+def test_a_video_fetched_again_is_right_after_indexing_anew(folder):
+    index_folder(folder)
+    write_clip(folder / "a.webm", n_frames=31, codec="libvpx")
+    with pytest.raises(VideoError, match="videos index"):
+        open_video(folder / "a.webm")
+    index_folder(folder)
+    assert open_video(folder / "a.webm").info.n_frames == 31
+
+
+def test_a_file_that_the_manifest_does_not_name_is_read(folder):
+    index_folder(folder)
+    shutil.copy(folder / "a.webm", folder / "c.webm")
+    assert open_video(folder / "c.webm").info.n_frames == 30
+
+
+def test_length_and_rate_are_known_without_the_video(folder):
+    index_folder(folder)
+    os.unlink(folder / "part" / "b.mp4")
+    assert known_info(folder / "part" / "b.mp4").n_frames == 45
+    assert known_info(folder / "other.mp4") is None
+    (folder / "a.webm").write_bytes(b"something else")
+    assert known_info(folder / "a.webm") is None
+
+
+def test_a_video_that_cannot_be_read_is_named_and_exits_1(folder):
+    (folder / "broken.mp4").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(500))
+    result = CliRunner().invoke(app, ["videos", "index", str(folder)])
+    assert result.exit_code == 1
+    assert "cannot be read: broken.mp4: an MP4 without its index" in result.output
+    assert known_info(folder / "broken.mp4") is None
+
+
+def test_a_folder_without_videos_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="no videos in it"):
+        index_folder(tmp_path)
+    with pytest.raises(InvalidInput, match="no such folder"):
+        index_folder(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 1}', '{"version": 9, "videos": {}}', "[" * 100_000])
+def test_a_damaged_manifest_is_an_error_and_not_ignored(folder, text):
+    (folder / MANIFEST_NAME).write_text(text)
+    with pytest.raises(VideoError, match=MANIFEST_NAME):
+        open_video(folder / "a.webm")
