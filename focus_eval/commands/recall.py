@@ -41,9 +41,11 @@ def recall(
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
     cases = evidence_cases(benchmark, questions, fps)
     loaded = _load(selections, format, questions, fps)
-    tables = [recall_rows(cases, loaded, fps)]
-    if scenes is not None:
-        tables.append(scene_rows(cases, loaded, fps, _read_scenes(scenes)))
+    tables = [recall_rows(cases, loaded, fps)] if any(case.evidence_seconds.size for case in cases) else []
+    intervals = {question.id: question.evidence_intervals for question in questions if question.evidence_intervals}
+    if scenes is not None or intervals:
+        given = _read_scenes(scenes) if scenes is not None else intervals
+        tables.append(scene_rows(cases, loaded, fps, given))
     for table in tables:
         print_table(table)
     if out is not None:
