@@ -100,3 +100,21 @@ def test_the_aks_loader_shows_uniform_frames_for_a_short_selection_and_counts_it
     assert (rows["portrait-0"]["frames_asked"], rows["portrait-0"]["frames_chosen"]) == (4, 2)
     assert rows["portrait-0"]["frames_fed"] == 4
     assert rows["landscape-1"]["fallback"] is None
+
+
+def test_a_partial_file_is_replayed_under_a_limit_that_asks_only_for_what_it_has(llava, evaluate, tools, tmp_path):
+    file = tmp_path / "qca.json"
+    file.write_text(json.dumps(dict(zip(IDS[:2], FRAMES[:2], strict=True))))
+    evaluate(llava(file), ["focus_videomme"], limit=2)
+    assert fed(tools, tmp_path) == dict(zip(IDS[:2], FRAMES[:2], strict=True))
+
+
+def test_a_question_that_the_file_lacks_is_refused_with_the_option_that_allows_it(llava, evaluate, tools, tmp_path):
+    file = tmp_path / "qca.json"
+    file.write_text(json.dumps(dict(zip(IDS[:2], FRAMES[:2], strict=True))))
+    with pytest.raises(SelectionMismatch, match=r"1 of 3 that are asked have none.*'portrait-0'.*allow_missing=true"):
+        evaluate(llava(file), ["focus_videomme"], limit=3)
+    evaluate(llava(file, **{"selections.allow_missing": True}, max_error_share=1), ["focus_videomme"], limit=3)
+    errors = {row["question_id"]: row["error"] for row in tools.read_record(tmp_path / "record", "answers")}
+    assert "no selection for videomme portrait-0" in errors.pop("portrait-0")
+    assert set(errors.values()) == {None}

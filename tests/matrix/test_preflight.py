@@ -349,6 +349,16 @@ def test_all_that_is_missing_is_named_at_once_and_no_work_is_done(machine, monke
     assert not (machine.root / "runs").exists(), "something was written"
 
 
+def test_what_is_still_to_be_fetched_must_fit_on_the_disk_too(machine, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 20e9))
+    BROKEN["weights not fetched"][0](machine, monkeypatch)  # 17 GB
+    assert not any("disk" in one.what for one in machine.check().missing)
+    half_the_videos(machine, monkeypatch)  # 50 of 100 GB more
+    (disk,) = [one.what for one in machine.check().missing if "disk" in one.what]
+    assert disk.startswith("disk: 67 GB needed, 20 GB free on")
+
+
 def test_what_several_matrices_lack_is_named_once(machine, monkeypatch):
     half_the_videos(machine, monkeypatch)
     machine.check()
