@@ -42,7 +42,8 @@ def milliseconds(name: str, video: VideoInfo, k: int, runs: int, pull: Recorded)
     sampler, taken, n_pulls = make_sampler(name), [], 0
     for seed in range(runs + 1):
         start = time.perf_counter()
-        n_pulls = sampler.select(video, k=k, pull=pull, rng=np.random.default_rng(seed)).n_pulls
+        rng = np.random.default_rng(seed)
+        n_pulls = sampler.select(video, k=k, pull=pull, rng=rng, evidence_seconds=(60.0,)).n_pulls
         taken.append(1000 * (time.perf_counter() - start))
     return taken[1:], n_pulls
 
