@@ -118,6 +118,19 @@ def test_the_greedy_choice_is_the_formula_by_hand():
     assert chosen != sorted(range(5), key=lambda i: -relevance[i])
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_only_the_nearest_chosen_frame_costs_a_frame_value(seed):
+    generator = np.random.default_rng(seed)
+    frames, relevance = np.sort(generator.choice(600, 40, replace=False)), 0.3 + 0.2 * generator.random(40)
+    scaled, chosen = (relevance - relevance.min()) / np.ptp(relevance), []
+    for _ in range(12):
+        away = [min((abs(frames[i] - frames[j]) for j in chosen), default=np.inf) for i in range(40)]
+        value = np.where(np.isin(np.arange(40), chosen), -np.inf, scaled - 0.5 * np.exp(-np.array(away) / 20.0))
+        chosen.append(int(np.argmax(value)))
+    found = diverse_best(frames, relevance, 12, fps=10.0, weight=0.5, fading_seconds=2.0)
+    assert found.tolist() == frames[chosen].tolist()
+
+
 def test_without_a_penalty_the_greedy_choice_is_the_most_relevant():
     frames, relevance = np.arange(50) * 3, bumpy(50)
     found = diverse_best(frames, relevance, 7, fps=30.0, weight=0.0, fading_seconds=2.0)

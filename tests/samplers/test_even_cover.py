@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
+from focus_eval.bandit.clips import Clips
 from focus_eval.samplers.coverage import best_cover, bridge_mean, evidence_weights, grid_frames
+from focus_eval.samplers.even_cover import evidence_density
 from focus_eval.samplers.shots import shares_by_length, shot_weights, shots_of
 from tests.samplers.worlds import World, bumpy
 
@@ -75,6 +77,19 @@ def test_the_bridge_is_the_mean_of_the_process_given_both_ends():
 
     expected = 0.3 + covariance(at, times) @ np.linalg.solve(covariance(times, times), values - 0.3)
     assert bridge_mean(at, times, values, base=0.3, seconds=3.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("cuts", "seconds"), [([0], 3.0), ([0, 500], 10.0)])
+def test_what_a_pull_tells_fades_over_three_seconds_or_ten_within_a_shot(cuts, seconds):
+    video, times = VideoInfo(1000, 10.0), np.array([10.0, 60.0])
+    relevance, shots = np.array([0.0, 1.0]), Clips(np.array(cuts), np.array([*cuts[1:], 1000]))
+    weights, at = np.array([0.01, 1.01]), 60.0 + seconds
+    (density,) = evidence_density(np.array([at]), times, relevance, shots, video)
+    expected = weights.mean() + (weights[1] - weights.mean()) / np.e
+    if len(cuts) > 1:
+        (place,) = shot_weights(np.array([at]), np.array([50.0]), np.array([100.0]))
+        expected *= place
+    assert density == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +224,9 @@ def test_with_cuts_every_shot_is_pulled_and_tells_of_itself_alone():
     assert np.bincount(np.searchsorted([560, 1600, 2500], selection.pulled_frames, side="right")).tolist() == [2, 4, 3]
 
 
-def test_more_shots_than_pulls_are_not_used():
-    sync = np.concatenate([np.arange(0, 1000, 20), [1250]])
+@pytest.mark.parametrize("step", [20, 90])
+def test_more_shots_than_pulls_are_not_used(step):
+    sync = np.concatenate([np.arange(0, 1000, step), [1250]])
     selection = run(VideoInfo(2000, 25.0, sync), k=4, pulls=9, cuts=True)
     assert selection.facts["shots"] == 1
     assert selection.n_pulls == 9

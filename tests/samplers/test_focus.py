@@ -179,6 +179,13 @@ def test_focus_gop_pulls_coarsely_right_after_sync_frames_and_once_in_a_group():
     assert (fine % 100 > 2).mean() > 0.9
 
 
+def test_focus_gop_needs_as_many_groups_as_pulls_and_no_more():
+    sync, world = np.arange(0, 108_000, 160), World(bumpy(108_000))  # three begin in every arm of 480
+    selection = run("focus_gop", VideoInfo(108_000, 30.0, sync), world=world)
+    assert selection.facts["arms_without_cheap_frames"] == 0
+    assert np.unique(world.calls[0] // 160).size == 3 * 225
+
+
 def test_focus_gop_looks_anywhere_in_an_arm_where_fewer_groups_begin_than_it_gets_pulls():
     # Groups of 10 seconds: one or two begin in every arm of 16.
     sync, world = np.arange(0, 108_000, 300), World(bumpy(108_000))
