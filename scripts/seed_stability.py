@@ -6,7 +6,7 @@
 
 Writes Markdown. Spread: the sample standard deviation over seeds; rows that record an error are counted, not scored.
 Where a model answered, a second table splits its answers by whether a keyframe lay within 2 seconds of the evidence. A
-paired difference is taken per question on means over seeds; its 95 % interval is a bootstrap over videos.
+paired difference is taken per question on means over seeds; its 95 % interval is t, clustered by video.
 """
 
 import argparse

@@ -102,11 +102,12 @@ def run_comparison(a: Run, b: Run) -> Table:
     matched = [(where, where) for where in cells_a if where in cells_b]
     if not matched and len(cells_a) == len(cells_b) == 1:
         matched = [(where, other) for where in cells_a for other in cells_b if where[0] == other[0]]
-    found = (
-        _pair(question_means(cells_a[one], "score"), question_means(cells_b[other], "score"), one[3], other[3], one[:3])
-        for one, other in matched
-    )
-    pairs = [pair for pair in found if pair is not None]
+    pairs = []
+    for one, other in matched:
+        part_a, part_b = cells_a[one], cells_b[other]
+        name_a, name_b = _names(part_a, part_b)
+        pair = _pair(question_means(part_a, "score"), question_means(part_b, "score"), name_a, name_b, one[:3])
+        pairs += [pair] if pair else []
     if not pairs:
         raise InvalidInput(f"{a.name} and {b.name} have no cell and question in common")
     title = f"{b.name} against {a.name} on the same questions"
@@ -154,7 +155,8 @@ def baseline_labels(run: Run, baseline: str | None) -> tuple[str, ...]:
     """
     if baseline is None:
         return BASELINES
-    samplers = dict(zip(run.selection_frame["label"], run.selection_frame["sampler"], strict=True))
+    frame = run.selection_frame
+    samplers = {} if frame.empty else dict(zip(frame["label"], frame["sampler"], strict=True))
     named = [label for label, sampler in samplers.items() if baseline in (label, sampler)]
     if not named:
         raise unknown_name("baseline", baseline, [*samplers, *samplers.values()])
@@ -231,6 +233,16 @@ def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, where: t
         seeds=max(a.seeds, b.seeds),
     )
     return Pair(where=where, a=name_a, b=name_b, compared=compared)
+
+
+def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
+    """The labels of two cells, with their encoders where these differ: within each run there may be but one."""
+    labels = [str(part["label"].iloc[0]) for part in (a, b)]
+    encoders = [str(part["encoder"].iloc[0]) for part in (a, b)]
+    if encoders[0] == encoders[1]:
+        return labels
+    named = zip(labels, encoders, strict=True)
+    return [f"{label} ({one})" if one and f"({one})" not in label else label for label, one in named]
 
 
 def _texts(values: Any) -> tuple[str, ...]:

@@ -50,5 +50,6 @@ def _caption(row: SelectionRow, number: int) -> str:
 def _headline(row: SelectionRow) -> str:
     seen = f"{len(row.pulled_frames)} of {row.n_frames} frames scored ({len(row.pulled_frames) / row.n_frames:.2%})"
     query = row.query if len(row.query) <= 90 else row.query[:87] + "..."
+    sampler = " ".join([row.sampler, *(f"{name}={value}" for name, value in row.changed_options.items())])
     # A dollar sign would start mathematics.
-    return f"{query!r}   {row.sampler}, k = {row.k}, {seen}".replace("$", r"\$")
+    return f"{query!r}   {sampler}, k = {row.k}, {seen}".replace("$", r"\$")

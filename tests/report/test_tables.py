@@ -154,6 +154,18 @@ def test_a_comparison_counts_who_alone_is_right(by_length_run):
     assert row.figures[2] == f"{only_uniform} / {only_topk}"
 
 
+def test_two_runs_with_other_encoders_say_which(by_length_run):
+    clip = replace(
+        by_length_run,
+        selections=[replace(row, encoder="clip" if row.encoder else "") for row in by_length_run.selections],
+    )
+    names = {row.keys[3:] for row in run_comparison(by_length_run, clip).rows}
+    assert names == {
+        ("uniform", "uniform"),
+        *((f"{name} (offline)", f"{name} (clip)") for name in ("topk", "focus", "focus_released")),
+    }
+
+
 def test_runs_without_a_common_question_are_not_compared(by_length_run, tmp_path):
     other = load_run(simulate_run(tmp_path, Simulation(benchmark="videomme")))
     with pytest.raises(InvalidInput, match="no cell and question in common"):
