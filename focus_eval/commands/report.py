@@ -33,6 +33,7 @@ def report(
     from focus_eval.report.page.run_figures import write_figures
     from focus_eval.report.page.thumbnails import thumbnail_maker
     from focus_eval.report.run import load_run
+    from focus_eval.report.table import notes_once
     from focus_eval.samplers.registry import sampler_name
     from focus_eval.video.thumbnails import read_thumbnails
 
@@ -40,7 +41,7 @@ def report(
     baseline = sampler_name(baseline) if baseline else None
     target = out or folder
     tables = report_tables(run, table, baseline=baseline)
-    for one in tables:
+    for one in notes_once(tables):
         if len(one.rows) <= _MOST_ROWS_PRINTED:
             print_table(one)
         else:

@@ -124,7 +124,7 @@ def comparison_table(
 ) -> Table:
     """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names what differs."""
     adjusted = holm([pair.compared.p_value for pair in pairs])
-    has_mcnemar = any(pair.compared.mcnemar is not None for pair in pairs)
+    has_mcnemar = of == "accuracy" and any(pair.compared.mcnemar is not None for pair in pairs)
     rows = [
         TableRow((*pair.where, pair.a, pair.b), _figures(pair.compared, float(p_value), has_mcnemar))
         for pair, p_value in zip(pairs, adjusted, strict=True)

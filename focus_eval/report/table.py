@@ -159,6 +159,16 @@ def narrowed(table: Table) -> Table:
     )
 
 
+def notes_once(tables: Sequence[Table]) -> list[Table]:
+    """Return `tables`, shown one below the other, without the notes that an earlier one carries."""
+    said: set[str] = set()
+    kept = []
+    for table in tables:
+        kept.append(replace(table, notes=tuple(note for note in table.notes if note not in said)))
+        said.update(table.notes)
+    return kept
+
+
 COUNT_TITLES = ("questions", "unparsed", "errors", "fallbacks", "below K")
 
 

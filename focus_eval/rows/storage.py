@@ -117,6 +117,12 @@ def _read_parquet(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
         raise InvalidInput(
             f"{folder}: its Parquet files cannot be read ({error}); delete the folder to redo it"
         ) from error
+    unknown = {name for record in (*rows[:1], *costs[:1]) for name in record} - {one.name for one in fields(kind)}
+    if unknown:
+        raise InvalidInput(
+            f"{folder}: written by another version of focus-eval, with columns this one does not know: "
+            f"{', '.join(sorted(unknown))}"
+        )
     keys = [name for name in KEY_COLUMNS if name in {column for cost in costs for column in cost}]
     cost_of = {tuple(cost[key] for key in keys): cost for cost in costs}
     for row in rows:  # a run killed while a part grew leaves costs of rows that are still lines

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from focus_eval.errors import InvalidInput
-from focus_eval.report.run import Run, labels_of
+from focus_eval.report.run import Run, labels_of, load_run
 from focus_eval.report.tables import results_table
-from focus_eval.rows.records import AnswerRow, SelectionRow
+from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow
 
 SELECTION = SelectionRow(
     benchmark="b", question_id="q", video="v", query="a cat", selection_id="1111aaaa", sampler="focus",
@@ -67,3 +67,35 @@ def test_two_cells_on_the_same_frames_are_refused():
     with pytest.raises(InvalidInput, match=r"'q' in two cells from the same frames \(b-m-focus is one\)"):
         _ = Run("run", [SELECTION], [ANSWER, changed]).answer_frame
     assert len(Run("run", [SELECTION], [ANSWER]).answer_frame) == 1
+
+
+def test_rows_of_another_version_are_named_and_refused(tmp_path):
+    import pyarrow.parquet as pq
+
+    from focus_eval.rows.storage import compact
+
+    part = tmp_path / "selections" / "one"
+    writer = RowWriter(part / "rows-0.jsonl")
+    writer.write(SELECTION)
+    writer.close()
+    compact(part, SelectionRow, ["q"])
+    assert load_run(tmp_path).selections == [SELECTION]
+    table = pq.ParquetFile(part / "rows.parquet").read()
+    names = ["scorer" if name == "encoder" else name for name in table.column_names]
+    pq.write_table(table.rename_columns(names), part / "rows.parquet")
+    with pytest.raises(
+        InvalidInput, match="another version of focus-eval, with columns this one does not know: scorer"
+    ):
+        load_run(tmp_path)
+
+
+def test_answers_keep_their_category_and_a_missing_score_in_parquet(tmp_path):
+    from focus_eval.rows.storage import compact, load_rows
+
+    rows = [replace(ANSWER, category="route_planning"), replace(ANSWER, question_id="r", score=None)]
+    writer = RowWriter(tmp_path / "rows-0.jsonl")
+    for row in rows:
+        writer.write(row)
+    writer.close()
+    compact(tmp_path, AnswerRow, ["q", "r"])
+    assert list(load_rows(tmp_path, AnswerRow)) == rows

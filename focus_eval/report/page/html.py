@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from focus_eval.report.hours import cost_tables
 from focus_eval.report.page.charts import charts_of, colours_of
 from focus_eval.report.page.question_browser import Browser, Thumbnails, json_for_script, pack_browser
 from focus_eval.report.run import Run, labels_of, sampler_order
-from focus_eval.report.table import COUNT_TITLES, Figure, Table, count_texts, narrowed
+from focus_eval.report.table import COUNT_TITLES, Figure, Table, count_texts, narrowed, notes_once
 from focus_eval.report.tables import results_table
 from focus_eval.rows.records import replace_file
 
@@ -58,7 +57,7 @@ def render_html(
     return template.render(
         run=run,
         facts=_facts(run, browser),
-        tables=[narrowed(one) for one in _notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
+        tables=[narrowed(one) for one in notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
         charts=charts_of(run),
         legend=_legend(run),
         index=json_for_script(browser.index),
@@ -102,16 +101,6 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
         tables.append(results_table(run, "overview"))
     against = baseline_table(run, baseline=baseline)
     return [*tables, *([against] if against else []), *recall_tables(run, baseline=baseline)]
-
-
-def _notes_once(tables: Sequence[Table]) -> list[Table]:
-    """The tables without notes that an earlier one carries."""
-    said: set[str] = set()
-    kept = []
-    for table in tables:
-        kept.append(replace(table, notes=tuple(note for note in table.notes if note not in said)))
-        said.update(table.notes)
-    return kept
 
 
 def _legend(run: Run) -> list[tuple[str, str]]:
