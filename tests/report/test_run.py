@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from focus_eval.errors import InvalidInput
+from focus_eval.report.question_means import question_means
 from focus_eval.report.run import Run, labels_of, load_run
 from focus_eval.report.tables import results_table
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow
@@ -60,6 +61,15 @@ def test_a_task_that_is_not_scored_here_has_no_accuracy_and_never_zero():
     assert any("Not scored here" in note for note in table.notes)
     scored = results_table(Run("run", selections, [replace(answers[0], score=1.0), *answers[1:]]), "overview")
     assert scored.rows[0].figures[scored.columns.index("Overall")].ours == 100.0
+
+
+def test_equal_names_on_two_benchmarks_are_two_questions_and_two_videos():
+    rows = [replace(ANSWER, benchmark=name, score=score) for name, score in (("b", 1.0), ("other", 0.5))]
+    selections = [replace(SELECTION, benchmark=name) for name in ("b", "other")]
+    means = question_means(Run("run", selections, rows).answer_frame, "score")
+    assert means.keys == (("b", "q"), ("other", "q"))
+    assert means.videos == (("b", "v"), ("other", "v"))
+    assert means.values.tolist() == [1.0, 0.5]
 
 
 def test_two_cells_on_the_same_frames_are_refused():

@@ -30,10 +30,14 @@ def clustered_scores(rng, *, n_videos, per_video, mean, correlation, seeds=1):
     return (rng.random((seeds, videos.size)) < difficulty[videos]).mean(axis=0), videos
 
 
+def all_signs(n):
+    return itertools.product((1, -1), repeat=n)
+
+
 def test_the_sign_flip_test_counts_every_assignment_of_signs():
     sums = [3.0, 1.0, -1.0, 2.0, 0.0, 0.5]
     seen = 5.5
-    totals = [sum(s * v for s, v in zip(signs, sums, strict=True)) for signs in itertools.product((1, -1), repeat=6)]
+    totals = [sum(s * v for s, v in zip(signs, sums, strict=True)) for signs in all_signs(6)]
     assert sign_flip_p(sums) == (pytest.approx(np.mean([abs(one) >= seen for one in totals])), True)
 
 
@@ -42,8 +46,10 @@ def test_five_videos_that_all_differ_one_way_give_two_in_thirty_two():
 
 
 def test_sums_that_are_equal_but_for_rounding_count_as_equal():
-    # 0.1 + 0.2 is not 0.3 in binary: the assignment (+, +, -) totals 0 like the one seen, and all are as far as 0.
-    assert sign_flip_p([0.1, 0.2, -0.3]) == (1.0, True)
+    # 0.3 is seen, in binary as 0.3000000000000001; other totals of 0.3 come out a hair below it.
+    sums = [1, 2, 3, -3]
+    totals = [abs(sum(sign * one for sign, one in zip(signs, sums, strict=True))) for signs in all_signs(4)]
+    assert sign_flip_p([one / 10 for one in sums]) == (np.mean([one >= 3 for one in totals]), True)
 
 
 def test_random_signs_agree_with_all_signs():
