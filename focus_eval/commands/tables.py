@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,24 +15,34 @@ if TYPE_CHECKING:
     from focus_eval.report.table import Table
 
 
+# Where output goes into a file or a pipe and COLUMNS is not set.
+PIPED_WIDTH = 120
+
+
 def table_console() -> Console:
-    """Return the terminal; where that is no terminal, a console wide enough for every column."""
+    """Return the console: as wide as the terminal or `COLUMNS`, else `PIPED_WIDTH`; without markup."""
     from rich.console import Console
 
     # Without markup: an interval such as [0.1, 0.2] is text, not a style.
     console = Console(markup=False, highlight=False)
-    return console if console.is_terminal else Console(markup=False, highlight=False, width=240)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
+        return console
+    return Console(markup=False, highlight=False, width=PIPED_WIDTH)
 
 
 def print_table(table: Table) -> None:
-    """Print to the terminal; where that is no terminal, wide enough for every column."""
+    """Print a table, in several parts where it is wider than the console."""
     from focus_eval.report.printing import to_terminal
     from focus_eval.report.table import narrowed
 
-    console, drawn = table_console(), to_terminal(narrowed(table))
-    console.print(drawn.title, style="italic")  # as a table's title it would be folded to the table's width
-    drawn.title = None
-    console.print(drawn)
+    console, shown = table_console(), narrowed(table)
+    console.print(shown.title, style="italic")  # as a table's title it would be folded to the table's width
+    for drawn in to_terminal(shown, console.width):
+        caption, drawn.caption = drawn.caption, None
+        console.print(drawn)
+        console.print()
+        if caption:
+            console.print(caption, style="dim")
 
 
 def write_table(tables: Sequence[Table], path: Path) -> None:

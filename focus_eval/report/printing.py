@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from focus_eval.report.table import COUNT_TITLES, MINUS, Figure, Table, TableRow, count_texts
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
-    from rich.text import Text
 
 
-def to_terminal(table: Table) -> RichTable:
-    """Return a rich table: ours over the published figure and the difference, notes as its caption."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
-    from rich.text import Text
+def to_terminal(table: Table, width: int) -> list[RichTable]:
+    """Return rich tables that fit `width` characters and shorten nothing: one where all fits, else several.
 
-    drawn = RichTable(title=table.title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
-    drawn.caption = "\n".join(table.notes)
-    for title in table.key_titles:
-        drawn.add_column(title, no_wrap=True)
-    for title in table.columns:
-        drawn.add_column(title, justify="right")
-    shown = _counts_shown(table)
-    for title in shown:
-        drawn.add_column(title, justify="right")
-    for row in table.rows:
-        cells = [_terminal_cell(one) for one in row.figures]
-        drawn.add_row(*(Text(key) for key in row.keys), *cells, *(Text(text) for text in _counts(row, shown)))
-    return drawn
+    Where the columns do not fit side by side, the first tables hold the figures without their intervals (ours over the
+    published figure and the difference), and those after them the intervals. Counts that are 0 in every row are said in
+    a note instead of a column. The last table has the notes as its caption.
+    """
+    keys = [_Column(title, [row.keys[at] for row in table.rows]) for at, title in enumerate(table.key_titles)]
+    counts, notes = _counts_in_terminal(table)
+    whole = [*_figure_columns(table, _terminal_text), *counts]
+    if _taken(keys) + _taken(whole) <= width:
+        return [_rich_table(keys, whole, notes, width)]
+    figures = [*_figure_columns(table, _without_interval), *counts]
+    room = width - min(_taken(keys), width // 2)  # names longer than half the screen fold
+    groups = [*_side_by_side(figures, room), *_side_by_side(_figure_columns(table, _interval_text), room)]
+    last = len(groups) - 1
+    return [_rich_table(keys, group, notes if at == last else (), width) for at, group in enumerate(groups)]
 
 
 def to_markdown(table: Table) -> str:
@@ -108,16 +108,101 @@ def latex_escaped(text: str) -> str:
     return "".join(plain.get(letter, letter) for letter in text)
 
 
-def _terminal_cell(one: Figure | str) -> Text:
+@dataclass(frozen=True)
+class _Column:
+    """One column of figures for a terminal: its title and its texts, a line each where they have several."""
+
+    title: str
+    texts: list[str]
+
+    @property
+    def width(self) -> int:
+        """The narrowest it can be: a title folds between words, a figure or a name does not."""
+        return max(_longest(self.title.split()), *(_longest(text.split("\n")) for text in self.texts), 1)
+
+
+def _figure_columns(table: Table, text_of: Callable[[Figure | str], str]) -> list[_Column]:
+    """Return the columns in which `text_of` has something to say."""
+    made = [_Column(title, [text_of(row.figures[at]) for row in table.rows]) for at, title in enumerate(table.columns)]
+    return [column for column in made if any(column.texts)]
+
+
+def _terminal_text(cell: Figure | str) -> str:
+    if isinstance(cell, str):
+        return cell
+    return cell.ours_text + _published_line(cell)
+
+
+def _without_interval(cell: Figure | str) -> str:
+    if isinstance(cell, str):
+        return cell
+    return replace(cell, low=None, high=None, has_too_few_videos=False).ours_text + _published_line(cell)
+
+
+def _interval_text(cell: Figure | str) -> str:
+    """Return e.g. "[60.4, 65.8]"; empty for a cell without an interval."""
+    if isinstance(cell, str):
+        return ""
+    found = re.search(r"\[[^\]]*\]", cell.ours_text)
+    return found[0] if found else ""
+
+
+def _published_line(cell: Figure) -> str:
+    return "" if cell.published is None else f"\npaper {cell.published_text} {cell.difference_text}".rstrip()
+
+
+def _counts_in_terminal(table: Table) -> tuple[list[_Column], tuple[str, ...]]:
+    """Return the counts worth a column, and the notes with one that names those that are 0 everywhere."""
+    if not table.has_counts:
+        return [], table.notes
+    made = [
+        _Column(title, [count_texts(row.counts)[at] for row in table.rows]) for at, title in enumerate(COUNT_TITLES)
+    ]
+    zero = [column.title for column in made if set(column.texts) <= {"0", ""}]
+    notes = (*table.notes, f"In every row 0: {', '.join(zero)}.") if zero else table.notes
+    return [column for column in made if column.title not in zero], notes
+
+
+def _side_by_side(columns: list[_Column], room: int) -> list[list[_Column]]:
+    """Return `columns` in groups that fit `room` characters; a group has one column at the least."""
+    groups: list[list[_Column]] = []
+    for column in columns:
+        if not groups or _taken([*groups[-1], column]) > room:
+            groups.append([])
+        groups[-1].append(column)
+    return groups
+
+
+def _taken(columns: Sequence[_Column]) -> int:
+    """Return the characters that columns take side by side: each has a blank on both sides and one after it."""
+    return sum(column.width + 3 for column in columns)
+
+
+def _longest(texts: Sequence[str]) -> int:
+    return max((len(text) for text in texts), default=0)
+
+
+def _key_widths(keys: Sequence[_Column], room: int) -> list[int]:
+    """Return the widths of the names' columns: their own, or less from the widest where there is less room."""
+    widths = [column.width for column in keys]
+    while sum(widths) + 3 * len(widths) > room and max(widths) > 8:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _rich_table(keys: list[_Column], columns: list[_Column], notes: Sequence[str], width: int) -> RichTable:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    if isinstance(one, str):
-        return Text(one)
-    text = Text(one.ours_text, style="" if one.ours is not None else "dim")
-    if one.published is not None:
-        text.append(f"\npaper {one.published_text} ", style="dim")
-        text.append(one.difference_text, style="dim")
-    return text
+    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, caption="\n".join(notes), caption_justify="left")
+    for column, most in zip(keys, _key_widths(keys, width - _taken(columns)), strict=True):
+        drawn.add_column(column.title, overflow="fold", width=most)
+    for column in columns:
+        drawn.add_column(column.title, justify="right", overflow="fold", width=column.width)
+    for texts in zip(*(column.texts for column in [*keys, *columns]), strict=True):
+        drawn.add_row(*map(Text, texts))
+    return drawn
 
 
 def _counts_shown(table: Table) -> tuple[str, ...]:

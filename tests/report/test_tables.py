@@ -233,8 +233,9 @@ def test_markdown_survives_markup_in_names():
 def test_the_terminal_table_shows_ours_and_the_paper(by_length_run):
     from rich.console import Console
 
-    console = Console(width=200, file=io.StringIO())
-    console.print(to_terminal(results_table(by_length_run)))
+    console = Console(width=300, file=io.StringIO())
+    (drawn,) = to_terminal(results_table(by_length_run), 300)
+    console.print(drawn)
     text = console.file.getvalue()
     assert "paper 63.5" in text
     assert "focus_released" in text

@@ -1,0 +1,76 @@
+"""A table in a terminal shortens nothing and is no wider than the screen, whatever the screen's width."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from focus_eval.report.printing import to_terminal
+from focus_eval.report.table import Counts, Figure, Table, TableRow
+
+SAMPLERS = ["uniform", "topk", "focus", "focus,alpha=0.1,clip_seconds=8,temperature=0.03", "oracle [ceiling]"]
+COLUMNS = ("short", "medium", "long", "overall", "frames scored (%)", "GPU hours")
+
+
+def made(errors=2):
+    rows = []
+    for at, sampler in enumerate(SAMPLERS):
+        accuracy = [
+            Figure(ours=30 + 10 * at + i, low=20.1 + at, high=45.6 + i, published=58.9 if i < 3 else None, spread=0.4)
+            for i in range(4)
+        ]
+        figures = (*accuracy, Figure(ours=1.87, digits=2), "2.1 (5.5 shared)")
+        counts = Counts(questions=36, asked=36, errors=errors if sampler == "topk" else 0)
+        rows.append(TableRow((sampler, "8", "blip"), figures, counts))
+    return Table(
+        name="t", title="Accuracy", key_titles=("sampler", "K", "encoder"), columns=COLUMNS, rows=tuple(rows),
+        notes=("Intervals: clustered t on the logit scale.",),
+    )  # fmt: skip
+
+
+def printed(table, width):
+    from rich.console import Console
+
+    console = Console(width=width, file=io.StringIO(), markup=False, highlight=False)
+    for drawn in to_terminal(table, width):
+        console.print(drawn)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 240])
+def test_nothing_is_shortened_and_no_line_is_too_long(width):
+    text = printed(made(), width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for row in made().rows:
+        for figure in row.figures[:4]:
+            assert f"[{figure.low:.1f}, {figure.high:.1f}]" in text
+            assert re.search(rf"(?<!\\d){figure.ours:.1f} ±0.4", text)
+            if figure.published is not None:
+                assert f"paper 58.9 {figure.difference_text}" in text
+    assert text.count("2.1 (5.5 shared)") == len(SAMPLERS)
+
+
+def test_a_wide_screen_has_one_table_with_the_intervals_beside_the_figures():
+    assert len(to_terminal(made(), 240)) == 1
+    assert "30.0 ±0.4 [20.1, 45.6]" in printed(made(), 240)
+
+
+def test_a_narrow_screen_has_the_figures_first_and_the_intervals_after_them():
+    text = printed(made(), 80)
+    assert text.index("36") < text.index("[20.1, 45.6]")
+
+
+def test_counts_that_are_zero_everywhere_are_a_sentence_not_columns():
+    with_errors, without = printed(made(), 200), printed(made(errors=0), 200)
+    assert "errors" in "".join(with_errors.splitlines()[:3])
+    assert "In every row 0: unparsed, fallbacks, below K." in with_errors
+    assert "In every row 0: unparsed, errors, fallbacks, below K." in without
+
+
+def test_a_long_name_folds_instead_of_pushing_figures_out():
+    text = printed(made(), 80)
+    whole = "".join(line[:45].strip().split("  ")[0] for line in text.splitlines())
+    assert "focus,alpha=0.1,clip_seconds=8,temperature=0.03" in whole
