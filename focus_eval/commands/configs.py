@@ -25,22 +25,22 @@ def configs(
 
 
 def _print_list() -> None:
-    from rich.table import Table
-
-    from focus_eval.commands.tables import table_console
+    from focus_eval.commands.tables import print_entries
     from focus_eval.matrix.config import load_matrix
     from focus_eval.matrix.shipped import shipped_matrices, table_of, title_of
 
-    columns = ("name", "table", "benchmarks", "models", "selections", "answers", "weights (GB)", "what")
-    table = Table(title="focus-eval plan NAME, focus-eval run NAME", title_justify="left")
-    for name in columns:
-        is_number = name in ("selections", "answers", "weights (GB)")
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    entries = []
     for name, file in shipped_matrices().items():
         matrix = load_matrix(file)
-        parts = [", ".join(one.name for one in entries) for entries in (matrix.benchmarks, matrix.models)]
-        table.add_row(name, table_of(file), *parts, *matrix_size(matrix), title_of(file))
-    table_console().print(table)
+        selections, answers, gigabytes = matrix_size(matrix)
+        benchmarks, models = (", ".join(one.name for one in part) for part in (matrix.benchmarks, matrix.models))
+        asked = f"{selections} selections" + (f", {answers} answers, {gigabytes} GB of weights" if answers else "")
+        over = f"{benchmarks} with {models}" if models else benchmarks
+        number = table_of(file)
+        table = f" (table {number})" if number.isdecimal() else ""
+        entries.append((f"{name}{table}", [title_of(file), over, asked]))
+    print_entries(entries)
+    print("\nfocus-eval plan NAME and focus-eval run NAME take these names.")
 
 
 def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from focus_eval.errors import InvalidInput
+
 if TYPE_CHECKING:
     from focus_eval.samplers.base import FrameSampler
     from focus_eval.types import VideoInfo
@@ -21,14 +23,16 @@ def samplers(
     from focus_eval.samplers.registry import sampler_classes
     from focus_eval.types import VideoInfo
 
-    video = VideoInfo(n_frames=int(minutes * 60 * fps), fps=fps)
+    if not (0 < minutes < float("inf") and 0 < fps < float("inf") and k > 0):
+        raise InvalidInput(f"minutes, fps and k must be numbers above 0, got {minutes}, {fps} and {k}")
+    video = VideoInfo(n_frames=max(1, int(minutes * 60 * fps)), fps=fps)
     rows = [sampler_row(kind, video, k) for kind in sampler_classes().values()]
     if as_json:
         import json
 
         print(json.dumps({"n_frames": video.n_frames, "fps": video.fps, "k": k, "samplers": rows}, indent=2))
     else:
-        _print_table(rows, f"pulls of {minutes:g} min at {fps:g} fps, k = {k}")
+        _print_list(rows, f"pulls of {minutes:g} min at {fps:g} fps, k = {k}")
 
 
 def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str, Any]:
@@ -47,17 +51,15 @@ def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str,
     }
 
 
-def _print_table(rows: list[dict[str, Any]], cost_title: str) -> None:
-    from rich.table import Table
+def _print_list(rows: list[dict[str, Any]], cost_title: str) -> None:
+    from focus_eval.commands.tables import print_entries
 
-    from focus_eval.commands.tables import table_console
-
-    table = Table("sampler", "source", "options", "needs", cost_title, show_lines=True)
+    entries = []
     for row in rows:
-        options = "\n".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
-        cost = f"{row['pulls']} ({100 * row['frames_scored']:.2f} %)"
-        table.add_row(row["name"], row["source"], options, row["needs"], cost)
-    table_console().print(table)
+        options = " ".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
+        cost = f"{row['pulls']} ({100 * row['frames_scored']:.2f} %) {cost_title}; needs {row['needs']}"
+        entries.append((row["name"], [row["source"], *([f"-o {options}"] if options else []), cost]))
+    print_entries(entries)
 
 
 def _as_text(value: Any) -> str:

@@ -45,6 +45,20 @@ def print_table(table: Table) -> None:
             console.print(caption, style="dim")
 
 
+def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Print a list of (name, lines about it): the name alone on a line, what is said of it indented and folded."""
+    import textwrap
+
+    from rich.text import Text
+
+    console = table_console()
+    for name, lines in entries:
+        console.print(Text(name, style="bold"))
+        for line in lines:
+            indent = {"initial_indent": "    ", "subsequent_indent": "    "}
+            console.print(Text(textwrap.fill(line, console.width, break_on_hyphens=False, **indent)))
+
+
 def write_table(tables: Sequence[Table], path: Path) -> None:
     """Write `tables` one after the other in the format of the suffix: .md, .csv or .tex.
 
