@@ -55,8 +55,7 @@ def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
     for name, lines in entries:
         console.print(Text(name, style="bold"))
         for line in lines:
-            indent = {"initial_indent": "    ", "subsequent_indent": "    "}
-            console.print(Text(textwrap.fill(line, console.width, break_on_hyphens=False, **indent)))
+            console.print(Text(textwrap.indent(textwrap.fill(line, console.width - 4, break_on_hyphens=False), "    ")))
 
 
 def write_table(tables: Sequence[Table], path: Path) -> None:
