@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from focus_eval.errors import RunError
-from focus_eval.matrix import engines, selecting
+from focus_eval.matrix import local_engine, selecting
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import EncoderConfig, SamplerConfig, load_matrix
 from focus_eval.matrix.folder import RunFolder
@@ -89,7 +89,7 @@ def test_the_rows_add_up_to_the_time_that_passed(matrix, tmp_path):
             worker_seconds.append(time.perf_counter() - started)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "SelectWorker", Timed)
+        patch.setattr(local_engine, "SelectWorker", Timed)
         run_matrix(matrix, out=tmp_path / "run")
     rows = [row for spec in selection_specs(matrix) for row in RunFolder(tmp_path / "run").selections(spec).values()]
     held = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
