@@ -14,10 +14,17 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def shared_path(relative: str) -> Path:
-    """Return a file or folder of the material beside the checkout, or skip the test with the reason."""
+    """Return a file or folder of the material beside the checkout, or skip the test with the reason.
+
+    With REQUIRE_RECORDED=1 in the environment its absence fails the test: a suite that skips its own
+    purpose has not passed.
+    """
     path = SHARED / relative
     if not path.exists():
-        pytest.skip(f"the recorded material ({relative}) is not beside this checkout")
+        reason = f"the recorded material ({relative}) is not beside this checkout, at {SHARED.name}/{relative}"
+        if os.environ.get("REQUIRE_RECORDED") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
     return path
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.resources import resource_path
 
 if TYPE_CHECKING:
     from focus_eval.report.leaderboard import Entry, Row
@@ -24,8 +25,8 @@ def leaderboard(
     files: Annotated[Path, typer.Option(help="Folder of the published files.")] = Path("."),
     annotations: Annotated[Path | None, typer.Option(help="LongVideoBench's annotation file.")] = None,
     rates: Annotated[Path | None, typer.Option(help="CSV of id, duration_s, fps.")] = None,
-    entries: Annotated[Path, typer.Option(help="Folder of the entries.")] = Path("configs/leaderboard"),
-    results: Annotated[Path, typer.Option(help="CSV of the figures.")] = Path("results/published/leaderboard.csv"),
+    entries: Annotated[Path | None, typer.Option(help="Folder of the entries (default: the shipped ones).")] = None,
+    results: Annotated[Path | None, typer.Option(help="CSV of the figures (default: the shipped one).")] = None,
     page: Annotated[Path | None, typer.Option(help="Page whose table is rewritten by add.")] = None,
 ) -> None:
     """Show the leaderboard, add one entry to it, or measure again every row whose file is there."""
@@ -42,6 +43,8 @@ def leaderboard(
     )
     from focus_eval.report.printing import to_markdown
 
+    entries = entries or resource_path("configs") / "leaderboard"
+    results = results or resource_path("published") / "leaderboard.csv"
     if action not in ACTIONS:
         raise unknown_name("action", action, ACTIONS)
     if action == "add":
