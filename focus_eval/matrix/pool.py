@@ -50,6 +50,8 @@ class Pool:
             return
         try:
             link.symlink_to(os.path.relpath(self.part(kind, name), link.parent.resolve()), target_is_directory=True)
+        except FileExistsError:
+            return  # another worker of this run was faster
         except OSError as error:
             raise RunError(f"{link}: cannot be made a link to {self.path} ({error.strerror or error})") from error
 
