@@ -1,4 +1,4 @@
-"""How are keyframes of one file chosen, outside any benchmark?"""
+"""Chooses keyframes of one video file, outside any benchmark."""
 
 from __future__ import annotations
 

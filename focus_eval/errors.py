@@ -1,4 +1,4 @@
-"""Which errors can focus-eval raise on purpose?"""
+"""The errors that focus-eval raises on purpose."""
 
 from __future__ import annotations
 

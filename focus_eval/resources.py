@@ -1,4 +1,4 @@
-"""Where are the YAML files and published figures that travel with the package?"""
+"""Finds the YAML files and published figures that come with the package."""
 
 from __future__ import annotations
 

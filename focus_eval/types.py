@@ -1,4 +1,4 @@
-"""What is a video to a sampler, and what does a sampler give back?"""
+"""Videos as samplers see them, and the selections that samplers return."""
 
 from __future__ import annotations
 

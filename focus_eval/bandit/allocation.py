@@ -1,4 +1,4 @@
-"""How many keyframes does each arm give?"""
+"""Divides the keyframes among the arms."""
 
 from __future__ import annotations
 

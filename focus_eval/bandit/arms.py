@@ -1,4 +1,4 @@
-"""What did the pulls teach about each arm?"""
+"""What the pulls say about each arm: counts, means and variances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a video cut into clips?"""
+"""Cuts a video into clips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are frames drawn without replacement, from many arms at once?"""
+"""Draws frames without replacement, from many arms at once."""
 
 from __future__ import annotations
 

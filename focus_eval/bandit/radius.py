@@ -1,4 +1,4 @@
-"""How far may an arm's mean be from the truth?"""
+"""Confidence radii: how far an arm's mean may be from the truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which questions does an annotation file hold?"""
+"""Reads the questions of an annotation file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
             questions.append(benchmark.question(row))
         except InvalidInput as error:
             raise InvalidInput(f"{where}: row {at}: {error}") from error
-    twice = [question_id for question_id, count in Counter(one.id for one in questions).items() if count > 1]
+    twice = [question_id for question_id, count in Counter(question.id for question in questions).items() if count > 1]
     if twice:
         raise InvalidInput(f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!r}")
     return questions

@@ -1,4 +1,4 @@
-"""Is a video short, medium or long?"""
+"""Sorts videos by length: short, medium or long."""
 
 from __future__ import annotations
 

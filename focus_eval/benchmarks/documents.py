@@ -1,4 +1,4 @@
-"""How is a field read from a document, and what is said when it is not as it must be?"""
+"""Reads fields of a document; a field that is not as it must be is an error that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a LongVideoBench document become a question?"""
+"""Turns LongVideoBench documents into questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does an MLVU document become a question?"""
+"""Turns MLVU documents into questions."""
 
 from __future__ import annotations
 
@@ -92,4 +92,4 @@ def _answer(answer: str, options: tuple[str, ...], *, where: str) -> str:
         return answer
     if options.count(answer) == 1:
         return LETTERS[options.index(answer)]
-    raise InvalidInput(f"{where}: answer {answer!r} is none of {len(options)} options")
+    raise InvalidInput(f"{where}: answer {answer!r} is not one of the {len(options)} options")

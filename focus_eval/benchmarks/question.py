@@ -1,4 +1,4 @@
-"""What is a question, whatever benchmark it comes from?"""
+"""A question, whatever benchmark it comes from."""
 
 from __future__ import annotations
 

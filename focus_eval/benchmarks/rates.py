@@ -1,4 +1,4 @@
-"""How many frames, and at which rate, has each video of a benchmark, known without the video?"""
+"""Lengths and frame rates of a benchmark's videos, from a CSV file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a Video-MME document become a question?"""
+"""Turns Video-MME documents into questions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class VideoMME:
         options = tuple(without_letter(str(option), at) for at, option in enumerate(document.get("options") or ()))
         answer = text_field(document, "answer", benchmark=where)
         if answer not in LETTERS[: len(options)]:
-            raise InvalidInput(f"{where}: answer {answer!r} is none of {len(options)} options")
+            raise InvalidInput(f"{where}: answer {answer!r} is not one of the {len(options)} options")
         return Question(
             benchmark=self.name,
             id=question_id,

@@ -1,4 +1,4 @@
-"""How does a VSI-Bench document become a question?"""
+"""Turns VSI-Bench documents into questions."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class VSIBench:
         question_id = text_field(document, "id", benchmark=self.name)
         where = f"{self.name} {question_id}"
         given = document.get("options")
-        options = () if given is None else tuple(without_letter(str(one), at) for at, one in enumerate(given))
+        options = () if given is None else tuple(without_letter(str(item), at) for at, item in enumerate(given))
         answer = text_field(document, "ground_truth", benchmark=where).strip()
         if options and answer not in LETTERS[: len(options)]:
-            raise InvalidInput(f"{where}: answer {answer!r} is none of {len(options)} options")
+            raise InvalidInput(f"{where}: answer {answer!r} is not one of the {len(options)} options")
         scene = text_field(document, "scene_name", benchmark=where)
         return Question(
             benchmark=self.name,

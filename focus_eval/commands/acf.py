@@ -1,4 +1,4 @@
-"""`focus-eval acf`: how long does relevance stay alike along a video?"""
+"""`focus-eval acf`: plot how relevance at one moment predicts relevance later."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from focus_eval.errors import unknown_name
 
 
 def acf(
-    run: Annotated[Path, typer.Argument(help="Folder of a run with a sampler that scores a regular grid (topk, aks).")],
-    out: Annotated[Path, typer.Option(help="Figure to write: PNG and a vector (.pdf, or .svg where named).")],
-    sampler: Annotated[str | None, typer.Option(help="Whose pulls; the first with a regular grid by default.")] = None,
-    max_lag_seconds: Annotated[float, typer.Option("--max-lag", help="Longest lag in seconds.")] = 60.0,
+    run: Annotated[Path, typer.Argument(help="Folder of a run that has a sampler with a regular grid (topk, aks).")],
+    out: Annotated[Path, typer.Option(help="Figure to write, as PNG and as .pdf (or .svg).")],
+    sampler: Annotated[
+        str | None, typer.Option(help="Sampler to plot. [default: the first with a regular grid]")
+    ] = None,
+    max_lag_seconds: Annotated[float, typer.Option("--max-lag", help="Longest lag, in seconds.")] = 60.0,
 ) -> None:
-    """Draw the autocorrelation of relevance over lag: median and quartiles over videos, and the half-life."""
+    """Plot the autocorrelation of relevance over time.
+
+    Shows the median and the quartiles over videos, and prints the half-life.
+    """
     from focus_eval.report.autocorrelation import relevance_autocorrelation
     from focus_eval.report.figures import draw_acf, save_figure
     from focus_eval.report.run import load_run
@@ -28,7 +33,7 @@ def acf(
     if sampler is not None and sampler not in names:
         raise unknown_name(f"sampler of {run}:", sampler, names)
     # One sampler's rows only: the same grid pulled by another would count every question twice.
-    wanted = sampler or next((one for one in ("aks_dense", "topk", "aks", "bolt") if one in names), None)
+    wanted = sampler or next((name for name in ("aks_dense", "topk", "aks", "bolt") if name in names), None)
     curve = relevance_autocorrelation(
         [row for row in rows if wanted in (None, row.sampler)], max_lag_seconds=max_lag_seconds
     )

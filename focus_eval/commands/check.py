@@ -1,4 +1,4 @@
-"""`focus-eval check`: does a sampler keep what every sampler promises?"""
+"""`focus-eval check`: check a sampler against the sampler contract."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def check(
-    sampler: Annotated[str, typer.Argument(help="Sampler by name, or FILE.py:Class.")],
+    sampler: Annotated[str, typer.Argument(help="Name of a sampler, or FILE.py:Class.")],
     option: Annotated[
-        list[str], typer.Option("--option", "-o", help="Option of the sampler: -o alpha=0.1; repeatable.")
+        list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
     ] = [],  # noqa: B006
     seconds: Annotated[float, typer.Option(help="Allowed for a video of ten hours.")] = 30.0,
 ) -> None:
@@ -40,7 +40,7 @@ def _declared(sampler: str, verdict: Verdict) -> str:
     """Return what the class declares of itself, where it can be loaded."""
     from focus_eval.samplers.registry import sampler_class
 
-    if any(one.promise == "class" for one in verdict.broken):
+    if any(item.promise == "class" for item in verdict.broken):
         return ""
     kind = sampler_class(sampler)
     names = ("may_return_fewer", "may_return_more", "may_repeat", "needs_logits", "needs_embeddings", "needs_evidence")
@@ -52,7 +52,7 @@ def _declared(sampler: str, verdict: Verdict) -> str:
 def _print_promises(verdict: Verdict) -> None:
     from focus_eval.samplers.contract.suite import PROMISES
 
-    broken = {one.promise: one for one in verdict.broken}
+    broken = {item.promise: item for item in verdict.broken}
     for promise, text in PROMISES.items():
         if promise not in broken:
             if promise not in verdict.not_tried:

@@ -1,4 +1,4 @@
-"""`focus-eval compare`: do two runs differ on the same questions?"""
+"""`focus-eval compare`: compare two runs on the same questions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 def compare(
     a: Annotated[Path, typer.Argument(help="Folder of a run.")],
     b: Annotated[Path, typer.Argument(help="Folder of another run.")],
-    out: Annotated[Path | None, typer.Option(help="Write the table here too (.md, .csv or .tex).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the table to this file (.md, .csv or .tex).")] = None,
 ) -> None:
-    """Compare the cells of two runs pairwise on the questions both answered."""
+    """Compare two runs on the questions that both answered."""
     from focus_eval.commands.tables import print_table, write_table
     from focus_eval.report.comparisons import run_comparison
     from focus_eval.report.run import load_run

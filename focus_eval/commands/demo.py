@@ -17,13 +17,16 @@ QUICK_SAMPLERS = ("uniform", "topk", "focus")
 
 
 def demo(
-    quick: Annotated[bool, typer.Option(help="Two short videos and three samplers, in under a minute.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; results/runs/demo by default.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the benchmark; results/demo by default.")] = None,
-    k: Annotated[list[int], typer.Option("-k", help="Keyframes; repeatable; 8 and 16 by default.")] = [],  # noqa: B006
-    seeds: Annotated[int, typer.Option(help="Seeds 0, 1, .. so many.")] = 1,
+    quick: Annotated[bool, typer.Option(help="Two short videos and three samplers; takes under a minute.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: results/runs/demo]")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the benchmark. [default: results/demo]")] = None,
+    k: Annotated[list[int], typer.Option("-k", help="Number of keyframes; repeatable. [default: 8 and 16]")] = [],  # noqa: B006
+    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 1,
 ) -> None:
-    """Build a small long-video benchmark from photographs, run ten samplers on it, and show what came out."""
+    """Run the whole pipeline offline on a small benchmark.
+
+    Builds videos from photographs, runs ten samplers on them, and writes a report.
+    """
     name = "demo-quick" if quick else "demo"
     data = data or Path("results") / name
     _build(data, quick=quick)

@@ -1,4 +1,4 @@
-"""`focus-eval doctor`: what is on this machine, and what is missing?"""
+"""`focus-eval doctor`: show what this machine has and what is missing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ GIGABYTE = 1e9
 
 
 def doctor(
-    store: Annotated[Path | None, typer.Option(help="File of a relevance store to look at.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Also show the size of this store.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Say what is here: versions, devices, decoders, extras, checkpoints, store and disk. Downloads nothing."""
+    """Show versions, devices, decoders, extras and checkpoints.
+
+    Also shows the disk space of the folders that matter. Downloads nothing.
+    """
     from focus_eval.rows.provenance import git_revision, versions
 
     facts = {

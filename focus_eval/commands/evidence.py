@@ -1,4 +1,4 @@
-"""`focus-eval evidence`: are answers right more often where the evidence is in view?"""
+"""`focus-eval evidence`: accuracy with and without the evidence in view."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 def evidence(
     run: Annotated[Path | None, typer.Argument(help="Folder of a run, in place of --selections.")] = None,
     annotations: Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")] = None,
-    rates: Annotated[Path | None, typer.Option(help="CSV of id, duration_s, fps: no videos needed.")] = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="CSV file with the columns id, duration_s and fps, in place of the videos.")
+    ] = None,
     selections: Annotated[
         list[str], typer.Option(help="Selections published with answers: FILE or NAME=FILE; repeatable.")
     ] = [],  # noqa: B006
     format: Annotated[list[str], typer.Option(help="Format of each file, in their order.")] = [],  # noqa: B006
     column: Annotated[list[str], typer.Option(help="Field of the format answers: NAME=FIELD.")] = [],  # noqa: B006
     model: Annotated[str, typer.Option(help="Who answered: the files do not say.")] = "model",
-    benchmark: Annotated[str, typer.Option(help="Benchmark by name.")] = "longvideobench",
+    benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
     distance: Annotated[float, typer.Option(help="Seconds within which evidence is in view: 1, 2 or 5.")] = 5.0,
     min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 180.0,
     estimate: Annotated[
@@ -32,7 +34,10 @@ def evidence(
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Write the tables here too (.md, .csv or .tex).")] = None,
 ) -> None:
-    """Print accuracy by evidence in view, by distance, length and category, and question by question."""
+    """Compare accuracy with and without the evidence in view.
+
+    By distance, length and category, and question by question.
+    """
     from focus_eval.commands.tables import print_table, write_table
     from focus_eval.report.estimate_tables import estimate_table
     from focus_eval.report.evidence_tables import evidence_tables
@@ -91,12 +96,12 @@ def _from_files(
         loaded = load_selections(file, format=kind, questions=questions, fps=fps, columns=named)
         made.append(published_rows(loaded, questions, rate_of, name=name, model=model))
     answered, others = made[: len(selections)], made[len(selections) :]
-    without = next((one.name for one in answered if not one.answers), None)
+    without = next((item.name for item in answered if not item.answers), None)
     if without is not None:
         raise InvalidInput(f"{without}: the file has no answers; focus-eval recall measures frames alone")
     run = Run(
         "published answers",
-        [row for one in answered for row in one.selections],
-        [row for one in answered for row in one.answers],
+        [row for item in answered for row in item.selections],
+        [row for item in answered for row in item.answers],
     )
-    return run, Run("to estimate", [row for one in others for row in one.selections], []) if others else None
+    return run, Run("to estimate", [row for other in others for row in other.selections], []) if others else None

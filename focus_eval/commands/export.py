@@ -12,16 +12,19 @@ from focus_eval.errors import InvalidInput, unknown_name
 
 
 def export(
-    format: Annotated[str, typer.Argument(help="aks or focus.")],
-    source: Annotated[Path, typer.Argument(help="A run's folder, Parquet or JSON lines of ours, or any known file.")],
+    format: Annotated[str, typer.Argument(help="Format: aks or focus.")],
+    source: Annotated[Path, typer.Argument(help="Folder of a run, or a selection file of any known format.")],
     out: Annotated[Path, typer.Option(help="File to write, e.g. selected_frames.json.")],
     annotations: Annotated[
-        Path | None, typer.Option(help="The benchmark's annotation file: the order of rows.")
+        Path | None, typer.Option(help="The benchmark's annotation file; gives the order of rows.")
     ] = None,
     benchmark: BenchmarkOption = "longvideobench",
     sampler: SamplerOption = None,
 ) -> None:
-    """Write selections as the AKS or FOCUS pipeline expects them: frames in the order of the annotation's rows."""
+    """Write selections in the format of AKS or FOCUS.
+
+    Both list frames in the order of the annotation's rows.
+    """
     from focus_eval.selections import export_aks, export_focus, load_selections
 
     writers = {"aks": export_aks, "focus": export_focus}
@@ -29,7 +32,7 @@ def export(
         raise unknown_name("export format", format, writers)
     questions = read_questions(benchmark, annotations)
     if questions is None:
-        raise InvalidInput("these formats go by the order of the annotation's rows; give --annotations")
+        raise InvalidInput("these formats follow the order of the annotation; give --annotations")
     selections = load_selections(source, questions=questions, sampler=sampler)
     for path in writers[format](selections, out, questions=questions):
         typer.echo(str(path))

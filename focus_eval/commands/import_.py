@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from focus_eval.benchmarks.question import Question
 
 AnnotationsOption = Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")]
-BenchmarkOption = Annotated[str, typer.Option(help="Benchmark by name.")]
-SamplerOption = Annotated[str | None, typer.Option(help="Which one, where rows of ours hold several.")]
+BenchmarkOption = Annotated[str, typer.Option(help="Name of the benchmark.")]
+SamplerOption = Annotated[str | None, typer.Option(help="Sampler to take, if the file has several.")]
 
 
 def import_(
@@ -24,16 +24,21 @@ def import_(
     out: Annotated[Path, typer.Option(help="Parquet file, or a run's folder: then with answers.")],
     annotations: AnnotationsOption = None,
     benchmark: BenchmarkOption = "longvideobench",
-    rates: Annotated[Path | None, typer.Option(help="CSV of id, duration_s, fps: finds indices past the end.")] = None,
-    unit: Annotated[str | None, typer.Option(help="frames or seconds, where it is not the format's habit.")] = None,
-    field: Annotated[str | None, typer.Option(help="Field of the frames in the annotation's rows (wfs).")] = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="CSV file with id, duration_s and fps; finds indices past the end.")
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="frames or seconds. [default: the format's own]")] = None,
+    field: Annotated[str | None, typer.Option(help="Name of the field that holds the frames (format wfs).")] = None,
     sampler: SamplerOption = None,
     allow_missing: Annotated[bool, typer.Option(help="Leave out questions without frames.")] = False,
     column: Annotated[list[str], typer.Option(help="Field of the format answers: NAME=FIELD.")] = [],  # noqa: B006
     model: Annotated[str, typer.Option(help="Who gave the answers of the file.")] = "",
     name: Annotated[str, typer.Option(help="Name of the selection in the rows; by default the file's.")] = "",
 ) -> None:
-    """Read a published selection file and check it; write the common Parquet file, or a run with its answers."""
+    """Convert a published selection file to Parquet or to a run.
+
+    Its frames are checked against the benchmark's questions first; a run holds its answers too.
+    """
     from focus_eval.benchmarks.rates import read_rates
     from focus_eval.options import parse_assignments
     from focus_eval.selections import load_selections, selections_hash, write_parquet
@@ -61,7 +66,7 @@ def import_(
             typer.echo(str(path))
         return
     write_parquet(selections, out)
-    most = max(one.n_keyframes for one in selections.values())
+    most = max(selection.n_keyframes for selection in selections.values())
     typer.echo(f"{out}: {len(selections)} selections of at most {most} frames, id {selections_hash(selections)}")
 
 

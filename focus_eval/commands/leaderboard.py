@@ -29,7 +29,7 @@ def leaderboard(
     results: Annotated[Path | None, typer.Option(help="CSV of the figures (default: the shipped one).")] = None,
     page: Annotated[Path | None, typer.Option(help="Page whose table is rewritten by add.")] = None,
 ) -> None:
-    """Show the leaderboard, add one entry to it, or measure again every row whose file is there."""
+    """Show the leaderboard, extend it, or measure it again."""
     from focus_eval.commands.tables import print_table
     from focus_eval.report.leaderboard import (
         baseline_rows,
@@ -95,4 +95,4 @@ def _measured(
     fps = {key: float(rate.fps) for key, rate in read_rates(rates).items()}
     cases = evidence_cases("longvideobench", questions, fps)
     loaded = load_selections(files / entry.file, format=entry.format, questions=questions, fps=fps)
-    return measured_row(entry, {key: one.times_at(fps[key]) for key, one in loaded.items()}, cases), cases
+    return measured_row(entry, {key: selections.times_at(fps[key]) for key, selections in loaded.items()}, cases), cases

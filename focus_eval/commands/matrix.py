@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 MatrixArgument = Annotated[
     list[Path], typer.Argument(help="Matrix files, or names of shipped ones (focus-eval configs).")
 ]
-OnlyOption = Annotated[list[str], typer.Option("--only", help="Narrow a list, e.g. sampler=focus,aks; repeatable.")]
-SetOption = Annotated[list[str], typer.Option("--set", help="Replace a top-level key, e.g. k=16; repeatable.")]
+OnlyOption = Annotated[
+    list[str], typer.Option("--only", metavar="LIST=NAMES", help="Run only these, e.g. sampler=focus,aks; repeatable.")
+]
+SetOption = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the matrix, e.g. k=16; repeatable.")
+]
 LimitOption = Annotated[int | None, typer.Option(help="Ask only the first questions of each benchmark.")]
 FolderOption = Annotated[
     Path | None,
@@ -33,26 +37,31 @@ FolderOption = Annotated[
 
 def plan(
     matrix: MatrixArgument,
-    annotations: Annotated[Path | None, typer.Option(help="Annotation file, instead of the config's.")] = None,
-    rates: Annotated[Path | None, typer.Option(help="CSV of id, duration_s, fps: no videos needed.")] = None,
+    annotations: Annotated[Path | None, typer.Option(help="Annotation file, in place of the matrix's.")] = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="CSV file with the columns id, duration_s and fps, in place of the videos.")
+    ] = None,
     only: OnlyOption = [],  # noqa: B006
     set_: SetOption = [],  # noqa: B006
     limit: LimitOption = None,
     out: FolderOption = None,
-    calibrate: Annotated[bool, typer.Option(help="Measure this machine first, for the estimate of hours.")] = False,
+    calibrate: Annotated[bool, typer.Option(help="Measure this machine first, to estimate hours.")] = False,
 ) -> None:
-    """Say what matrices will run, what they will cost and what is missing (exit code 1), before anything runs."""
+    """Show what matrices will run, cost and lack.
+
+    Exits with code 1 if something is missing.
+    """
     from focus_eval.matrix.planning import make_plan
     from focus_eval.matrix.preflight import check_all
 
-    loaded = [_with_files(one, annotations, rates) for one in _load_all(matrix, only, set_, limit)]
+    loaded = [_with_files(item, annotations, rates) for item in _load_all(matrix, only, set_, limit)]
     found = check_all(_folders(loaded, out))
     plans = []
-    for one in loaded:
-        if not all(f"{one.name}/{benchmark.name}" in found.sets for benchmark in one.benchmarks):
+    for selections in loaded:
+        if not all(f"{selections.name}/{benchmark.name}" in found.sets for benchmark in selections.benchmarks):
             continue  # what it lacks is listed below
         with plan_progress() as progress:
-            plans.append(make_plan(one, progress=progress))
+            plans.append(make_plan(selections, progress=progress))
         _print_plan(plans[-1], calibrate)
     if len(plans) > 1:
         _print_pool(plans)
@@ -66,15 +75,19 @@ def run(
     set_: SetOption = [],  # noqa: B006
     limit: LimitOption = None,
     out: FolderOption = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, or its address.")] = None,
+    engine: Annotated[str, typer.Option(help="Where to run: local or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster, or auto.")] = None,
     store: Annotated[
-        Path | None, typer.Option(help="File of embeddings; store.sqlite beside the run by default.")
+        Path | None, typer.Option(help="File of embeddings. [default: store.sqlite beside the run]")
     ] = None,
-    retry_errors: Annotated[bool, typer.Option(help="Try questions again whose row records an error.")] = False,
+    retry_errors: Annotated[bool, typer.Option(help="Ask questions again that failed.")] = False,
     preflight: Annotated[bool, typer.Option(help="Check first that nothing is missing (else exit code 1).")] = True,
 ) -> None:
-    """Run the cells of matrices that have no rows yet; first check that nothing is missing."""
+    """Run matrices, or what is left of them.
+
+    Checks first that nothing is missing. Questions that have a row are not asked again, so a run that was stopped goes
+    on where it was.
+    """
     from focus_eval.matrix.engines import make_engine
     from focus_eval.matrix.preflight import check_all
     from focus_eval.matrix.running import run_matrix
@@ -90,7 +103,7 @@ def run(
 
 
 def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
-    """Say how far a run is; works while it goes on, from another terminal."""
+    """Show a run's progress (safe while it is running)."""
     from rich.table import Table
 
     from focus_eval.commands.tables import table_console
@@ -99,9 +112,15 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
     table = Table(title=str(folder), title_justify="left")
     for name in ("part", "rows", "of", "errors", "left"):
         table.add_column(name, justify="left" if name == "part" else "right", overflow="fold")
-    for one in run_status(folder):
-        left = "done" if one.rows >= one.questions else _duration(one.seconds_left)
-        table.add_row(f"{one.kind}/{one.name}", str(one.rows), str(one.questions), str(one.errors), left)
+    for part in run_status(folder):
+        left = "done" if part.rows >= part.questions else _duration(part.seconds_left)
+        table.add_row(
+            f"{part.kind}/{part.name}",
+            str(part.rows),
+            str(part.questions),
+            str(part.errors),
+            left,
+        )
     table_console().print(table)
 
 
@@ -137,7 +156,7 @@ def run_progress() -> Iterator[RunProgress]:
         try:
             yield Bars()
         except KeyboardInterrupt:
-            typer.echo("stopped; what is finished is kept: run the same command again to go on", err=True)
+            typer.echo("stopped; finished questions are kept. Run the same command again to continue.", err=True)
             raise
 
 
@@ -145,7 +164,7 @@ def _load_all(paths: list[Path], only: list[str], set_: list[str], limit: int | 
     from focus_eval.errors import InvalidInput
 
     loaded = [_load(path, only, set_, limit) for path in paths]
-    twice = {one.name for one in loaded if sum(one.name == other.name for other in loaded) > 1}
+    twice = {selections.name for selections in loaded if sum(selections.name == other.name for other in loaded) > 1}
     if twice:
         raise InvalidInput(f"two matrices are called {min(twice)!r}: their runs would have one folder")
     return loaded
@@ -155,7 +174,7 @@ def _folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[Matri
     """Return each matrix with its run's folder; with several, `out` is the folder of all runs."""
     if out is not None and len(matrices) == 1:
         return [(matrices[0], out)]
-    return [(one, (out or Path("results/runs")) / one.name) for one in matrices]
+    return [(matrice, (out or Path("results/runs")) / matrice.name) for matrice in matrices]
 
 
 def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> MatrixConfig:
@@ -193,7 +212,7 @@ def _print_plan(plan: Plan, calibrate: bool) -> None:
         part = "" if asked == everything else f" of {everything}"
         console.print(f"{name}: {asked}{part} questions")
     print_table(_selection_table(plan))
-    unknown = next((one for one in plan.selections if one.unknown), None)
+    unknown = next((selection for selection in plan.selections if selection.unknown), None)
     if unknown:
         console.print(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
     for line in _warning_lines(plan):
@@ -204,10 +223,10 @@ def _print_plan(plan: Plan, calibrate: bool) -> None:
 def _warning_lines(plan: Plan) -> list[str]:
     """Return one line for each thing that will go wrong with a sampler, whatever encoder and seed."""
     lines = [
-        f"warning: {one.spec.sampler.name}, K {one.spec.k}: {warning.questions} of {one.questions} questions "
-        f"(first: {warning.first}) {warning.text}"
-        for one in plan.selections
-        for warning in one.warnings
+        f"warning: {selection.spec.sampler.name}, K {selection.spec.k}: {warning.questions} of "
+        f"{selection.questions} questions (first: {warning.first}) {warning.text}"
+        for selection in plan.selections
+        for warning in selection.warnings
     ]
     return list(dict.fromkeys(lines))
 
@@ -215,14 +234,16 @@ def _warning_lines(plan: Plan) -> list[str]:
 def _selection_table(plan: Plan) -> Table:
     from focus_eval.report.table import Table, TableRow
 
-    has_unknown = any(one.unknown for one in plan.selections)
+    has_unknown = any(selection.unknown for selection in plan.selections)
     rows = []
-    for one in plan.selections:
-        spec, encoder = one.spec, one.spec.encoder.name if one.spec.encoder else ""
+    for selection in plan.selections:
+        spec, encoder = selection.spec, selection.spec.encoder.name if selection.spec.encoder else ""
         keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
-        share = f"{one.frames_scored:.2%}" if one.frames else "-"
-        embedded = (f"{one.embedded_alone:,}", f"{one.embedded_shared:,}")
-        rows.append(TableRow(keys, (f"{one.pulls:,}", share, *embedded, str(one.unknown or ""))[: 4 + has_unknown]))
+        share = f"{selection.frames_scored:.2%}" if selection.frames else "-"
+        embedded = (f"{selection.embedded_alone:,}", f"{selection.embedded_shared:,}")
+        rows.append(
+            TableRow(keys, (f"{selection.pulls:,}", share, *embedded, str(selection.unknown or ""))[: 4 + has_unknown])
+        )
     columns = ("pulls", "frames scored", "embedded, each question alone", "embedded, shared by a video", "unknown")
     return Table(
         name="plan",
@@ -271,8 +292,8 @@ def _print_missing(found: Preflight) -> bool:
         typer.echo("nothing is missing")
         return False
     typer.echo(f"missing: {len(found.missing)}")
-    for one in found.missing:
-        typer.echo(f"- {one.what}\n    {one.fix}")
+    for lack in found.missing:
+        typer.echo(f"- {lack.what}\n    {lack.fix}")
     return True
 
 

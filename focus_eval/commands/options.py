@@ -9,7 +9,7 @@ from typer.core import TyperCommand
 
 from focus_eval.errors import RENAMED
 
-SeedOption = Annotated[int, typer.Option(help="First part of every random generator.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
 
 
 class Command(TyperCommand):

@@ -1,4 +1,4 @@
-"""What does one see while frames are scored?"""
+"""The progress bar of frames being scored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PullProgress:
 
 
 def progress_bar(unit: str = "frames") -> Progress:
-    """Return our progress display on standard error; hidden where that is no terminal."""
+    """Return a progress display on standard error, hidden if that is not a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""`focus-eval recall`: how much of the annotated evidence do published frames show?"""
+"""`focus-eval recall`: evidence recall of published selections."""
 
 from __future__ import annotations
 
@@ -18,16 +18,21 @@ if TYPE_CHECKING:
 
 def recall(
     annotations: Annotated[Path, typer.Option(help="The benchmark's annotation file.")],
-    rates: Annotated[Path, typer.Option(help="CSV of id, duration_s, fps: no videos needed.")],
-    selections: Annotated[list[Path], typer.Option(help="Selection file, or NAME=FILE; repeatable.")],
-    format: Annotated[list[str], typer.Option(help="Format of each selection file, in their order.")] = [],  # noqa: B006
-    benchmark: Annotated[str, typer.Option(help="Benchmark by name.")] = "longvideobench",
+    rates: Annotated[
+        Path, typer.Option(help="CSV file with the columns id, duration_s and fps, in place of the videos.")
+    ],
+    selections: Annotated[list[Path], typer.Option(metavar="[NAME=]FILE", help="Selection file; repeatable.")],
+    format: Annotated[list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order.")] = [],  # noqa: B006
+    benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
     scenes: Annotated[
         Path | None, typer.Option(help="JSON of scenes by question id: [[start, stop], ..] in seconds.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the table here too (.md, .csv or .tex).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the table to this file (.md, .csv or .tex).")] = None,
 ) -> None:
-    """Print evidence recall of selection files, with uniform and random rows at the same K; no model, no video."""
+    """Compute evidence recall of selection files.
+
+    Uniform and random frames at the same K are shown for comparison. Needs no model and no video.
+    """
     from focus_eval.benchmarks.annotations import read_annotations
     from focus_eval.benchmarks.rates import read_rates
     from focus_eval.commands.tables import print_table, write_table
@@ -35,7 +40,7 @@ def recall(
 
     questions = read_annotations(benchmark, annotations)
     rate_of = read_rates(rates)
-    missing = next((one.id for one in questions if one.id not in rate_of), None)
+    missing = next((question.id for question in questions if question.id not in rate_of), None)
     if missing is not None:
         raise InvalidInput(f"{rates}: no rate for question {missing!r}")
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}

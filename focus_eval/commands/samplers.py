@@ -1,4 +1,4 @@
-"""`focus-eval samplers`: which samplers are there, with which options, and what do they cost?"""
+"""`focus-eval samplers`: list the samplers with options and cost."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 
 def samplers(
-    k: Annotated[int, typer.Option("-k", help="Keyframes wanted of the example video.")] = 64,
-    minutes: Annotated[float, typer.Option(help="Length of the example video.")] = 60.0,
-    fps: Annotated[float, typer.Option(help="Its frames per second.")] = 30.0,
+    k: Annotated[int, typer.Option("-k", help="Keyframes of the example video.")] = 64,
+    minutes: Annotated[float, typer.Option(help="Length of the example video, in minutes.")] = 60.0,
+    fps: Annotated[float, typer.Option(help="Frame rate of the example video.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List every sampler: name, source, options with defaults, and pulls on an example video."""
+    """List the samplers with their options and cost.
+
+    The cost is the number of frames scored on an example video.
+    """
     from focus_eval.samplers.registry import sampler_classes
     from focus_eval.types import VideoInfo
 

@@ -1,4 +1,4 @@
-"""`focus-eval select`: which frames of this file answer this query?"""
+"""`focus-eval select`: choose keyframes of one video."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ if TYPE_CHECKING:
 def select(
     video: Annotated[Path, typer.Argument(help="Video file.")],
     query: Annotated[str, typer.Option(help="What to look for, in words.")],
-    k: Annotated[int, typer.Option("-k", help="Keyframes wanted.")] = 8,
-    sampler: Annotated[str, typer.Option(help="Sampler by name, or FILE.py:Class.")] = "focus",
+    k: Annotated[int, typer.Option("-k", help="Number of keyframes.")] = 8,
+    sampler: Annotated[str, typer.Option(help="Name of a sampler, or FILE.py:Class.")] = "focus",
     option: Annotated[
-        list[str], typer.Option("--option", "-o", help="Option of the sampler: -o alpha=0.1; repeatable.")
+        list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
     ] = [],  # noqa: B006
-    encoder: Annotated[str, typer.Option(help="Encoder by name.")] = "offline",
+    encoder: Annotated[str, typer.Option(help="Name of an encoder.")] = "offline",
     encoder_option: Annotated[
-        list[str], typer.Option("--encoder-option", "-e", help="Option of the encoder: -e precision=fp16; repeatable.")
+        list[str],
+        typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable."),
     ] = [],  # noqa: B006
     seed: SeedOption = 0,
-    out: Annotated[Path | None, typer.Option(help="Write selection.json here.")] = None,
-    sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet (png, pdf, svg) here.")] = None,
-    store: Annotated[Path | None, typer.Option(help="Keep what was encoded in this file for the next run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the selection to this JSON file.")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
+    store: Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")] = None,
     backend: Annotated[str, typer.Option(help="Video reader: pyav, torchcodec or decord.")] = "pyav",
 ) -> None:
-    """Choose keyframes of one video for one query; print them, and write them where asked."""
+    """Choose keyframes of one video for one query."""
     from focus_eval.api import query_question
     from focus_eval.commands.progress import pull_progress
 
@@ -55,7 +56,7 @@ def _check_writable(*paths: Path | None) -> None:
 
     for path in paths:
         if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
-            raise InvalidInput(f"{path}: cannot be written there; name a file in an existing folder")
+            raise InvalidInput(f"{path}: cannot be written; name a file in an existing folder")
 
 
 def selection_document(row: SelectionRow, selector: Selector) -> dict[str, Any]:

@@ -39,7 +39,9 @@ def slurm_script(
     hours: Annotated[int, typer.Option(min=1, help="Time limit.")] = 12,
     port: Annotated[int, typer.Option(help="Port of the Ray head.")] = 6379,
 ) -> None:
-    """Print a Slurm batch script: `focus-eval slurm-script MATRIX > job.sh && sbatch job.sh`.
+    """Print a Slurm batch script that runs a matrix.
+
+    Use it so: focus-eval slurm-script MATRIX > job.sh && sbatch job.sh
 
     The matrix is read first, so that a mistake in it shows before the job waits in a queue.
     """

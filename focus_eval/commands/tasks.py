@@ -1,4 +1,4 @@
-"""`focus-eval tasks`: which lmms-eval tasks do we bring, and where are they?"""
+"""`focus-eval tasks`: list the lmms-eval tasks of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ def tasks(
         bool, typer.Option("--install-path", help="Print only the folder, for lmms-eval's --include_path.")
     ] = False,
 ) -> None:
-    """List the task files for lmms-eval: official prompts, strict reading of answers, length buckets as metrics."""
+    """List the lmms-eval tasks of this package.
+
+    They use the official prompts, read answers strictly and report accuracy by length.
+    """
     from focus_eval.resources import resource_path
 
     folder = resource_path("tasks")

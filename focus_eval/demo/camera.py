@@ -1,4 +1,4 @@
-"""What does the camera see while it pans and zooms over a photograph?"""
+"""Pans and zooms a camera over a photograph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does the demo benchmark get onto the disk, whole or not at all?"""
+"""Builds the demo benchmark on disk, whole or not at all."""
 
 from __future__ import annotations
 

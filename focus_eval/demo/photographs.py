@@ -1,4 +1,4 @@
-"""Which photographs are the videos made of, where do they lie, and who took them?"""
+"""The photographs of the demo's videos, where they are and who took them."""
 
 from __future__ import annotations
 
@@ -139,4 +139,4 @@ _ALL = (
     ),
 )
 
-PHOTOGRAPHS: dict[str, Photograph] = {one.name: one for one in _ALL}
+PHOTOGRAPHS: dict[str, Photograph] = {photograph.name: photograph for photograph in _ALL}

@@ -1,4 +1,4 @@
-"""What is asked about the photographs, and what are the choices?"""
+"""The questions about the photographs, and their options."""
 
 from __future__ import annotations
 

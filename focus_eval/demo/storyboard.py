@@ -1,4 +1,4 @@
-"""What happens in each video of photo_events, and what is asked about it?"""
+"""The storyboards of photo_events: what each video shows and what is asked about it."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _ordinary_shots(
         if left - length < shortest:
             length = left
         last = [*before, *shots][-1:]
-        name = rng.choice([one for one in background if not last or one != last[0].photograph])
+        name = rng.choice([item for item in background if not last or item != last[0].photograph])
         first, second = (_view(rng, aspects[name], width=rng.uniform(0.5, 1.0)) for _ in range(2))
         still = rng.random() < STILL_SHARE
         shots.append(Shot(name, length, first, first if still else second, rng.random() < 0.5, rng.uniform(0.8, 1.15)))

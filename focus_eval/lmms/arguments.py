@@ -1,4 +1,4 @@
-"""Which of `--model_args` are ours, which are the wrapper's, and are they all right?"""
+"""Splits `--model_args` into ours and the wrapper's, and checks them."""
 
 from __future__ import annotations
 
@@ -81,8 +81,7 @@ class SeamOptions:
     def _check_who_chooses(self) -> None:
         if bool(self.sampler) == bool(self.selections):
             raise InvalidInput(
-                "say who chooses the frames, once: sampler=NAME (sampler=native for the wrapper's own sampling), "
-                "or selections=FILE to replay"
+                "give either sampler=NAME (sampler=native for the wrapper's own sampling) or selections=FILE, not both"
             )
         if self.selections and not Path(self.selections).exists():
             raise InvalidInput(f"selections={self.selections}: no such file or folder")
@@ -111,7 +110,7 @@ def split_arguments(
         UnknownName: an argument nobody takes; the message has the nearest name.
         InvalidInput: a value that is not as it must be.
     """
-    plain = [one.name for one in fields(SeamOptions) if not one.name.endswith("_options")]
+    plain = [declared.name for declared in fields(SeamOptions) if not declared.name.endswith("_options")]
     theirs = constructor_parameters(base)
     ours: dict[str, Any] = {}
     wrapper: dict[str, Any] = {}
@@ -142,9 +141,13 @@ def constructor_parameters(base: type) -> list[str]:
         if "__init__" not in vars(kind) or kind is object:
             continue
         parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
-        named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-        names.update(dict.fromkeys(one.name for one in named if one.name != "self"))
-        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+        named = [
+            parameter
+            for parameter in parameters
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        ]
+        names.update(dict.fromkeys(parameter.name for parameter in named if parameter.name != "self"))
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             break
     return list(names)
 

@@ -1,4 +1,4 @@
-"""Which questions go through the wrapper together?"""
+"""Groups questions into the batches that the stock wrapper would form."""
 
 from __future__ import annotations
 

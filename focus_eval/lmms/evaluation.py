@@ -1,4 +1,4 @@
-"""What is the way of a question: from lmms-eval's request over its frames to an answer and a row?"""
+"""Takes lmms-eval's requests through selection, decoding and answering to rows."""
 
 from __future__ import annotations
 
@@ -280,9 +280,9 @@ class RequestRunner:
         if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
             raise trace.error
         if trace.n_calls == 0:
-            raise AnswerError("the wrapper gave an answer without asking its model")
+            raise AnswerError("the wrapper answered without calling its model")
         if len(outputs) != len(batch):
-            raise AnswerError(f"the wrapper gave {len(outputs)} answers to {len(batch)} questions")
+            raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(batch)} questions")
         for pending, output in zip(batch, outputs, strict=True):
             self._check_shown(pending)
             pending.output = output
@@ -300,12 +300,12 @@ class RequestRunner:
                 raise AnswerError(f"{pending.path}: the wrapper's own sampling showed no frame of it")
             return
         if not pending.frame_batch.is_taken:
-            raise AnswerError(f"{pending.path}: the wrapper never read the chosen frames (it may not take this file)")
+            raise AnswerError(f"{pending.path}: the wrapper did not read the chosen frames; does it support this file?")
         if pending.frame_batch.scales is not None or pending.n_reached is None:
             return
         n_fed, merged = len(pending.frame_batch.frames), self._model.frames_merged
         if pending.n_reached != -(-n_fed // merged) * merged:
-            raise AnswerError(f"{pending.path}: {n_fed} frames fed, {pending.n_reached} reached the model")
+            raise AnswerError(f"{pending.path}: {n_fed} frames were fed, but {pending.n_reached} reached the model")
 
     def _view(self, batch: list[PendingRequest], trace: GenerateTrace) -> Any:
         """Return a shallow copy of the model that sees only this batch, and notes in `trace` what its model does."""

@@ -1,4 +1,4 @@
-"""Which frames does the model get to see, and how does a wrapper get hold of them?"""
+"""The frames that a model is shown for one question, and how a wrapper gets them."""
 
 from __future__ import annotations
 

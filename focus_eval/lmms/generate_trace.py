@@ -1,4 +1,4 @@
-"""What did the wrapper do with its model: how long, with how many tokens and frames, and did it hide an error?"""
+"""Records what a wrapper does with its model: calls, seconds, tokens, frames, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models does lmms-eval learn from us?
+"""The models that lmms-eval finds in this package.
 
 Read by lmms-eval at its own start through the entry-point group `lmms_eval.models`, so this file stays light: one
 that raises would drop the plugins after it with only a warning.

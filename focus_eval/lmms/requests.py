@@ -1,4 +1,4 @@
-"""How does a request of lmms-eval become a question with a video, and go back to the wrapper with its frames?"""
+"""Turns lmms-eval's requests into questions with videos, and back into requests with frames."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _look(
 def _single_video(visuals: list[Any], parts: RequestParts) -> Path | None:
     videos = [visual for visual in visuals if isinstance(visual, str)]
     if len(videos) != 1 or len(visuals) != 1:
-        raise InvalidInput(f"{parts.task}, document {parts.doc_id}: one video is needed, it has {len(visuals)} visuals")
+        raise InvalidInput(f"{parts.task}, document {parts.doc_id}: expected one video, found {len(visuals)} visuals")
     return Path(videos[0])
 
 

@@ -1,4 +1,4 @@
-"""How does a run end: what failed, was it too much, and who is told?"""
+"""Checks a run at its end: counts of failures, the limit on them, and messages."""
 
 from __future__ import annotations
 

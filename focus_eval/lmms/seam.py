@@ -1,4 +1,4 @@
-"""How do the chosen frames get into any lmms-eval wrapper, and what came of them into rows?"""
+"""Shows chosen frames in any lmms-eval wrapper, and records what it answers."""
 
 from __future__ import annotations
 
@@ -192,8 +192,8 @@ class FrameSeam:
         return super().generate_until(requests)  # type: ignore[misc, no-any-return]
 
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[Any]:
-        """Not served: what a second round would be shown is not settled."""
-        raise NotImplementedError(f"{self.model_id}: questions of several rounds are not served")
+        """Raise NotImplementedError: which frames a second round should see is not defined."""
+        raise NotImplementedError(f"{self.model_id}: questions of several rounds are not supported")
 
     def clean(self) -> None:
         """End a run: say how it went and fail it where too much failed. The model stays loaded; see `close`."""
@@ -227,7 +227,7 @@ class FrameSeam:
         limit = wrapper_arguments.get(self.frames_argument)
         frames = options.frames or limit or default_of(base, self.frames_argument)
         if frames is None:
-            raise InvalidInput(f"{self.model_id}: say how many frames: frames=")
+            raise InvalidInput(f"{self.model_id}: set frames= to the number of frames")
         if limit is not None and frames > int(limit):
             raise InvalidInput(f"frames={frames} is more than {self.frames_argument}={limit}, the most the model takes")
         wrapper_arguments.setdefault(self.frames_argument, int(frames))

@@ -1,4 +1,4 @@
-"""Who says which frames a question gets: a sampler, a file of selections, rows already made?"""
+"""Gives each question its frames: from a sampler, a file of selections, or rows."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def check_source(options: SeamOptions) -> None:
     parsed = samplers.parse_options(options.sampler, texts(options.sampler_options))
     if samplers.make_sampler(options.sampler, **parsed).needs_encoder and not options.encoder:
         names = ", ".join(encoders.encoder_names())
-        raise InvalidInput(f"sampler {options.sampler!r} pulls relevance: say from which encoder ({names})")
+        raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
 
 
 def _refuse_idle(options: SeamOptions) -> None:
     who = "sampler=native" if options.is_native else "selections="
     for name, given in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
         if given:
-            raise InvalidInput(f"{who} chooses no frames of its own; {name} would change nothing")
+            raise InvalidInput(f"{who} does not choose frames itself; remove the {name}")
 
 
 def make_source(options: SeamOptions, *, frames: int) -> FrameSource | None:
@@ -231,11 +231,11 @@ class ReplayedSelections:
 
         # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
         found = load_selections(self._path, questions=questions, **{**self._options, "allow_missing": True})
-        for one in found.values():
-            if one.n_keyframes > self.k and one.scales is None:
+        for selection in found.values():
+            if selection.n_keyframes > self.k and selection.scales is None:
                 raise SelectionMismatch(
-                    f"{one.where} ({one.question_id}): {one.n_keyframes} frames, the model is shown at most {self.k}; "
-                    "set frames="
+                    f"{selection.where} ({selection.question_id}): {selection.n_keyframes} frames, "
+                    f"the model is shown at most {self.k}; set frames="
                 )
         return found
 
@@ -300,7 +300,7 @@ def _content_hash(path: Path) -> str:
     import hashlib
 
     digest = hashlib.sha256()
-    for file in [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file()):
+    for file in [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file()):
         digest.update(file.name.encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

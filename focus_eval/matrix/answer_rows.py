@@ -1,4 +1,4 @@
-"""Where do the rows of a cell go while its model answers?"""
+"""Writes the rows of a cell while its model answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a model answer the questions of its cells from the selected frames?"""
+"""Answers the questions of cells with a model, from the selected frames."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AnswerJob:
     @property
     def keys(self) -> list[tuple[str, str]]:
         """(cell, question id) of every row this job will write."""
-        return [(self.cell, one) for one in self.question_ids]
+        return [(self.cell, question_id) for question_id in self.question_ids]
 
 
 def answer_jobs(cells: list[Cell], sets: dict[str, QuestionSet], folder: RunFolder) -> list[AnswerJob]:
@@ -41,7 +41,7 @@ def answer_jobs(cells: list[Cell], sets: dict[str, QuestionSet], folder: RunFold
     jobs = []
     for cell in cells:
         done = folder.finished(cell)
-        missing = [one.id for one in sets[cell.selection.benchmark.name].questions if one.id not in done]
+        missing = [question.id for question in sets[cell.selection.benchmark.name].questions if question.id not in done]
         for start in range(0, len(missing), QUESTIONS_PER_JOB):
             jobs.append(AnswerJob(cell.name, tuple(missing[start : start + QUESTIONS_PER_JOB])))
     return jobs
@@ -65,7 +65,7 @@ class AnswerWorker:
         """Write the missing rows of some questions of one cell; one that fails gets a row that says why."""
         cell = self._cells[job.cell]
         done = self._folder.finished(cell)  # another run may have answered some of them since
-        waiting = tuple(one for one in job.question_ids if one not in done)
+        waiting = tuple(question_id for question_id in job.question_ids if question_id not in done)
         if not waiting:
             return
         model = self._model(cell.model)

@@ -1,4 +1,4 @@
-"""How many seconds does one frame cost on this machine?"""
+"""Measures how many seconds one frame takes on this machine."""
 
 from __future__ import annotations
 

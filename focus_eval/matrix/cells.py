@@ -1,4 +1,4 @@
-"""Which cells does a matrix have, and what makes two of them the same?"""
+"""The selections and cells of a matrix, and what makes two of them the same."""
 
 from __future__ import annotations
 
@@ -140,11 +140,11 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
     models: list[ModelConfig | None] = [*matrix.models] or [None]
     for benchmark, model in itertools.product(matrix.benchmarks, models):
         for sampler in matrix.samplers:
-            for one, k, seed in itertools.product(_made(sampler), _frame_counts(matrix, model), matrix.seeds):
-                for encoder, query in itertools.product(_encoders(matrix, one, sampler.encoders), matrix.queries):
+            for made, k, seed in itertools.product(_made(sampler), _frame_counts(matrix, model), matrix.seeds):
+                for encoder, query in itertools.product(_encoders(matrix, made, sampler.encoders), matrix.queries):
                     spec = SelectionSpec(
                         benchmark=benchmark,
-                        sampler=one,
+                        sampler=made,
                         encoder=encoder,
                         k=k,
                         seed=seed,
@@ -175,7 +175,7 @@ def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> 
         return [None]
     known = {encoder.name: encoder for encoder in matrix.encoders}
     if not known:
-        raise InvalidInput(f"matrix {matrix.name!r}: sampler {sampler.name!r} pulls relevance; name an encoder")
+        raise InvalidInput(f"matrix {matrix.name!r}: sampler {sampler.name!r} needs an encoder; add one to encoders")
     for name in names:
         if name not in known:
             raise unknown_name(f"encoder of matrix {matrix.name!r}:", name, known)

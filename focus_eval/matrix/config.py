@@ -1,4 +1,4 @@
-"""What does a matrix file say?"""
+"""The configuration of a matrix, read from YAML."""
 
 from __future__ import annotations
 
@@ -171,10 +171,10 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
         if isinstance(values.get(kind), list):
             values[kind] = [_part(kind, model, entry, file) for entry in values[kind]]
     if isinstance(values.get("samplers"), list):
-        values["samplers"] = [{"sampler": one} if isinstance(one, str) else one for one in values["samplers"]]
+        values["samplers"] = [{"sampler": value} if isinstance(value, str) else value for value in values["samplers"]]
     matrix = check(MatrixConfig, values, file)
     if not matrix.k and not matrix.models:
-        raise InvalidInput(f"{file}: without models, k must say how many keyframes are wanted")
+        raise InvalidInput(f"{file}: a matrix without models needs k")
     return matrix
 
 

@@ -1,4 +1,4 @@
-"""What can this machine compute on, and how much fits there?"""
+"""The processor and GPUs of this machine, and their memory."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def documents_in(folder: Path, source: TaskSource) -> DocumentFiles | None:
         for name in ("-*.parquet", ".parquet", ".jsonl", ".json")
     ]
     # A split may be stated as several files (VSI-Bench's is): all of them are its documents, in the card's order.
-    for patterns in [stated, *([one] for one in (*usual, f"*/{source.split}-*.parquet"))]:
+    for patterns in [stated, *([item] for item in (*usual, f"*/{source.split}-*.parquet"))]:
         matches = [sorted(folder.glob(pattern)) for pattern in patterns]
         if patterns is stated and any(matches) and not all(matches):
             return None
@@ -195,10 +195,10 @@ def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
         configs = (yaml.safe_load(head) or {}).get("configs") or []
     except (yaml.YAMLError, AttributeError):
         return []
-    wanted = [one for one in configs if not source.subset or one.get("config_name") == source.subset]
+    wanted = [config for config in configs if not source.subset or config.get("config_name") == source.subset]
     patterns: list[str] = []
-    for one in wanted[:1]:
-        patterns += _patterns_of(one.get("data_files"), source.split)
+    for item in wanted[:1]:
+        patterns += _patterns_of(item.get("data_files"), source.split)
     return patterns
 
 
@@ -225,7 +225,7 @@ def _prepared(source: TaskSource) -> DocumentFiles | None:
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     places = [os.environ.get("LMMS_EVAL_DATASETS_CACHE"), os.environ.get("HF_DATASETS_CACHE"), str(home / "datasets")]
     folder_name = source.repository.replace("/", "___")
-    for place in dict.fromkeys(one for one in places if one):
+    for place in dict.fromkeys(item for item in places if item):
         for folder in sorted(Path(place).expanduser().glob(f"{folder_name}/{source.subset or 'default'}/*/*")):
             files = tuple(sorted(folder.glob(f"*-{source.split}*.arrow")))
             if files and _is_whole(files) and (folder / "dataset_info.json").is_file():

@@ -1,4 +1,4 @@
-"""How much energy did the GPUs use?
+"""Measures the energy that the GPUs use.
 
 NVML's own counter is read before and after: what the boards of this machine drew in between, other processes
 included. GPUs older than Volta have no such counter.

@@ -1,4 +1,4 @@
-"""What lies in a run's folder, and who may write there?
+"""Reads and writes the folder of a run.
 
 run.json                         the matrix and with what it was run, one entry per start
 recoveries-WORKER.jsonl          what an encoder recovered from, if anything
@@ -53,35 +53,35 @@ class RunFolder:
         try:
             lock.acquire()
         except Timeout as error:
-            raise RunError(f"{self.path}: another run writes here; wait for it, or name another folder") from error
+            raise RunError(f"{self.path}: another run is writing here; wait for it, or use another folder") from error
         try:
             with self.pool.writing():
                 yield
         finally:
             lock.release()
 
-    def part(self, one: SelectionSpec | Cell) -> Path:
+    def part(self, spec: SelectionSpec | Cell) -> Path:
         """Return the folder of a selection or a cell, in the pool."""
-        return self.pool.part(kind_of(one), one.name)
+        return self.pool.part(kind_of(spec), spec.name)
 
-    def open_part(self, one: SelectionSpec | Cell) -> Path:
+    def open_part(self, spec: SelectionSpec | Cell) -> Path:
         """Make the folder of `one` with its description, and return it."""
-        folder = self.part(one)
+        folder = self.part(spec)
         folder.mkdir(parents=True, exist_ok=True)
-        description = folder / ("cell.json" if isinstance(one, Cell) else "spec.json")
+        description = folder / ("cell.json" if isinstance(spec, Cell) else "spec.json")
         if not description.exists():
-            _write_json({"name": one.name, "identity": one.identity}, description)
-        self.pool.link(self.path, kind_of(one), one.name)
+            _write_json({"name": spec.name, "identity": spec.identity}, description)
+        self.pool.link(self.path, kind_of(spec), spec.name)
         return folder
 
-    def writer(self, one: SelectionSpec | Cell, worker: str) -> RowWriter:
+    def writer(self, spec: SelectionSpec | Cell, worker: str) -> RowWriter:
         """Return the appending writer of `worker` for a selection or a cell."""
-        return RowWriter(self.open_part(one) / self.pool.file_name(worker))
+        return RowWriter(self.open_part(spec) / self.pool.file_name(worker))
 
-    def finished(self, one: SelectionSpec | Cell) -> set[str]:
+    def finished(self, spec: SelectionSpec | Cell) -> set[str]:
         """Return the ids of the questions of a selection or a cell that have a row."""
-        kind = AnswerRow if isinstance(one, Cell) else SelectionRow
-        return finished_questions(self.part(one), kind)
+        kind = AnswerRow if isinstance(spec, Cell) else SelectionRow
+        return finished_questions(self.part(spec), kind)
 
     def selections(self, spec: SelectionSpec) -> dict[str, SelectionRow]:
         """Return the finished rows of `spec` by question id."""
@@ -91,12 +91,12 @@ class RunFolder:
         """Return the finished rows of `cell` by question id."""
         return {row.question_id: row for row in load_rows(self.part(cell), AnswerRow)}
 
-    def compact(self, one: SelectionSpec | Cell, order: list[str]) -> None:
+    def compact(self, spec: SelectionSpec | Cell, order: list[str]) -> None:
         """Turn the lines of a finished part into Parquet; lines that another run still writes stay."""
-        part = self.open_part(one)
+        part = self.open_part(spec)
         with self.pool.alone_in(part):
             held = self.pool.held(part)
-            if isinstance(one, Cell):
+            if isinstance(spec, Cell):
                 compact(part, AnswerRow, order, held=held)
             else:
                 compact(part, SelectionRow, order, held=held)
@@ -107,17 +107,17 @@ class RunFolder:
         Raises:
             RunError: another run writes to a part that has such rows.
         """
-        for one in parts:
-            if self.part(one).is_dir():
-                with self.pool.alone_in(self.part(one)):
-                    self._drop_errors(one)
+        for part in parts:
+            if self.part(part).is_dir():
+                with self.pool.alone_in(self.part(part)):
+                    self._drop_errors(part)
 
-    def _drop_errors(self, one: SelectionSpec | Cell) -> None:
-        rows = self.answers(one) if isinstance(one, Cell) else self.selections(one)
+    def _drop_errors(self, spec: SelectionSpec | Cell) -> None:
+        rows = self.answers(spec) if isinstance(spec, Cell) else self.selections(spec)
         kept = [row for row in rows.values() if row.error is None]
         if len(kept) == len(rows):
             return
-        folder = self.part(one)
+        folder = self.part(spec)
         if self.pool.held(folder):
             raise RunError(f"{folder}: another run writes here; try its errors again when it has ended")
         file = folder / self.pool.file_name("kept")
@@ -140,13 +140,13 @@ class RunFolder:
         file = self.path / "run.json"
         document = json.loads(file.read_text(encoding="utf-8"))
         shown = document.setdefault("parts", {})
-        for one in parts:
-            key = f"{kind_of(one)}/{identity_hash({**one.configuration, 'part': _plain_name(one.name)})}"
-            before = self.path / kind_of(one) / shown.get(key, one.name)
-            if before.name != one.name and before.is_symlink():
+        for part in parts:
+            key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': _plain_name(part.name)})}"
+            before = self.path / kind_of(part) / shown.get(key, part.name)
+            if before.name != part.name and before.is_symlink():
                 before.unlink()
-            shown[key] = one.name
-            self.open_part(one)
+            shown[key] = part.name
+            self.open_part(part)
         _write_json(document, file)
 
     def describe(
@@ -214,9 +214,9 @@ class RunFolder:
         return {encoder: dict(counts) for encoder, counts in totals.items()}
 
 
-def kind_of(one: SelectionSpec | Cell) -> str:
+def kind_of(spec: SelectionSpec | Cell) -> str:
     """Return the name of the folder that parts like `one` lie in."""
-    return "answers" if isinstance(one, Cell) else "selections"
+    return "answers" if isinstance(spec, Cell) else "selections"
 
 
 def _plain_name(name: str) -> str:

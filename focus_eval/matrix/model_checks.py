@@ -88,7 +88,7 @@ def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
     name = str(model.args.get("model_version") or model.args.get("model") or "")
     service = str(client.base_url).rstrip("/")
     try:
-        served = [one.id for one in client.models.list()]
+        served = [item.id for item in client.models.list()]
     except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
         yield Missing(
             f"an API key of model {model.name} that {service} accepts (it says {error.status_code})",

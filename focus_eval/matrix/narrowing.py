@@ -1,4 +1,4 @@
-"""Which part of a matrix is meant?"""
+"""Narrows a matrix to the named samplers, encoders, models and so on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from focus_eval.matrix.config import MatrixConfig
 from focus_eval.samplers.registry import sampler_name
 
 _LISTS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "benchmark": ("benchmarks", lambda one: one.name),
-    "model": ("models", lambda one: one.name),
-    "encoder": ("encoders", lambda one: one.name),
-    "sampler": ("samplers", lambda one: sampler_name(one.sampler)),
+    "benchmark": ("benchmarks", lambda entry: entry.name),
+    "model": ("models", lambda entry: entry.name),
+    "encoder": ("encoders", lambda entry: entry.name),
+    "sampler": ("samplers", lambda entry: sampler_name(entry.sampler)),
     "k": ("k", str),
     "seed": ("seeds", str),
 }
@@ -34,12 +34,12 @@ def narrow(matrix: MatrixConfig, chosen: dict[str, list[str]]) -> MatrixConfig:
             raise unknown_name("list to narrow", key, _LISTS)
         attribute, name_of = _LISTS[key]
         entries = getattr(matrix, attribute)
-        known = [name_of(one) for one in entries]
+        known = [name_of(entry) for entry in entries]
         names = [sampler_name(name) for name in names] if key == "sampler" else names
         for name in names:
             if name not in known:
                 raise unknown_name(f"{key} of matrix {matrix.name!r}:", name, known)
-        changes[attribute] = [one for one in entries if name_of(one) in names]
+        changes[attribute] = [entry for entry in entries if name_of(entry) in names]
         if not changes[attribute]:
-            raise InvalidInput(f"--only {key}=... leaves nothing of matrix {matrix.name!r}")
+            raise InvalidInput(f"--only {key}=... matches nothing in matrix {matrix.name!r}")
     return matrix.model_copy(update=changes)

@@ -1,4 +1,4 @@
-"""What will a matrix do and cost, known before anything runs?"""
+"""Plans a matrix: what it will do and cost, before anything runs."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class Plan:
     def pulls_by_encoder(self) -> dict[str, int]:
         """Frames each encoder would embed if nothing were shared."""
         totals: dict[str, int] = {}
-        for one in self.selections:
-            if one.spec.encoder:
-                totals[one.spec.encoder.name] = totals.get(one.spec.encoder.name, 0) + one.pulls
+        for selection in self.selections:
+            if selection.spec.encoder:
+                totals[selection.spec.encoder.name] = totals.get(selection.spec.encoder.name, 0) + selection.pulls
         return totals
 
 
@@ -98,7 +98,7 @@ def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = la
         InvalidInput: annotations or rates that are missing or damaged.
     """
     sets = load_sets(matrix)
-    infos = {name: list(one.infos()) for name, one in sets.items()}
+    infos = {name: list(questions.infos()) for name, questions in sets.items()}
     embedded: dict[str, dict[str, list[IntArray]]] = {}
     selections: list[SelectionPlan] = []
     for spec in (specs := selection_specs(matrix)):
@@ -112,14 +112,14 @@ def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = la
     forwards = {encoder: _distinct(videos) for encoder, videos in embedded.items()}
     if not matrix.share_frames:
         forwards = dict.fromkeys(forwards, 0)
-        for one in selections:
-            if one.spec.encoder:
-                forwards[one.spec.encoder.name] += one.embedded_alone
+        for selection in selections:
+            if selection.spec.encoder:
+                forwards[selection.spec.encoder.name] += selection.embedded_alone
     return Plan(
         matrix=matrix,
         selections=tuple(selections),
         cells=tuple(cells(matrix)),
-        questions={name: (len(one.questions), len(one.all_ids)) for name, one in sets.items()},
+        questions={name: (len(questions.questions), len(questions.all_ids)) for name, questions in sets.items()},
         forwards_by_encoder=forwards,
     )
 
@@ -133,7 +133,7 @@ def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
     for what in ("selections", "answers"):
         asked, distinct = 0, dict[str, int]()
         for plan in plans:
-            parts = [one.spec for one in plan.selections] if what == "selections" else plan.cells
+            parts = [selection.spec for selection in plan.selections] if what == "selections" else plan.cells
             for part in parts:
                 benchmark = part.selection.benchmark if isinstance(part, Cell) else part.benchmark
                 n_questions = plan.questions[benchmark.name][0]
@@ -145,7 +145,7 @@ def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
 
 def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
     """Return the questions of every benchmark of `matrix` by the benchmark's configured name."""
-    return {one.name: load_questions(one, limit=matrix.limit) for one in matrix.benchmarks}
+    return {benchmark.name: load_questions(benchmark, limit=matrix.limit) for benchmark in matrix.benchmarks}
 
 
 def _plan_selection(

@@ -60,9 +60,9 @@ def check_all(matrices: Sequence[tuple[MatrixConfig, Path]], *, engine: str = "l
             sets[f"{matrix.name}/{benchmark.name}"] = found
             missing += video_problems(found, answered=bool(matrix.models))
             missing += documents_problems(found) if matrix.models and benchmark.annotations else []
-    for encoder in _distinct(one for matrix, _ in matrices for one in matrix.encoders):
+    for encoder in _distinct(item for matrix, _ in matrices for item in matrix.encoders):
         missing += encoder_problems(encoder)
-    for model in _distinct(one for matrix, _ in matrices for one in matrix.models):
+    for model in _distinct(item for matrix, _ in matrices for item in matrix.models):
         missing += _of_model(model, [matrix for matrix, _ in matrices if model in matrix.models], engine, notes)
     missing += _disk(matrices, sets, missing)
     return Preflight(tuple(_distinct(missing)), tuple(_distinct(notes)), sets)
@@ -102,7 +102,7 @@ def _disk(
     for matrix, folder in matrices:
         there = _existing(folder)
         needed[there] = needed.get(there, 0.0) + gigabytes_written(matrix, sets)
-    to_fetch = sum(one.gigabytes for one in _distinct(missing))
+    to_fetch = sum(item.gigabytes for item in _distinct(missing))
     if to_fetch:
         home = _existing(Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser())
         needed[home] = needed.get(home, 0.0) + to_fetch

@@ -1,4 +1,4 @@
-"""Which questions does a matrix ask, and how long are their videos?"""
+"""The questions of a matrix, and the lengths of their videos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a matrix run on a Ray cluster, with workers and nodes that may be lost?"""
+"""Runs a matrix on a Ray cluster, whose workers and nodes may be lost."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class RayEngine:
         model_of = {cell.name: cell.model for cell in cells}
 
         def still_missing(job: AnswerJob) -> AnswerJob | None:
-            left = {one for part in answer_jobs(cells, sets, _absolute(run)) for one in part.keys}
-            ids = tuple(one for one in job.question_ids if (job.cell, one) in left)
+            left = {item for part in answer_jobs(cells, sets, _absolute(run)) for item in part.keys}
+            ids = tuple(question_id for question_id in job.question_ids if (job.cell, question_id) in left)
             return AnswerJob(job.cell, ids) if ids else None
 
         for model in dict.fromkeys(model_of[job.cell].name for job in jobs):

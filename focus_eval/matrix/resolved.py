@@ -31,7 +31,7 @@ def encoder_weights(encoder: EncoderConfig) -> str:
     from focus_eval.scoring.encoders.checkpoints import KNOWN
 
     name = str(encoder.options.get("checkpoint") or encoder.name)
-    known = KNOWN.get(name) or next((one for one in KNOWN.values() if one.repository == name), None)
+    known = KNOWN.get(name) or next((item for item in KNOWN.values() if item.repository == name), None)
     revision = encoder.options.get("revision") or (known.revision if known else "main")
     return weights_identity(known.repository if known else name, str(revision))
 
@@ -51,9 +51,11 @@ def questions_digest(config: BenchmarkConfig) -> str:
 def _digest_of(key: str, stamp: Hashable) -> str:
     config = BenchmarkConfig.model_validate_json(key)
     questions, _ = read_questions(config)
-    asked = [[one.id, one.video, one.query, list(one.options), one.answer] for one in questions]
+    asked = [
+        [question.id, question.video, question.query, list(question.options), question.answer] for question in questions
+    ]
     rates = Path(config.rates).read_text(encoding="utf-8") if config.rates and not config.videos else ""
-    return identity_hash({"asked": sorted(asked, key=lambda one: str(one[0])), "rates": rates})
+    return identity_hash({"asked": sorted(asked, key=lambda entry: str(entry[0])), "rates": rates})
 
 
 def _digest(config: BenchmarkConfig, stamp: Hashable) -> str:

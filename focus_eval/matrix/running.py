@@ -1,4 +1,4 @@
-"""How does a matrix run: select first, then answer, and never the same question twice?"""
+"""Runs a matrix: first selections, then answers, no question twice."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class NoProgress:
     """Shows nothing."""
 
     def start(self, phase: str, n_rows: int) -> None:
-        """Do nothing."""
+        """Ignore it."""
 
     def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
-        """Do nothing."""
+        """Ignore it."""
 
 
 def run_matrix(
@@ -97,7 +97,7 @@ def rows_frame(run: RunFolder, matrix: MatrixConfig, *, sets: dict[str, Question
     does not ask are left out: another run may have asked more.
     """
     sets = sets or load_sets(matrix)
-    asked = {name: {question.id for question in one.questions} for name, one in sets.items()}
+    asked = {name: {question.id for question in questions.questions} for name, questions in sets.items()}
     chosen = {spec.name: _selection_columns(run, spec, asked[spec.benchmark.name]) for spec in selection_specs(matrix)}
     if not matrix.models:
         return frame_of([row for part in chosen.values() for row in part.values()])
@@ -114,8 +114,8 @@ def rows_frame(run: RunFolder, matrix: MatrixConfig, *, sets: dict[str, Question
 
 def _asked_of(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
     """Return the questions that are asked, by benchmark, where they are not all there are."""
-    some = {name: one for name, one in sets.items() if len(one.questions) < len(one.all_ids)}
-    return {one.config.benchmark: [question.id for question in one.questions] for one in some.values()}
+    some = {name: questions for name, questions in sets.items() if len(questions.questions) < len(questions.all_ids)}
+    return {item.config.benchmark: [question.id for question in item.questions] for item in some.values()}
 
 
 def _selection_columns(run: RunFolder, spec: SelectionSpec, asked: set[str]) -> dict[str, dict[str, Any]]:

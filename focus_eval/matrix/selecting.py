@@ -1,4 +1,4 @@
-"""How are the selections of one video made, for every spec that asks for them?"""
+"""Makes the selections of one video for every configuration that asks for them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SelectJob:
 
     def without(self, done: Mapping[str, Collection[str]]) -> SelectJob:
         """Return what is left of this job where `done` are the questions that have a row, by selection."""
-        left = {spec: [one for one in ids if one not in done[spec]] for spec, ids in self.missing.items()}
+        left = {spec: [item for item in ids if item not in done[spec]] for spec, ids in self.missing.items()}
         return SelectJob(self.video, self.benchmark, {spec: ids for spec, ids in left.items() if ids})
 
 
@@ -71,7 +71,7 @@ def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder
             ids = [question.id for question in asked]
             jobs.append(SelectJob(video, name, dict.fromkeys(together, ids)))
             alone = [spec.name for spec in mine if not spec.share_frames]
-            jobs += [SelectJob(video, name, {spec: [one]}) for spec in alone for one in ids]
+            jobs += [SelectJob(video, name, {spec: [item]}) for spec in alone for item in ids]
     return [left for job in jobs if (left := job.without(done)).n_rows]
 
 
@@ -153,31 +153,31 @@ class SelectWorker:
         by_id = {question.id: question for question in questions.by_video[job.video]}
         with self._starting:
             asked = [
-                _Asked(questions, by_id[one], self._selector(spec), self._writer(spec))
+                _Asked(questions, by_id[item], self._selector(spec), self._writer(spec))
                 for spec, ids in job.missing.items()
-                for one in ids
+                for item in ids
             ]
             loading, self._load_seconds = self._load_seconds, 0.0  # of encoders loaded since the last video
 
         if not questions.config.videos:
             # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
-            for one in asked:
-                self._write(one, _row(one), on_row)
+            for asked_question in asked:
+                self._write(asked_question, _row(asked_question), on_row)
             return
         with self._clock.job() as held:
             rows = self._rows_of_video(questions.video_path(job.video), asked)
             rows = charged_rows(rows, held(), loading=loading)
-        for one, row in zip(asked, rows, strict=True):
-            self._write(one, row, on_row)
+        for asked_question, row in zip(asked, rows, strict=True):
+            self._write(asked_question, row, on_row)
         self._note_recoveries()
 
     def _rows_of_video(self, path: Path, asked: list[_Asked]) -> list[SelectionRow]:
         try:
             reader = open_video(path)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
-            return [_row(one) for one in asked]
+            return [_row(asked_question) for asked_question in asked]
         with reader, self._batcher(reader) as batcher:
-            return batcher.run([partial(_row, one, batcher) for one in asked])
+            return batcher.run([partial(_row, asked_question, batcher) for asked_question in asked])
 
     def _write(self, asked: _Asked, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None) -> None:
         with self._writing:

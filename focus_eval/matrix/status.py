@@ -1,4 +1,4 @@
-"""How far is a run?"""
+"""Counts how far a run is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does lmms-eval ask the questions of a benchmark?"""
+"""Asks a benchmark's questions as lmms-eval does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TaskRequests:
         for request in self._task.instances:
             question = questions.benchmark.question(documents[request.doc_id])
             self._by_question[question.id] = request
-        missing = [one.id for one in questions.questions if one.id not in self._by_question]
+        missing = [question.id for question in questions.questions if question.id not in self._by_question]
         if missing:
             raise RunError(
                 f"task {questions.config.task!r} has no document for {len(missing)} of {len(questions.questions)} "
@@ -45,7 +45,7 @@ class TaskRequests:
 
     def of(self, question_ids: tuple[str, ...]) -> list[Any]:
         """Return the requests of these questions, in this order."""
-        return [self._by_question[one] for one in question_ids]
+        return [self._by_question[question_id] for question_id in question_ids]
 
 
 def data_home(config: BenchmarkConfig) -> Path:

@@ -1,4 +1,4 @@
-"""How does a strict YAML file become a checked model, with errors that name key and line?"""
+"""Reads strict YAML into checked models; errors name key and line."""
 
 from __future__ import annotations
 
@@ -117,13 +117,17 @@ def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
             continue
         field = getattr(current, "model_fields", {}).get(part)
         inner = _inner_types(field.annotation) if field else []
-        current = next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
+        current = next((item for item in inner if isinstance(item, type) and issubclass(item, BaseModel)), None)
     return sorted(getattr(current, "model_fields", {}))
 
 
 def _inner_types(annotation: Any) -> list[Any]:
     arguments = getattr(annotation, "__args__", ())
-    return [annotation] if not arguments else [one for argument in arguments for one in _inner_types(argument)]
+    return (
+        [annotation]
+        if not arguments
+        else [inner_type for argument in arguments for inner_type in _inner_types(argument)]
+    )
 
 
 def _line_of(path: Path, location: list[Any]) -> int:
@@ -144,8 +148,8 @@ def _line_of(path: Path, location: list[Any]) -> int:
 
 def _refuse_repeats(node: Any, path: Path) -> None:
     if isinstance(node, yaml.SequenceNode):
-        for one in node.value:
-            _refuse_repeats(one, path)
+        for item in node.value:
+            _refuse_repeats(item, path)
     if not isinstance(node, yaml.MappingNode):
         return
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""How are the questions of one video served together, each frame decoded and embedded once?
+"""Serves the questions of one video together: each frame is decoded and embedded once.
 
 Samplers pull in few large batches (coarse, then fine). Every question runs in a thread of its own until it waits for
 frames; when all of them wait, one forward pass over the video serves them all. What a question gets does not depend
@@ -67,7 +67,7 @@ class SharedBatcher:
         requests: list[_Request] = []
         with ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="question") as pool:
             try:
-                futures = [pool.submit(self._question, number, one) for number, one in enumerate(questions)]
+                futures = [pool.submit(self._question, number, question) for number, question in enumerate(questions)]
                 while requests := self._next_round():
                     self._serve_round(requests)
             except BaseException as error:  # an interrupt must not leave threads waiting for ever
@@ -108,7 +108,7 @@ class SharedBatcher:
         """Wait until every question still running waits for frames; return their requests, [] when none is left."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._waiting) == self._running)
-            requests, self._waiting = sorted(self._waiting, key=lambda one: one.number), []
+            requests, self._waiting = sorted(self._waiting, key=lambda entry: entry.number), []
             return requests
 
     def _serve_round(self, requests: list[_Request]) -> None:
@@ -150,7 +150,9 @@ class SharedBatcher:
         before = {id(request): request.forwards for request in requests}
         union = np.unique(np.concatenate([request.frames for request in requests]))
         encoders = list({id(request.session.encoder): request.session for request in requests}.values())
-        asking = [[one for one in requests if one.session.encoder is session.encoder] for session in encoders]
+        asking = [
+            [request for request in requests if request.session.encoder is session.encoder] for session in encoders
+        ]
         wanted = [_wanted(union, these) for these in asking]
         encoding = [Meter() for _ in encoders]
         prepare = encoders[0].prepare if len(encoders) == 1 else None

@@ -1,4 +1,4 @@
-"""How does a pull become relevance: from the store where it is known, else decoded and encoded?"""
+"""Gives the relevance of frames: from the store where it is known, else decoded and encoded."""
 
 from __future__ import annotations
 

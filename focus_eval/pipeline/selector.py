@@ -1,4 +1,4 @@
-"""How are the keyframes of one question chosen, from the file to the row?"""
+"""Chooses the keyframes of one question, from the video file to the row."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Selector:
         share_frames: bool = True,
     ) -> None:
         if sampler.needs_encoder and encoder is None:
-            raise InvalidInput(f"sampler {sampler.name!r} pulls relevance and needs an encoder")
+            raise InvalidInput(f"sampler {sampler.name!r} needs an encoder")
         if k < 1:
             raise InvalidInput(f"k must be at least 1, got {k}")
         self.sampler = sampler
@@ -264,4 +264,4 @@ class Selector:
 
 
 def _nothing_pulled(frames: IntArray) -> FloatArray:
-    raise InvalidInput(f"{frames.size} frames pulled without an encoder")
+    raise InvalidInput(f"{frames.size} frames pulled, but there is no encoder")

@@ -1,4 +1,4 @@
-"""Where did the seconds go?"""
+"""Measures seconds by stage, and shares them out among questions served together."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def scene_rows(
     known = {case.question_id for case in cases}
     unknown = next((key for key in scenes if key not in known), None)
     if unknown is not None:
-        raise InvalidInput(f"scenes of {unknown!r}, which is no question of this benchmark")
+        raise InvalidInput(f"scenes of {unknown!r}, which is not a question of this benchmark")
     return _by_bucket(
         interval_table(cases, scenes, times),
         ["frames_inside", "scenes_hit"],

@@ -1,4 +1,4 @@
-"""When are two configurations the same?"""
+"""Hashes a configuration: equal hashes mean equal configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With what was a result made?"""
+"""The versions and the commit that a result was made with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written down about one question, and how does it survive a kill?
+"""The rows: what is recorded about one question, safe against a kill.
 
 Two kinds of rows, both append-only JSON lines: a `SelectionRow` says which frames were chosen and what that
 cost; an `AnswerRow` says what one model answered from them. They are joined on (benchmark, question_id,

@@ -1,4 +1,4 @@
-"""How do rows lie on disk: JSON lines while a run goes on, Parquet once a part of it is done?
+"""Stores rows: JSON lines while a run goes on, Parquet once a part is done.
 
 A finished part is two Parquet files. `rows.parquet` holds what depends on the configuration alone: two runs of the
 same matrix, or the same run killed and resumed, or on another number of workers, write the same bytes.
@@ -99,7 +99,7 @@ def compact(folder: Path, kind: type[RowT], order: list[str], *, held: Collectio
         raise InvalidInput(f"{folder}: holds a row of question {unknown[0]!r}, which the benchmark does not have")
     rows.sort(key=lambda row: place[row.question_id])
     values = [vars(row) for row in rows]
-    names = [one.name for one in fields(kind)]
+    names = [declared.name for declared in fields(kind)]
     costs = [name for name in names if name in COST_COLUMNS]
     keys = [name for name in names if name in KEY_COLUMNS]
     _write(values, keys + costs, kind, folder / "costs.parquet")
@@ -174,5 +174,8 @@ def _schema(kind: type[Any]) -> pa.Schema:
         "list[float | None]": pa.list_(pa.float64()),
     }
     return pa.schema(
-        [(one.name, pa.string() if one.name in JSON_COLUMNS else types[str(one.type)]) for one in fields(kind)]
+        [
+            (declared.name, pa.string() if declared.name in JSON_COLUMNS else types[str(declared.type)])
+            for declared in fields(kind)
+        ]
     )

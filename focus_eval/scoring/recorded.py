@@ -1,4 +1,4 @@
-"""How is relevance taken from a table instead of pixels: a trace, a simulation, the pulls of an earlier run?"""
+"""Gives relevance from a table instead of pixels: a trace, or the pulls of an earlier run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RecordedScorer:
         for row in rows:
             self._add(*row)
         if not any(self._table.values()):
-            raise InvalidInput(f"{self._source}: holds no relevance")
+            raise InvalidInput(f"{self._source}: no relevance in this file")
         self.revision = f"{Path(path).name if path is not None else 'trace'} {_digest(self._table)}"
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
@@ -141,7 +141,7 @@ def _read_json_lines(path: Path) -> Iterable[_Row]:
         except ValueError as error:
             if number == len(lines):  # no newline after it: the writer was killed
                 return
-            raise InvalidInput(f"line {number} is no JSON ({error})") from error
+            raise InvalidInput(f"line {number} is not JSON ({error})") from error
         if row is not None:
             yield _json_row(row, number)
 

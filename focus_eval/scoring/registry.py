@@ -1,4 +1,4 @@
-"""Which encoders are there, and how is one made by name?"""
+"""Lists the encoders and makes one by name."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_encoder(name: str, **options: Any) -> AnyScorer:
     except ModuleNotFoundError as error:
         raise _missing(name, error) from error
     if not all(hasattr(scorer, needed) for needed in ("name", "revision", "close")):
-        raise EncoderError(f"encoder {name!r}: {made.__module__}.{made.__qualname__} makes no encoder")
+        raise EncoderError(f"encoder {name!r}: {made.__module__}.{made.__qualname__} does not make an encoder")
     return typing.cast(AnyScorer, scorer)
 
 
@@ -80,7 +80,11 @@ def encoder_class(name: str) -> type[Any]:
 def encoder_options(name: str) -> dict[str, inspect.Parameter]:
     """Return the constructor's parameters of the encoder `name` by name, in order. Raises as `make_encoder`."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {key: one for key, one in inspect.signature(encoder_class(name)).parameters.items() if one.kind in kinds}
+    return {
+        key: parameter
+        for key, parameter in inspect.signature(encoder_class(name)).parameters.items()
+        if parameter.kind in kinds
+    }
 
 
 def parse_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def parse_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _plugins() -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda one: (one.name, one.value)):
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: (entry.name, entry.value)):
         if point.name in _OURS or point.name in found:
             raise EncoderError(f"encoder plugin {point.name!r} ({point.value}): the name is taken")
         found[point.name] = point
@@ -112,7 +116,7 @@ def _load_plugin(point: EntryPoint) -> type[Any]:
     except Exception as error:  # a plugin may fail in any way; the error names it
         raise EncoderError(f"encoder plugin {point.name!r} ({point.value}) cannot be loaded: {error}") from error
     if not isinstance(loaded, type):
-        raise EncoderError(f"encoder plugin {point.name!r} ({point.value}) is no class")
+        raise EncoderError(f"encoder plugin {point.name!r} ({point.value}) is not a class")
     return loaded
 
 

@@ -1,4 +1,4 @@
-"""What is a scorer: frames and a query in, relevance out?"""
+"""The scorer protocol: frames and a query go in, relevance comes out."""
 
 from __future__ import annotations
 

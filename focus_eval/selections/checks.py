@@ -1,4 +1,4 @@
-"""Do the numbers of a selection file fit the videos they are said to be about?"""
+"""Checks the numbers of a selection file against the lengths of the videos."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def numbers(values: Any, *, unit: str, where: str) -> tuple[Any, ...]:
         raise SelectionMismatch(f"{where}: a list of {unit} is meant, got {type(values).__name__}")
     for value in values:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise SelectionMismatch(f"{where}: {value!r} is no number of {unit}")
+            raise SelectionMismatch(f"{where}: {value!r} is not a number of {unit}")
         if unit == "frames" and value != int(value):
-            raise SelectionMismatch(f"{where}: {value!r} is no frame index; are these seconds? (unit: seconds)")
+            raise SelectionMismatch(f"{where}: {value!r} is not a frame index; are these seconds? (unit: seconds)")
     return tuple(int(value) for value in values) if unit == "frames" else tuple(float(value) for value in values)
 
 
@@ -39,16 +39,16 @@ def check_unit_plausible(selections: Mapping[str, ImportedSelection], questions:
     """
     seconds = {asked.id: asked.duration_seconds for asked in questions}
     judged = [
-        (one, one.keyframes[-1], length)
-        for key, one in selections.items()
-        if one.keyframes and (length := seconds.get(key)) is not None
+        (selection, selection.keyframes[-1], length)
+        for key, selection in selections.items()
+        if selection.keyframes and (length := seconds.get(key)) is not None
     ]
-    if sum(one.n_keyframes for one, _, _ in judged) < _FEWEST_FRAMES_TO_JUDGE:
+    if sum(selection.n_keyframes for selection, _, _ in judged) < _FEWEST_FRAMES_TO_JUDGE:
         return
     if all(last <= length + SLACK_SECONDS for _, last, length in judged):
-        one, last, length = judged[0]
+        selection, last, length = judged[0]
         raise SelectionMismatch(
-            f"{one.where} ({one.question_id}): no frame of this file lies past its video's length in seconds "
+            f"{selection.where} ({selection.question_id}): no frame of this file is past its video's length in seconds "
             f"(here: {last} of {length:g} s); these are seconds (unit: seconds)"
         )
 
@@ -62,13 +62,17 @@ def check_lengths(
         SelectionMismatch: names the row.
     """
     seconds = {asked.id: asked.duration_seconds for asked in questions}
-    for key, one in selections.items():
-        length, rate = seconds.get(key), one.fps or fps.get(key, 0.0)
-        if length is None or (one.keyframes is not None and rate <= 0):
+    for key, selection in selections.items():
+        length, rate = seconds.get(key), selection.fps or fps.get(key, 0.0)
+        if length is None or (selection.keyframes is not None and rate <= 0):
             continue
-        times = one.times_at(rate)
+        times = selection.times_at(rate)
         if not times or times[-1] <= length + SLACK_SECONDS:
             continue
-        said = f"{times[-1]:g} s" if one.keyframes is None else f"frame {one.keyframes[-1]} ({times[-1]:.1f} s)"
-        hint = "are these frames? (unit: frames)" if one.keyframes is None else "past the end"
-        raise SelectionMismatch(f"{one.where} ({key}): {said} asked, the video has {length:g} s; {hint}")
+        said = (
+            f"{times[-1]:g} s"
+            if selection.keyframes is None
+            else f"frame {selection.keyframes[-1]} ({times[-1]:.1f} s)"
+        )
+        hint = "are these frames? (unit: frames)" if selection.keyframes is None else "past the end"
+        raise SelectionMismatch(f"{selection.where} ({key}): {said} asked, the video has {length:g} s; {hint}")

@@ -95,27 +95,33 @@ def _focus_clip(arm: Mapping[str, Any]) -> tuple[Any, ...]:
     return (start, stop, n_pulls, mean, float(arm["focus_score"]) - mean, is_final)
 
 
-def _details(row: int, one: ImportedSelection) -> dict[str, Any]:
-    if any(value is None for value in one.pulled_relevance):
-        raise SelectionMismatch(f"{one.question_id}: a pull without relevance; FOCUS's details need one for each")
+def _details(row: int, selection: ImportedSelection) -> dict[str, Any]:
+    if any(value is None for value in selection.pulled_relevance):
+        raise SelectionMismatch(f"{selection.question_id}: a pull without relevance; FOCUS's details need one for each")
     return {
         "original_idx": row,
-        "coarse_sampling": _stage(one.pulled_frames, [float(value or 0.0) for value in one.pulled_relevance], one.fps),
-        "fine_sampling": _stage((), [], one.fps),
+        "coarse_sampling": _stage(
+            selection.pulled_frames, [float(value or 0.0) for value in selection.pulled_relevance], selection.fps
+        ),
+        "fine_sampling": _stage((), [], selection.fps),
         "arms_info": {
-            "total_arms": len(one.clips),
-            "frames_per_arm": one.n_frames // max(1, len(one.clips)),
-            "arms": [_arm(number, clip, frames_of(one)) for number, clip in enumerate(one.clips)],
+            "total_arms": len(selection.clips),
+            "frames_per_arm": selection.n_frames // max(1, len(selection.clips)),
+            "arms": [_arm(number, clip, frames_of(selection)) for number, clip in enumerate(selection.clips)],
         },
         "arm_selection_probabilities": [],
-        "final_selected_frames": list(frames_of(one)),
+        "final_selected_frames": list(frames_of(selection)),
         "video_metadata": {
-            "total_frames": one.n_frames,
-            "fps": one.fps,
-            "duration_seconds": one.n_frames / max(1.0, one.fps),
-            "budget_used": len(one.pulled_frames),
+            "total_frames": selection.n_frames,
+            "fps": selection.fps,
+            "duration_seconds": selection.n_frames / max(1.0, selection.fps),
+            "budget_used": len(selection.pulled_frames),
         },
-        "focus_eval": {"sampler": one.sampler, "k": one.k, "clips": [list(clip) for clip in one.clips]},
+        "focus_eval": {
+            "sampler": selection.sampler,
+            "k": selection.k,
+            "clips": [list(clip) for clip in selection.clips],
+        },
     }
 
 

@@ -1,4 +1,4 @@
-"""What is one published selection, and which frames of a video does it mean?"""
+"""One imported selection, and the frames of a video that it means."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class ImportedSelection:
 def selections_hash(selections: Mapping[str, ImportedSelection]) -> str:
     """Return 16 hexadecimal digits over all that can change what a replay shows: ids, frames, times, scales."""
     content = [
-        [key, one.keyframes, one.times_seconds if one.keyframes is None else None, one.scales]
-        for key, one in sorted(selections.items())
+        [key, selection.keyframes, selection.times_seconds if selection.keyframes is None else None, selection.scales]
+        for key, selection in sorted(selections.items())
     ]
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()[:16]

@@ -117,13 +117,15 @@ def _is_focus_folder(path: Path) -> bool:
 
 def _by_id(found: Iterable[ImportedSelection], path: Path) -> dict[str, ImportedSelection]:
     selections: dict[str, ImportedSelection] = {}
-    for one in found:
-        if one.question_id in selections:
-            first = selections[one.question_id].where
-            raise SelectionMismatch(f"{one.where}: question {one.question_id!r} came before ({first})")
-        selections[one.question_id] = one
+    for selection in found:
+        if selection.question_id in selections:
+            first = selections[selection.question_id].where
+            raise SelectionMismatch(
+                f"{selection.where}: question {selection.question_id!r} appears twice; first in {first}"
+            )
+        selections[selection.question_id] = selection
     if not selections:
-        raise SelectionMismatch(f"{path}: holds no selection")
+        raise SelectionMismatch(f"{path}: no selections in this file")
     return selections
 
 
@@ -131,19 +133,23 @@ def _fitted(
     selections: dict[str, ImportedSelection], questions: Sequence[AskedQuestion], path: Path, *, allow_missing: bool
 ) -> dict[str, ImportedSelection]:
     known = {asked.id: asked for asked in questions}
-    for key, one in selections.items():
+    for key, selection in selections.items():
         if key not in known:
-            raise SelectionMismatch(f"{one.where}: {key!r} is no question of this benchmark ({len(known)} questions)")
+            raise SelectionMismatch(
+                f"{selection.where}: {key!r} is not a question of this benchmark ({len(known)} questions)"
+            )
     missing = [asked.id for asked in questions if asked.id not in selections]
     if missing and not allow_missing:
         raise SelectionMismatch(
             f"{path.name}: {len(selections)} selections for {len(known)} questions, the first without is "
             f"{missing[0]!r} (allow_missing leaves them out)"
         )
-    return {key: _named(one, known[key]) for key, one in selections.items()}
+    return {key: _named(selection, known[key]) for key, selection in selections.items()}
 
 
-def _named(one: ImportedSelection, asked: AskedQuestion) -> ImportedSelection:
-    if one.benchmark and one.benchmark != asked.benchmark:
-        raise SelectionMismatch(f"{one.where}: a selection for {one.benchmark}, the question is of {asked.benchmark}")
-    return replace(one, benchmark=asked.benchmark, video=asked.video)
+def _named(selection: ImportedSelection, asked: AskedQuestion) -> ImportedSelection:
+    if selection.benchmark and selection.benchmark != asked.benchmark:
+        raise SelectionMismatch(
+            f"{selection.where}: a selection for {selection.benchmark}, the question is of {asked.benchmark}"
+        )
+    return replace(selection, benchmark=asked.benchmark, video=asked.video)

@@ -90,7 +90,7 @@ def _selection(row: Mapping[str, Any], where: str) -> ImportedSelection:
             n_frames=int(row.get("n_frames") or 0),
             fps=float(row.get("fps") or 0.0),
             pulled_frames=tuple(int(frame) for frame in row.get("pulled_frames") or ()),
-            pulled_relevance=tuple(None if one is None else float(one) for one in row.get("pulled_relevance") or ()),
+            pulled_relevance=tuple(None if item is None else float(item) for item in row.get("pulled_relevance") or ()),
             clips=tuple(tuple(clip) for clip in row.get("clips") or ()),
             scales=None if row.get("scales") is None else tuple(float(scale) for scale in row["scales"]),
             where=where,

@@ -35,17 +35,17 @@ def read_parquet(path: Path) -> dict[str, ImportedSelection]:
     """
     from focus_eval.selections.our_rows import load_rows
 
-    return {one.question_id: one for one in load_rows(path)}
+    return {load_row.question_id: load_row for load_row in load_rows(path)}
 
 
 def _table(selections: Mapping[str, ImportedSelection]) -> Any:
     import pyarrow as pa
 
     identity = selections_hash(selections)
-    names = [one.name for one in fields(ImportedSelection) if one.name not in ("where", "answered")]
+    names = [declared.name for declared in fields(ImportedSelection) if declared.name not in ("where", "answered")]
     records: list[dict[str, Any]] = []
-    for one in selections.values():
-        values = asdict(one)
+    for selection in selections.values():
+        values = asdict(selection)
         record = {name: values[name] for name in names}
         record["clips"] = json.dumps(values["clips"])
         record["selection_id"] = identity

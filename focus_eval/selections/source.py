@@ -80,7 +80,7 @@ class Source:
             raise SelectionMismatch(f"{name}: format {self.format!r} is a list with one entry per question")
         if self.questions is None:
             raise SelectionMismatch(
-                f"{name}: format {self.format!r} goes by the annotation's order; give the questions too"
+                f"{name}: format {self.format!r} follows the order of the annotation; give the questions too"
             )
         if len(data) != len(self.questions):
             raise SelectionMismatch(

@@ -1,4 +1,4 @@
-"""How do tests get video files that are turned or broken in a known way?"""
+"""Turns or damages video files in known ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far is this port from recorded outputs of the original, and would a mistake show?
+"""Compares this port of LLaVA-Video with recorded outputs of the original.
 
 The recording (a folder with `weights.safetensors`, `config.json`, `cases.safetensors`, `cases_meta.json`) is of tiny
 random weights in float32; it lies outside of this package.

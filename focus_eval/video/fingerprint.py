@@ -1,4 +1,4 @@
-"""Which video is this, whatever its file is called?"""
+"""Identifies a video by its content, whatever its file is called."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_an_interrupted_run_says_that_nothing_is_lost(simulation, tmp_path, monk
         patch.setattr(selecting.SelectWorker, "run", interrupted)
         stopped = invoke("run", simulation, "--out", tmp_path / "run")
     assert stopped.exit_code == 130
-    assert "run the same command again to go on" in stopped.output
+    assert "Run the same command again to continue" in stopped.output
     assert invoke("run", simulation, "--out", tmp_path / "run").exit_code == 0
 
 

@@ -142,7 +142,7 @@ def test_recall_takes_scenes(shared, tmp_path):
     )
     assert "scenes hit" in output
     (tmp_path / "scenes.json").write_text('{"nobody": [[0, 5]]}')
-    with pytest.raises(InvalidInput, match="'nobody', which is no question"):
+    with pytest.raises(InvalidInput, match="'nobody', which is not a question"):
         called(
             "recall",
             *("--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")),

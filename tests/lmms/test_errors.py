@@ -155,7 +155,7 @@ def test_a_file_the_wrapper_does_not_take_is_an_error_not_an_answer_from_text_al
     rows = [{**row, "video_path": "clip.mkv"} for row in tools.longvideobench_rows(["landscape"], tools.QUESTIONS[:1])]
     evaluate(recorded, ["focus_longvideobench"], data=tools.write_parquet(tmp_path / "mkv", "validation", rows))
     (answer,) = answers_of(tools, tmp_path).values()
-    assert "never read the chosen frames" in answer["error"]
+    assert "did not read the chosen frames" in answer["error"]
 
 
 def test_native_sampling_that_shows_no_frame_is_an_error_too(recorded, evaluate, broken, tools, tmp_path):

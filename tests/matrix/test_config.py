@@ -77,7 +77,7 @@ def test_samplers_that_never_pull_have_no_encoder(tmp_path):
         (GOOD.replace("[0, 1]", "zero"), r"matrix.yaml:9: seeds: .*list"),
         (GOOD.replace("k: [8, 16]", "k: ["), r"matrix.yaml:\d+: "),
         ("- a list", "must hold a mapping"),
-        (GOOD.replace("k: [8, 16]", ""), "without models, k must say"),
+        (GOOD.replace("k: [8, 16]", ""), "a matrix without models needs k"),
     ],
 )
 def test_a_mistake_is_named_with_file_and_line(tmp_path, broken, message):

@@ -117,8 +117,8 @@ def test_a_string_of_another_kind_is_refused_by_option(plugins, option, text, sa
     [
         ("a_module_nobody_has:Toy", "encoder plugin 'bad' .* cannot be loaded: No module named"),
         ("toy_plugin:Missing", "encoder plugin 'bad' .* cannot be loaded"),
-        ("toy_plugin:np", "encoder plugin 'bad' .* is no class"),
-        ("toy_plugin:NoScorer", "encoder 'bad': .*NoScorer makes no encoder"),
+        ("toy_plugin:np", "encoder plugin 'bad' .* is not a class"),
+        ("toy_plugin:NoScorer", "encoder 'bad': .*NoScorer does not make an encoder"),
     ],
 )
 def test_a_broken_plugin_raises_and_says_which(plugins, value, says):

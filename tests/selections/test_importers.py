@@ -117,7 +117,7 @@ def test_seconds_read_as_frames_are_refused(shared, tmp_path):
 
 def test_a_fraction_is_no_frame(tmp_path):
     path = written(tmp_path, [[0, 30], [1.5, 2.5]])
-    with pytest.raises(SelectionMismatch, match=r"selected.json: row 1 \(b\): 1.5 is no frame index.*seconds"):
+    with pytest.raises(SelectionMismatch, match=r"selected.json: row 1 \(b\): 1.5 is not a frame index.*seconds"):
         load_selections(path, questions=questions("a", "b"))
 
 
@@ -143,7 +143,7 @@ def test_bolt_goes_by_video_and_states_seconds(tmp_path):
 def test_bolts_questions_without_ids_are_told_apart_by_their_text(tmp_path):
     data = {"v": [{"question_id": "v.mp4", "question": f"what is in {name}?", "frames": [1.0]} for name in "ab"]}
     assert list(load_selections(written(tmp_path, data), questions=questions("a", "b", video="v.mp4"))) == ["a", "b"]
-    with pytest.raises(SelectionMismatch, match="came before"):
+    with pytest.raises(SelectionMismatch, match="appears twice"):
         load_selections(written(tmp_path, data))
 
 
@@ -161,7 +161,7 @@ def test_a_field_of_another_name_is_found_when_named(tmp_path):
 
 
 def test_an_unknown_question_and_a_missing_one_are_named(tmp_path):
-    with pytest.raises(SelectionMismatch, match="'z' is no question of this benchmark"):
+    with pytest.raises(SelectionMismatch, match="'z' is not a question of this benchmark"):
         load_selections(written(tmp_path, {"a": [1], "z": [2]}), questions=questions("a"))
     with pytest.raises(SelectionMismatch, match="1 selections for 2 questions, the first without is 'b'"):
         load_selections(written(tmp_path, {"a": [1]}), questions=questions("a", "b"))
@@ -182,9 +182,9 @@ def test_an_empty_row_is_no_selection(tmp_path):
     [
         ([[3, 1]], "frames must ascend"),
         ([[-1, 1]], "below 0"),
-        ([["x"]], "'x' is no number"),
-        ([[True]], "True is no number"),
-        ([[float("nan")]], "nan is no number"),
+        ([["x"]], "'x' is not a number"),
+        ([[True]], "True is not a number"),
+        ([[float("nan")]], "nan is not a number"),
     ],
 )
 def test_frames_that_are_none_are_refused_with_their_row(tmp_path, value, said):
@@ -203,7 +203,7 @@ def test_a_file_of_no_known_kind_is_one_line(tmp_path, text):
 
 
 def test_a_list_by_row_needs_the_questions(tmp_path):
-    with pytest.raises(SelectionMismatch, match="goes by the annotation's order"):
+    with pytest.raises(SelectionMismatch, match="follows the order of the annotation"):
         load_selections(written(tmp_path, [[1, 2]]))
 
 

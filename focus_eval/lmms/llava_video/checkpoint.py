@@ -1,4 +1,4 @@
-"""How are the original weights loaded into transformers' classes, every one of them and no other?"""
+"""Loads the original weights into transformers' classes, all of them and no others."""
 
 from __future__ import annotations
 

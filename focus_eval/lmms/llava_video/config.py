@@ -1,4 +1,4 @@
-"""Is this checkpoint LLaVA-Video, and what does its config.json say?"""
+"""Reads config.json of a LLaVA-Video checkpoint."""
 
 from __future__ import annotations
 

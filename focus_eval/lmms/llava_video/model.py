@@ -1,4 +1,4 @@
-"""How does LLaVA-Video answer a question about the frames it is shown?"""
+"""Answers questions about frames with LLaVA-Video."""
 
 from __future__ import annotations
 

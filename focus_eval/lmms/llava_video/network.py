@@ -1,4 +1,4 @@
-"""What does LLaVA-Video compute from pixels and token ids?"""
+"""LLaVA-Video's network, from pixels and token ids to new tokens."""
 
 from __future__ import annotations
 

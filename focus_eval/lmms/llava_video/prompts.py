@@ -1,4 +1,4 @@
-"""What text surrounds the video in LLaVA-Video's prompt?"""
+"""The text around the video in LLaVA-Video's prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which frames would the original code show, and which times would it print?"""
+"""The frames that the original code shows, and the times that it prints."""
 
 from __future__ import annotations
 

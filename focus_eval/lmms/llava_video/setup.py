@@ -1,4 +1,4 @@
-"""Which published way of asking LLaVA-Video is meant: pooling, newlines, prompt, times?"""
+"""The published ways of asking LLaVA-Video: pooling, newlines, prompt, times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do the projected patches of the frames become the tokens of one video, and how many are they?"""
+"""Turns the projected patches of frames into the tokens of one video, and counts them."""
 
 from __future__ import annotations
 

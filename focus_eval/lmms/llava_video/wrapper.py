@@ -1,4 +1,4 @@
-"""How does lmms-eval run LLaVA-Video, with the chosen frames or the original's own?"""
+"""LLaVA-Video as a model of lmms-eval, with the chosen frames or the original's own."""
 
 from __future__ import annotations
 
@@ -146,19 +146,19 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         super().clean()
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
-        """Not served."""
+        """Raise NotImplementedError."""
         raise NotImplementedError("LLaVA-Video answers questions; it does not score given answers")
 
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[str]:
-        """Not served."""
-        raise NotImplementedError("LLaVA-Video: questions of several rounds are not served")
+        """Raise NotImplementedError."""
+        raise NotImplementedError("LLaVA-Video: questions of several rounds are not supported")
 
     def _asked(
         self, context: str, generation: Mapping[str, Any], look: Any, doc_id: int, task: str, split: str
     ) -> VideoQuestion:
         visuals = look(self.task_dict[task][split][doc_id])
         if len(visuals) != 1 or not isinstance(visuals[0], str):
-            raise InvalidInput(f"{task}, document {doc_id}: one video is needed, it has {len(visuals)} visuals")
+            raise InvalidInput(f"{task}, document {doc_id}: expected one video, found {len(visuals)} visuals")
         video = self._fed(visuals[0]) if isinstance(visuals[0], PathWithFrames) else self.load_video(visuals[0])
         return VideoQuestion(
             question=context,
@@ -227,7 +227,8 @@ class _TracedLlavaVideo:
         answers = self._model.answer(batch, **options)
         trace.generate_seconds += time.perf_counter() - started
         trace.tokens = [
-            {"input": one.n_input_tokens, "output": one.n_new_tokens, "vision": one.n_vision_tokens} for one in answers
+            {"input": answer.n_input_tokens, "output": answer.n_new_tokens, "vision": answer.n_vision_tokens}
+            for answer in answers
         ]
         return answers
 

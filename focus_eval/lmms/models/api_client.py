@@ -1,4 +1,4 @@
-"""How is one question sent to an OpenAI-compatible API, and what did that cost?"""
+"""Sends one question to an OpenAI-compatible API and counts what it cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does LLaVA-OneVision (transformers' own class) get the chosen frames?"""
+"""Shows the chosen frames to LLaVA-OneVision (transformers' own class)."""
 
 from __future__ import annotations
 

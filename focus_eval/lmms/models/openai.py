@@ -1,4 +1,4 @@
-"""How does GPT-4o, or any model behind an OpenAI-compatible API, get the chosen frames?
+"""Shows the chosen frames to GPT-4o, or any model behind an OpenAI-compatible API.
 
 The stock wrappers build the request; where they would put images they find stand-ins, and the client puts the real
 frames there (see `api_client`). So both kinds of request send the same images, as PNG or as JPEG, in full size or

@@ -1,4 +1,4 @@
-"""Which option fits the shown frames best, as far as an encoder alone can tell?
+"""Answers with an encoder alone: the option that fits the shown frames best.
 
 `focus_zero_shot` needs no language model: frames are weighted by their relevance to the question, and the option
 nearest to the weighted frames is the answer. It reads what is in a frame, not what happens, counts nothing and
@@ -60,12 +60,12 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         return [self._answer_request(request) for request in requests]
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """Not served: options are weighed by an encoder, not by likelihood."""
+        """Raise NotImplementedError: options are scored by an encoder, not by likelihood."""
         raise NotImplementedError("focus_zero_shot has no likelihoods; use tasks that generate an answer")
 
     def generate_until_multi_round(self, requests: list[Instance]) -> list[str]:
-        """Not served."""
-        raise NotImplementedError("focus_zero_shot: questions of several rounds are not served")
+        """Raise NotImplementedError."""
+        raise NotImplementedError("focus_zero_shot: questions of several rounds are not supported")
 
     def _answer_request(self, request: Instance) -> str:
         _, _, look, doc_id, task, split = request.args

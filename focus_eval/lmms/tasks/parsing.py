@@ -1,4 +1,4 @@
-"""Which option or number does an answer's text say?
+"""Reads the option or the number that an answer names.
 
 Strict: an option must be named without doubt; what cannot be read is wrong and counted as unparsed. lmms-eval's own
 rule for LongVideoBench (the first capital letter A to E anywhere, else a random option) is there as "lmms_eval".

@@ -1,4 +1,4 @@
-"""How is a picture that was embedded once recognised, wherever it comes from?
+"""Recognises pictures that were embedded before, by their pixels.
 
 A still shot or a slide gives frame after frame of the same bytes, and a reader is shown frames that a sampler pulled
 before: their features are looked up by a hash of their pixels.
@@ -48,8 +48,8 @@ class DuplicateCache:
         """
         hashes = [_hash(picture) for picture in pictures]
         with self._lock:
-            found = {one: self._features[one] for one in hashes if one in self._features}
-        new = {one: at for at, one in reversed(list(enumerate(hashes))) if one not in found}
+            found = {digest: self._features[digest] for digest in hashes if digest in self._features}
+        new = {digest: at for at, digest in reversed(list(enumerate(hashes))) if digest not in found}
         first = np.array(sorted(new.values()), dtype=np.intp)
         computed = np.zeros(len(hashes), dtype=bool)
         computed[first] = True
@@ -57,12 +57,12 @@ class DuplicateCache:
             fresh = compute(pictures if computed.all() else pictures[first])
             found.update((hashes[at], row.copy()) for at, row in zip(first.tolist(), fresh, strict=True))
         with self._lock:
-            for one in hashes:
-                self._features[one] = found[one]
-                self._features.move_to_end(one)
+            for digest in hashes:
+                self._features[digest] = found[digest]
+                self._features.move_to_end(digest)
             while len(self._features) > self._n_most:
                 self._features.popitem(last=False)
-        return np.stack([found[one] for one in hashes]), computed
+        return np.stack([found[digest] for digest in hashes]), computed
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""How do the image states of a video's frames serve its next question, within a bound on memory?"""
+"""Keeps features of a video's frames for its next question, within a bound on memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is already known of a video's frames, in this run or an earlier one?
+"""Stores embeddings and relevance of frames on disk, for this run and later ones.
 
 One SQLite file in WAL mode. A process killed at any moment loses at most what it had not yet put; several
 processes on one machine may read and write at once. WAL needs memory shared between the processes, so the file
@@ -240,7 +240,7 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
     try:
         connection.execute("BEGIN")  # one snapshot: another process may be laying out the file right now
         ask = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-        owner, layout, n_tables = (connection.execute(one).fetchone()[0] for one in ask)
+        owner, layout, n_tables = (connection.execute(item).fetchone()[0] for item in ask)
         connection.execute("COMMIT")
         if (owner, layout) != (_APPLICATION_ID, LAYOUT):
             if n_tables and owner != _APPLICATION_ID:

@@ -1,4 +1,4 @@
-"""What does BLIP's image-text matching head say of a frame and a question, as LAVIS computes it?
+"""Scores frames with BLIP's image-text matching head, as LAVIS computes it.
 
 Relevance is the softmax of the two matching logits, the "match" one (Li et al. 2022, "BLIP", section 3.2), on
 transformers' `BlipForImageTextRetrieval`. The image tower does not know the question: `embed` gives its image
@@ -63,7 +63,7 @@ class BlipScorer(TorchScorer):
         compile: bool = False,
     ) -> None:
         if preprocess not in ("lavis", "hf"):
-            raise InvalidInput(f"preprocess {preprocess!r} is none of lavis, hf")
+            raise InvalidInput(f"preprocess {preprocess!r} must be lavis or hf")
         rules = BlipRules(text_heads=text_heads) if preprocess == "lavis" else TRANSFORMERS
         options = EncoderOptions(
             device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile

@@ -1,4 +1,4 @@
-"""How does BLIP attend without building the attention matrix, and several questions at once to one frame?
+"""BLIP's attention without the attention matrix, for several questions about one frame.
 
 transformers computes BLIP's attention as two matrix products with a softmax between them. The same numbers come
 from torch's fused kernel. In cross-attention the questions of a frame lie along the query axis, so the frame's

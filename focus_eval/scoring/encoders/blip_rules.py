@@ -1,4 +1,4 @@
-"""In what does BLIP as LAVIS runs it differ from BLIP as transformers runs it?
+"""The rules in which LAVIS's BLIP differs from transformers'.
 
 Each field is one difference; `LAVIS` has them all, `TRANSFORMERS` none. What each changes is measured in
 docs/fidelity.md.

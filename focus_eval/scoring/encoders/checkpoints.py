@@ -1,4 +1,4 @@
-"""Where are an encoder's weights, which exactly are they, and what to do when they are not there?
+"""Finds an encoder's weights and checks them; says how to download what is missing.
 
 Looks in the model hub's cache on this machine, or in a folder. Never downloads, reads safetensors only, never
 runs code that came with a checkpoint.
@@ -139,7 +139,7 @@ def locate(checkpoint: str, *, revision: str | None = None, model_type: str) -> 
     if path.is_dir():
         _check(path, str(path), model_type)
         return Located(folder=path, identity=f"{path.resolve().name}@{_content_hash(path)}")
-    known = KNOWN.get(checkpoint) or next((one for one in KNOWN.values() if one.repository == checkpoint), None)
+    known = KNOWN.get(checkpoint) or next((item for item in KNOWN.values() if item.repository == checkpoint), None)
     repository = known.repository if known else checkpoint
     wanted = revision or (known.revision if known else "main")
     folder = cached_folder(repository, wanted)
@@ -230,7 +230,7 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> 
         if shows_progress:
             logging.enable_progress_bar()
     for kind, text in (("missing_keys", "has no"), ("mismatched_keys", "has another shape of")):
-        names = sorted(str(one if isinstance(one, str) else one[0]) for one in report.get(kind) or ())
+        names = sorted(str(item if isinstance(item, str) else item[0]) for item in report.get(kind) or ())
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise EncoderError(f"{where} {text} {names[0]}{more}: weights of another model; choose another checkpoint")

@@ -1,4 +1,4 @@
-"""How near are a frame and a question in the joint space of CLIP, SigLIP or Long-CLIP?
+"""Scores frames in the joint space of CLIP, SigLIP or Long-CLIP.
 
 Relevance is `(1 + cosine) / 2` of the two embeddings: monotone, in [0, 1], the same for every encoder, so that
 0.5 means "orthogonal". The raw cosine and the raw dot product are kept.

@@ -1,4 +1,4 @@
-"""How does Pillow resize an 8-bit image, computed with integers on any device?
+"""Resizes 8-bit images as Pillow does, with integers, on any device.
 
 Pillow's convolution on 8-bit images is fixed-point: weights rounded to multiples of 2^-22, one pass along the
 width, rounded and clipped to 8 bits, one pass along the height. Both passes are integer sums, so the same

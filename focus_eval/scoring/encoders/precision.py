@@ -1,4 +1,4 @@
-"""In which arithmetic does an encoder run, and what happens when a batch does not fit or is not a number?"""
+"""Runs batches in a chosen precision; one that fails is halved or redone in fp32, and counted."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class BatchRunner:
         self, device: torch.device, precision: Precision, batch_size: int, *, recoveries: Recoveries | None = None
     ) -> None:
         if precision not in PRECISIONS:
-            raise InvalidInput(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
+            raise InvalidInput(f"precision {precision!r} must be one of {', '.join(PRECISIONS)}")
         if batch_size < 1:
             raise InvalidInput(f"batch_size must be at least 1, got {batch_size}")
         self.device = device
@@ -225,9 +225,9 @@ def torch_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise InvalidInput(f"device {name!r} is none of auto, cpu, cuda, cuda:0, ...") from error
+        raise InvalidInput(f"device {name!r} must be auto, cpu, cuda or cuda:N") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise EncoderError(f"device {name!r}: {torch.cuda.device_count()} GPUs are visible to torch; use device=cpu")
     if device.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"device {name!r} is none of auto, cpu, cuda, cuda:0, ...")
+        raise InvalidInput(f"device {name!r} must be auto, cpu, cuda or cuda:N")
     return device

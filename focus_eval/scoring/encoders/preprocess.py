@@ -1,4 +1,4 @@
-"""How does a decoded frame become the pixels an encoder was trained on?"""
+"""Turns decoded frames into the pixels that an encoder was trained on."""
 
 from __future__ import annotations
 

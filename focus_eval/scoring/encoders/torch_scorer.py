@@ -1,4 +1,4 @@
-"""What do all encoders on torch share: a device, a precision, batches, and pixels made ready?"""
+"""What all encoders on torch share: device, precision, batches, preprocessing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EncoderOptions:
 
     def __post_init__(self) -> None:
         if self.resize not in ("auto", "pil", "device"):
-            raise InvalidInput(f"resize {self.resize!r} is none of auto, pil, device")
+            raise InvalidInput(f"resize {self.resize!r} must be auto, pil or device")
 
 
 class TorchScorer:

@@ -1,4 +1,4 @@
-"""Which names do ImageNet's classes have, and what are their embeddings?
+"""The names of ImageNet's classes and their embeddings.
 
 Computed once per machine: the embeddings are kept in the user's cache folder (`XDG_CACHE_HOME`, by default
 `~/.cache`), under a name that holds every version they depend on.

@@ -1,4 +1,4 @@
-"""How is relevance scored with pretrained weights that need no model hub?
+"""Scores relevance with pretrained weights that need no model hub.
 
 `offline` is ConSE (Norouzi et al. 2014, "Zero-shot learning by convex combination of semantic embeddings",
 section 3): a classifier names what is in a frame, a sentence encoder embeds the names and the query, and the frame

@@ -1,4 +1,4 @@
-"""How does the offline scorer embed text: all-MiniLM-L6-v2, exactly?"""
+"""Embeds text for the offline encoder, exactly as all-MiniLM-L6-v2 does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do the offline scorer's networks load once per process and share its processors?"""
+"""Loads the offline encoder's networks once per process and shares its processors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does the offline scorer look at frames: EfficientNet-Lite0, exactly?"""
+"""Classifies frames for the offline encoder, exactly as EfficientNet-Lite0 does."""
 
 from __future__ import annotations
 
