@@ -1,4 +1,4 @@
-"""`focus-eval configs`: which matrices come with the package, and how are they edited?"""
+"""`focus-eval configs`: list and copy the matrices that come with the package."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 
 def configs(
-    copy: Annotated[Path | None, typer.Option(help="Copy all of them to this folder, to be edited there.")] = None,
+    copy: Annotated[Path | None, typer.Option(help="Copy all matrices to this folder.")] = None,
 ) -> None:
-    """List the matrices that come with the package: table, benchmarks, models, and what they ask for."""
+    """List the matrices that come with the package.
+
+    Shows table, benchmarks, models and size of each; --copy writes them to a folder to edit.
+    """
     from focus_eval.matrix.shipped import copy_configs
 
     if copy is not None:
@@ -33,7 +36,7 @@ def _print_list() -> None:
     for name, file in shipped_matrices().items():
         matrix = load_matrix(file)
         selections, answers, gigabytes = matrix_size(matrix)
-        benchmarks, models = (", ".join(one.name for one in part) for part in (matrix.benchmarks, matrix.models))
+        benchmarks, models = (", ".join(item.name for item in part) for part in (matrix.benchmarks, matrix.models))
         asked = f"{selections} selections" + (f", {answers} answers, {gigabytes} GB of weights" if answers else "")
         over = f"{benchmarks} with {models}" if models else benchmarks
         number = table_of(file)
@@ -51,7 +54,7 @@ def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:
     from focus_eval.matrix.cells import cells, selection_specs
 
     specs, answers = selection_specs(matrix), cells(matrix)
-    sizes = {one.name: one.questions for one in matrix.benchmarks}
+    sizes = {benchmark.name: benchmark.questions for benchmark in matrix.benchmarks}
     more = "+" if None in sizes.values() else ""
     chosen = sum(sizes[spec.benchmark.name] or 0 for spec in specs)
     asked = sum(sizes[cell.selection.benchmark.name] or 0 for cell in answers)

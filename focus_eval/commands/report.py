@@ -14,20 +14,21 @@ _MOST_ROWS_PRINTED = 40
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a run: results/runs/NAME.")],
     table: Annotated[
-        str | None, typer.Option(help="Layout of the first table; the matrix's own, else the overview.")
+        str | None, typer.Option(help="Layout of the first table. [default: the matrix's own, or the overview]")
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="Sampler to compare with; uniform by default.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to; the run's own by default.")] = None,
-    videos: Annotated[
-        Path | None, typer.Option(help="Folder of the videos: keyframes stand in the page as thumbnails.")
-    ] = None,
-    thumbnail_megabytes: Annotated[float, typer.Option(help="Most megabytes of thumbnails in the page.")] = 12.0,
+    videos: Annotated[Path | None, typer.Option(help="Folder of the videos, to show keyframes as thumbnails.")] = None,
+    thumbnail_megabytes: Annotated[float, typer.Option(help="Limit on the thumbnails in the page.")] = 12.0,
     link_thumbnails: Annotated[
-        bool, typer.Option(help="Write thumbnails to a folder beside the page and link them, all of them.")
+        bool, typer.Option(help="Write all thumbnails to a folder beside the page instead of into it.")
     ] = False,
-    html: Annotated[bool, typer.Option(help="Write the page too.")] = True,
+    html: Annotated[bool, typer.Option(help="Write report.html.")] = True,
 ) -> None:
-    """Print a run's table, and write report.md, .tex, .csv, .html and figures/ beside its rows."""
+    """Write a run's tables, figures and page.
+
+    Prints the first tables; writes report.md, report.tex, report.csv, report.html and figures/ beside the rows.
+    """
     from focus_eval.commands.tables import print_table, write_table
     from focus_eval.report.page.html import report_tables, write_html
     from focus_eval.report.page.run_figures import write_figures
@@ -41,20 +42,20 @@ def report(
     baseline = sampler_name(baseline) if baseline else None
     target = out or folder
     tables = report_tables(run, table, baseline=baseline)
-    for one in notes_once(tables):
-        if len(one.rows) <= _MOST_ROWS_PRINTED:
-            print_table(one)
+    for item in notes_once(tables):
+        if len(item.rows) <= _MOST_ROWS_PRINTED:
+            print_table(item)
         else:
-            typer.echo(f"{one.title}: {len(one.rows)} lines, in report.md and report-{one.name}.csv")
+            typer.echo(f"{item.title}: {len(item.rows)} lines, in report.md and report-{item.name}.csv")
     written = []
     remove_stale(target)
     for name in ("report.md", "report.tex"):
         write_table(tables, target / name)
         written.append(target / name)
     # A spreadsheet holds one table: the first is report.csv.
-    for number, one in enumerate(tables):
-        written.append(target / ("report.csv" if number == 0 else f"report-{one.name}.csv"))
-        write_table([one], written[-1])
+    for number, item in enumerate(tables):
+        written.append(target / ("report.csv" if number == 0 else f"report-{item.name}.csv"))
+        write_table([item], written[-1])
     written += write_figures(run, target / "figures")
     if html:
         page = target / "report.html"

@@ -1,4 +1,4 @@
-"""How do commands show a table, and write it beside a run?"""
+"""Prints tables and writes them to files."""
 
 from __future__ import annotations
 

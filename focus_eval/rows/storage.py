@@ -117,7 +117,10 @@ def _read_parquet(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
         raise InvalidInput(
             f"{folder}: its Parquet files cannot be read ({error}); delete the folder to redo it"
         ) from error
-    unknown = {name for record in (*rows[:1], *costs[:1]) for name in record} - {one.name for one in fields(kind)}
+    known = {declared.name for declared in fields(kind)}
+    unknown = {name for record in (*rows[:1], *costs[:1]) for name in record} - known
+        declared.name for declared in fields(kind)
+    }
     if unknown:
         raise InvalidInput(
             f"{folder}: written by another version of focus-eval, with columns this one does not know: "
