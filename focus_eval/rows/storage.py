@@ -119,8 +119,6 @@ def _read_parquet(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
         ) from error
     known = {declared.name for declared in fields(kind)}
     unknown = {name for record in (*rows[:1], *costs[:1]) for name in record} - known
-        declared.name for declared in fields(kind)
-    }
     if unknown:
         raise InvalidInput(
             f"{folder}: written by another version of focus-eval, with columns this one does not know: "
