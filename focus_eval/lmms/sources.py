@@ -216,6 +216,7 @@ class ReplayedSelections:
             "question_id": question.id,
             "video": question.video,
             "query": question.query,
+            "option_texts": list(question.options),
             "selection_id": self.selection_id,
             "sampler": sampler,
             "options": {},
@@ -285,6 +286,7 @@ class GivenRows:
             seed=0,
             bucket=question.bucket or "",
             duration_seconds=question.duration_seconds or 0.0,
+            option_texts=list(question.options),
             error=error_line(error),
         )
 

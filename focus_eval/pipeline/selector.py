@@ -258,6 +258,7 @@ class Selector:
             "bucket": question.bucket or bucket,
             "duration_seconds": duration_seconds or 0.0,
             "evidence_seconds": list(question.evidence_seconds),
+            "option_texts": list(question.options),
             "changed_options": {**self.changed_options, **query},
             "role": self.sampler.role,
         }

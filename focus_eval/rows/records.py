@@ -41,6 +41,7 @@ class SelectionRow:
         seconds: by stage. `HELD_STAGES` add up to the wall-clock time that the device was held for this question
             (its share, where several were served at once), `BESIDE_STAGES` ran beside them in other threads.
         evidence_seconds: times of the annotated evidence; empty where the benchmark has none.
+        option_texts: the question's options in order (A, B, ..); empty for open questions.
         changed_options: those of `options` that are not the sampler's defaults.
         role: "sampler", or what a table marks it as: "control", "ceiling" (sees the annotation) or "floor" (sees no
             frame).
@@ -73,6 +74,7 @@ class SelectionRow:
     seconds: dict[str, float] = field(default_factory=dict)
     device: str = ""
     evidence_seconds: list[float] = field(default_factory=list)
+    option_texts: list[str] = field(default_factory=list)
     changed_options: dict[str, Any] = field(default_factory=dict)
     role: str = "sampler"
     error: str | None = None

@@ -169,6 +169,7 @@ def _schema(kind: type[Any]) -> pa.Schema:
         "int": pa.int64(),
         "float": pa.float64(),
         "float | None": pa.float64(),
+        "list[str]": pa.list_(pa.string()),
         "list[int]": pa.list_(pa.int64()),
         "list[float]": pa.list_(pa.float64()),
         "list[float] | None": pa.list_(pa.float64()),

@@ -124,6 +124,7 @@ def _selection_row(
         clips=[list(clip) for clip in chosen.clips],
         facts={"published": True, **({"keyframes": "nearest to the published times"} if nearest else {})},
         evidence_seconds=list(question.evidence_seconds),
+        option_texts=list(question.options),
     )
 
 

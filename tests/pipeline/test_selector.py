@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -152,6 +154,13 @@ def test_stages_add_up_to_less_than_the_wall_clock(clip):
     wall = time.perf_counter() - started
     assert {"open", "decode", "preprocess", "encode", "select", "idle"} <= set(row.seconds)
     assert sum(seconds for stage, seconds in row.seconds.items() if stage not in ("decode", "preprocess")) <= wall
+
+
+def test_rows_keep_the_options_of_their_question_also_where_selecting_failed(clip):
+    asked = replace(question(1, clip), options=("a cat", "a horse"))
+    made = selector(Brightness())
+    assert made.select(asked, clip).option_texts == ["a cat", "a horse"]
+    assert made.error_row(asked, VideoError("clip.mp4: broken")).option_texts == ["a cat", "a horse"]
 
 
 def test_a_selection_that_failed_is_not_read_as_one(clip):

@@ -112,6 +112,7 @@ def _selection(place, benchmark, number, k, seed, one):
         seconds={} if is_broken else {"open": 0.5, "encode": speed * n_pulls, "select": 0.25, "decode": 3.0 * n_pulls},
         device=DEVICE,
         evidence_seconds=[] if place else evidence.round(6).tolist(),
+        option_texts=[] if place else ["one", "two", "three", "four"],
         changed_options=dict(one.changed),
         role=one.role,
         error="v1.mp4: cannot be read" if is_broken else None,

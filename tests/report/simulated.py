@@ -13,6 +13,7 @@ from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow
 
 SECONDS = {"short": (40, 150), "medium": (240, 900), "long": (1300, 3000)}
 CPU = "cpu: a processor"
+OPTIONS = ["A horse", "A dog", "A cat", "No animal"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def _selection(what: Simulation, number: int, sampler: str, seed: int) -> Select
         seconds={"open": 0.01, "decode": 0.004 * pulled.size, "encode": 0.02 * pulled.size, "select": 0.002},
         device=what.device,
         evidence_seconds=[float(time) for time in evidence],
+        option_texts=OPTIONS,
         error=f"v{video:04d}.mp4: cannot be read" if is_broken else None,
     )
 
@@ -163,7 +165,7 @@ def _answer(what: Simulation, row: SelectionRow, number: int, model: str) -> Ans
         frames_chosen=len(row.keyframes),
         frames_fed=0 if row.error else (row.k - 1 if fallback else row.k),
         fallback=None if row.error else fallback,
-        answer=None if row.error else ("I cannot tell." if unparsed else f"{parsed}. A dog"),
+        answer=None if row.error else ("I cannot tell." if unparsed else f"{parsed}. {OPTIONS['ABCD'.index(parsed)]}"),
         parsed=parsed,
         correct_answer="B",
         score=float(parsed == "B"),
