@@ -163,6 +163,34 @@ def test_a_differences_interval_is_the_clustered_t_interval_where_videos_are_man
     assert standard_error(differences, videos) == pytest.approx(means.std(ddof=1) / 20)
 
 
+def test_the_ends_of_a_mean_are_the_outer_ones_with_and_without_the_imagined_half_video():
+    from scipy.stats import t
+
+    def ends(weights, values):
+        centre = np.average(values, weights=weights)
+        n = len(weights)
+        error = np.sqrt(((weights * (values - centre)) ** 2).sum() * n / (n - 1)) / weights.sum()
+        reach = t.ppf(0.975, 5) * error / (centre * (1 - centre))
+        return [1 / (1 + np.exp(-(np.log(centre / (1 - centre)) + sign * reach))) for sign in (-1, 1)]
+
+    scores = [0.9, 0.95, 0.9, 1.0, 0.85, 0.95]
+    plain = ends(np.ones(6), np.array(scores))
+    imagined = ends(np.array([1.0] * 6 + [0.5]), np.array([*scores, 0.5]))
+    assert imagined[0] < plain[0] - 0.05, "here it decides"
+    made = mean_estimate(scores, range(6))
+    assert (made.low, made.high) == pytest.approx((min(plain[0], imagined[0]), max(plain[1], imagined[1])))
+
+
+def test_the_interval_of_a_difference_has_two_imagined_half_videos():
+    from scipy.stats import t
+
+    sums, weights = np.array([1, 1, 1, 1, 1, 0, 0.5, -0.5]), np.array([1] * 6 + [0.5] * 2)
+    centre = 5 / 7
+    reach = t.ppf(0.975, 5) * np.sqrt(((sums - weights * centre) ** 2).sum() * 6 / 5) / 7
+    made = difference_estimate([1, 1, 1, 1, 1, 0], range(6))
+    assert (made.value, made.low, made.high) == pytest.approx((5 / 6, centre - reach, min(1, centre + reach)))
+
+
 def test_questions_of_one_video_do_not_count_as_independent():
     scores = np.repeat(np.random.default_rng(0).random(60) < 0.5, 10)
     # Ten copies of one answer carry the information of one: sqrt(10) times the error.

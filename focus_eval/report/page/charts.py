@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from focus_eval.report.anchors import published_value, read_anchors
-from focus_eval.report.page.svg import Bar, Point, bars_svg, colour_classes, scatter_svg
-from focus_eval.report.run import Run, labels_of, sampler_order
-from focus_eval.report.tables import (
+from focus_eval.report.measures import (
     accuracy_figure,
     frames_scored_percent,
     hours_per_seed,
@@ -17,6 +15,8 @@ from focus_eval.report.tables import (
     runs_on_gpu,
     selections_of,
 )
+from focus_eval.report.page.svg import Bar, Point, bars_svg, colour_classes, scatter_svg
+from focus_eval.report.run import Run, labels_of, sampler_order
 
 _BUCKETS = ("short", "medium", "long")
 # The frames shown in the published points: LongVideoBench under LLaVA-Video-7B.
