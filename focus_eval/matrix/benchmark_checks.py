@@ -60,6 +60,13 @@ def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
         )
 
 
+def folder_problems(config: BenchmarkConfig) -> Iterator[Missing]:
+    """Yield a folder of videos that does not exist, where the questions cannot say which videos are needed."""
+    if config.videos and not Path(config.videos).expanduser().is_dir():
+        what = f"all videos of {config.name} (about {config.disk_gigabytes:g} GB): no folder {config.videos}"
+        yield Missing(what, _fetch_videos(config), gigabytes=config.disk_gigabytes)
+
+
 def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
     """Return how many videos are missing, of how many, and how large the data set is."""
     config = questions.config

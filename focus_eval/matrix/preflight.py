@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from focus_eval.errors import FocusEvalError
-from focus_eval.matrix.benchmark_checks import documents_problems, place_problems, questions_or_problems, video_problems
+from focus_eval.matrix.benchmark_checks import (
+    documents_problems,
+    folder_problems,
+    place_problems,
+    questions_or_problems,
+    video_problems,
+)
 from focus_eval.matrix.cells import SelectionSpec, selection_specs
 from focus_eval.matrix.config import MatrixConfig, ModelConfig
 from focus_eval.matrix.missing import Missing
@@ -56,6 +62,7 @@ def check_all(matrices: Sequence[tuple[MatrixConfig, Path]], *, engine: str = "l
             found, problems = questions_or_problems(benchmark, matrix.limit)
             missing += problems
             if found is None:
+                missing += folder_problems(benchmark)
                 continue
             sets[f"{matrix.name}/{benchmark.name}"] = found
             missing += video_problems(found, answered=bool(matrix.models))

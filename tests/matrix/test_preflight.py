@@ -359,6 +359,13 @@ def test_what_is_still_to_be_fetched_must_fit_on_the_disk_too(machine, monkeypat
     assert disk.startswith("disk: 67 GB needed, 20 GB free on")
 
 
+def test_without_documents_a_missing_folder_of_videos_is_named_too(machine, monkeypatch):
+    documents_gone(machine, monkeypatch)
+    shutil.rmtree(machine.root / "datasets")
+    named = [one.what.split(" of longvideobench")[0] for one in machine.check().missing]
+    assert named[:2] == ["documents", "all videos"]  # and the disk, where 100 GB do not fit
+
+
 def test_what_several_matrices_lack_is_named_once(machine, monkeypatch):
     half_the_videos(machine, monkeypatch)
     machine.check()
