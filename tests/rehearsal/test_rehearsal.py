@@ -1,0 +1,47 @@
+"""A slice of the rehearsal: shipped configs unchanged, from an empty machine to reports whose figures are checked.
+
+All of it is `make rehearsal`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from focus_eval.testing import rehearsal
+from focus_eval.testing.chat_server import ChatServer
+from focus_eval.testing.machine import build_machine
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rehearsal") / "machine"
+    return build_machine(root, models=["qwen2_vl_7b"], encoders=["blip"], benchmarks=["longvideobench", "mlvu"])
+
+
+@pytest.fixture(scope="module")
+def chat():
+    with ChatServer() as server:
+        yield server
+
+
+def test_the_videos_lie_where_lmms_eval_unpacks_them(machine):
+    assert (machine.hf_home / "datasets/longvideobench/videos/lvb0000000.mp4").is_file()
+    assert (machine.hf_home / "mlvu/plotQA_0.mp4").is_file()
+
+
+def test_a_service_and_a_local_model_answer_table_1(machine, chat):
+    more = ["--only", "model=gpt4o,qwen2_vl_7b", "--only", "benchmark=longvideobench"]
+    (step,) = rehearsal.run_matrices(machine, chat, {"main_results": 5}, *more)
+    assert step.wrong == []
+    assert (step.rows, step.errors) == (2 * 3 * 5, 0)
+    assert step.figures > 100
+    assert chat.n_images >= 3 * 5 * 20
+
+
+def test_mlvu_is_reported_as_the_mean_of_its_task_types(machine, chat):
+    more = ["--only", "model=qwen2_vl_7b", "--only", "benchmark=mlvu"]
+    (step,) = rehearsal.run_matrices(machine, chat, {"more_benchmarks": 6}, *more)
+    assert step.wrong == []
+    assert (step.rows, step.errors) == (4 * 6, 0)
+    header = (machine.work / "results/runs/more_benchmarks/report.csv").read_text().splitlines()[0].split(",")
+    assert "MLVU" in header
