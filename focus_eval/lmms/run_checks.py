@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from focus_eval.errors import FocusEvalError, InvalidInput, RunError
 from focus_eval.lmms.other_packages import uses_response_cache
+from focus_eval.rows.records import error_line
 
 
 @dataclass
@@ -76,9 +78,10 @@ def refuse_response_cache() -> None:
 
 @contextmanager
 def command_line_errors() -> Iterator[None]:
-    """End lmms-eval's command line with one line and exit code 2 where an error of ours is raised inside.
+    """End lmms-eval's command line with one line and exit code 2 where something goes wrong inside.
 
-    That command line catches every Exception, prints a traceback and ends with code 0. Called from Python, the
+    That command line catches every Exception, prints a traceback and ends with code 0: a script would take a model
+    that could not be loaded for a finished run. What is no error of ours keeps its traceback. Called from Python, the
     error is raised as it is.
     """
     try:
@@ -87,4 +90,10 @@ def command_line_errors() -> Iterator[None]:
         if "lmms_eval.__main__" not in sys.modules:
             raise
         print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        raise SystemExit(2) from error
+    except (OSError, RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:
+        if "lmms_eval.__main__" not in sys.modules:
+            raise
+        traceback.print_exc()
+        print(f"focus-eval: stopped by {error_line(error)}", file=sys.stderr, flush=True)
         raise SystemExit(2) from error

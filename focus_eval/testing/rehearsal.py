@@ -23,6 +23,8 @@ PAPER = (
 )  # fmt: skip
 # The demo's own benchmark is no data set of the hub; `focus-eval demo` rehearses it.
 NOT_HERE = ("cheap_pulls", "demo")
+# lmms-eval's own wrappers take a GPU for granted on their command line.
+CPU = {"focus_qwen2_vl": {"device": "cpu"}, "focus_llava_onevision": {"device": "cpu"}}
 
 
 @dataclass
@@ -93,7 +95,7 @@ def run_lmms_eval(machine: Machine, chat: ChatServer, name: str, *, tasks: Seque
     stated = load_yaml(resource_path("configs") / "models" / f"{name}.yaml")
     own = {"sampler": "focus", "sampler.alpha": "0.5", "encoder": "blip", "frames": "8", "seed": "0"}
     record = f"results/record/{name}"
-    arguments = {**stated.get("args", {}), **own, "record": record}
+    arguments = {**stated.get("args", {}), **own, "record": record, **CPU.get(stated["model"], {})}
     told = ",".join(f"{key}={value}" for key, value in arguments.items())
     command = ["lmms-eval", "--model", stated["model"], "--model_args", told, "--tasks", ",".join(tasks)]
     command += [
@@ -121,7 +123,7 @@ def run_two_processes(machine: Machine, chat: ChatServer, *, task: str, limit: i
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     record = "results/record/two_processes"
-    told = f"pretrained=Qwen/Qwen2-VL-7B-Instruct,sampler=focus,encoder=blip,frames=8,seed=0,record={record}"
+    told = f"pretrained=Qwen/Qwen2-VL-7B-Instruct,device=cpu,sampler=focus,encoder=blip,frames=8,seed=0,record={record}"
     launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port)]
     command = [*launch, "-m", "lmms_eval", "--model", "focus_qwen2_vl", "--model_args", told, "--tasks", task]
     command += [

@@ -77,13 +77,17 @@ def check_report(folder: Path, *, rows_in: Path | None = None) -> Checked:
 
 
 def read_run(folder: Path) -> Rows:
-    """Return the rows of a run."""
-    selections = {
-        (one["benchmark"], one["question_id"], one["selection_id"]): one for one in _read(folder / "selections")
-    }
+    """Return the rows of a run: of the questions that it asked, where its parts hold those of other runs too."""
+    run = folder / "run.json"
+    asked = json.loads(run.read_text(encoding="utf-8")).get("asked", {}) if run.exists() else {}
+
+    def rows_of(kind: str) -> list[dict[str, Any]]:
+        found = _read(folder / kind)
+        return [one for one in found if one["question_id"] in asked.get(one["benchmark"], [one["question_id"]])]
+
+    selections = {(one["benchmark"], one["question_id"], one["selection_id"]): one for one in rows_of("selections")}
     answers = [
-        (one, selections[one["benchmark"], one["question_id"], one["selection_id"]])
-        for one in _read(folder / "answers")
+        (one, selections[one["benchmark"], one["question_id"], one["selection_id"]]) for one in rows_of("answers")
     ]
     return Rows(selections, answers)
 

@@ -146,6 +146,20 @@ def test_a_wrong_argument_ends_the_command_line_with_one_line_and_code_2(monkeyp
     assert line.startswith("focus-eval: unknown sampler 'unifrom'; did you mean 'uniform'?")
 
 
+def test_a_model_that_cannot_be_loaded_ends_the_command_line_with_code_2(monkeypatch, capsys, tiny_qwen):
+    import lmms_eval.__main__ as command_line
+
+    from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
+
+    monkeypatch.setitem(sys.modules, "lmms_eval.__main__", command_line)
+    with pytest.raises(SystemExit) as end:
+        FocusQwen2VL(pretrained=str(tiny_qwen), device="cuda:99", device_map="cuda:99", sampler="uniform", frames=2)
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert error.splitlines()[-1].startswith("focus-eval: stopped by ")
+
+
 @pytest.mark.slow
 def test_a_run_with_too_many_failures_ends_the_command_with_one_line_and_code_2(home, tiny_qwen, tmp_path):
     videos = home.videos["videomme"]
