@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from focus_eval.testing import rehearsal
@@ -32,8 +33,8 @@ def main() -> None:
     started = time.perf_counter()
     machine = _machine(asked.folder, keep=asked.keep)
     print(f"machine: {machine.root}, {time.perf_counter() - started:.0f} s", flush=True)
-    with ChatServer() as chat:
-        steps = list(_steps(machine, chat, asked.limit, asked.only))
+    with ChatServer() as chat, ThreadPoolExecutor(2) as lanes:
+        steps = [step for lane in lanes.map(list, _lanes(machine, chat, asked.limit, asked.only)) for step in lane]
     print(rehearsal.step_table(steps))
     print(f"{time.perf_counter() - started:.0f} seconds in all")
     sys.exit(any(step.wrong for step in steps))
@@ -48,14 +49,21 @@ def _machine(folder: Path, *, keep: bool) -> Machine:
     return build_machine(folder)
 
 
-def _steps(machine: Machine, chat: ChatServer, limit: int, only: list[str] | None):
+def _lanes(machine: Machine, chat: ChatServer, limit: int, only: list[str] | None):
+    """Return what goes on side by side: the matrices, and lmms-eval's command line with accelerate and Ray."""
     if only:
-        yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(only, limit))
-        return
+        return [rehearsal.run_matrices(machine, chat, dict.fromkeys(only, limit))]
+    return [_matrices(machine, chat, limit), _command_lines(machine, chat)]
+
+
+def _matrices(machine: Machine, chat: ChatServer, limit: int):
     yield rehearsal.run_alone(machine, chat, "two_stage", limit)
     others = [name for name in rehearsal.shipped("paper") if name != "two_stage"]
     yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(others, limit))
     yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(rehearsal.shipped("ablations"), 1))
+
+
+def _command_lines(machine: Machine, chat: ChatServer):
     for name in LMMS_MODELS:
         yield rehearsal.run_lmms_eval(machine, chat, name, tasks=["longvideobench_val_v", "focus_mlvu"], limit=2)
     yield rehearsal.run_two_processes(machine, chat, task="focus_longvideobench", limit=5)
