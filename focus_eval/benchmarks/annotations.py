@@ -21,7 +21,7 @@ def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
 
     Raises:
         UnknownName: no such benchmark.
-        InvalidInput: a file that is missing or cannot be read, a row that is no question, an id met twice; names
+        InvalidInput: a file that is missing or cannot be read, a row that is not a question, an id met twice; names
             the file, and the row where there is one.
     """
     return questions_of(name, read_documents(Path(path)), where=str(path))

@@ -33,7 +33,7 @@ class LengthEdges:
         """Return "short", "medium" or "long".
 
         Raises:
-            InvalidInput: a duration that is no number above 0.
+            InvalidInput: a duration that is not a number above 0.
         """
         if not 0 < duration_seconds < float("inf"):
             raise InvalidInput(f"a duration must be seconds above 0, got {duration_seconds}")

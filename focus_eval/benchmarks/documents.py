@@ -35,7 +35,7 @@ def seconds_field(document: Mapping[str, Any], name: str, *, benchmark: str) -> 
     """Return field `name` as seconds above 0, or None where the document has no such field.
 
     Raises:
-        InvalidInput: a value that is no number above 0.
+        InvalidInput: a value that is not a number above 0.
     """
     value = document.get(name)
     if value is None:

@@ -73,7 +73,7 @@ def evidence_of(position: Any, *, duration_seconds: float, where: str) -> tuple[
     """Return the times of `position` in seconds, and how many of its entries lie past the video and were dropped.
 
     Raises:
-        InvalidInput: entries that are no frame numbers; the message starts with `where`.
+        InvalidInput: entries that are not frame numbers; the message starts with `where`.
     """
     if position is None:
         return (), 0

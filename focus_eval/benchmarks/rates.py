@@ -48,7 +48,7 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
     `fps` is a number or a fraction ("30000/1001"); 23, 29 and 59 are read as the NTSC rates they are cut from.
 
     Raises:
-        InvalidInput: a missing file or column, a value that is no number above 0, an id met twice; names the line.
+        InvalidInput: a missing file or column, a value that is not a number above 0, an id met twice; names the line.
     """
     rates: dict[str, VideoRate] = {}
     try:

@@ -67,7 +67,7 @@ class Photograph:
 
         Raises:
             MissingDependency: it is not installed.
-            InvalidInput: the file is no picture.
+            InvalidInput: the file is not a picture.
         """
         from PIL import Image, UnidentifiedImageError
 

@@ -34,7 +34,7 @@ class SelectionSpec:
 
     Args:
         share_frames: whether other selections may pay for its frames. It changes what a row cost, not what it says: it
-            is no part of the identity, but such rows have a folder of their own.
+            is not part of the identity, but such rows have a folder of their own.
     """
 
     benchmark: BenchmarkConfig

@@ -223,7 +223,7 @@ class SelectWorker:
 
     def _stop(self, error: BaseException) -> None:
         if isinstance(error, Exception) and not isinstance(error, RunError):
-            # What went wrong elsewhere is no question's own failure: no row may say so.
+            # What went wrong elsewhere is not a question's own failure: no row may say so.
             error = RunError(f"stopped: {error}").with_traceback(error.__traceback__)
         with self._starting:
             self._stopped_by = error

@@ -1,4 +1,4 @@
-"""Which figure did the paper publish for this line of a table?"""
+"""Finds the published figure for a line of a table."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AnchorTable:
     @property
     def source(self) -> str:
         """E.g. "FOCUS, ICLR 2026, table 2"."""
-        numbers = sorted({one["table"] for one in self.lines}, key=lambda one: (one == "appendix", one))
-        named = [one if one == "appendix" else f"table {one}" for one in numbers]
+        numbers = sorted({line["table"] for line in self.lines}, key=lambda entry: (entry == "appendix", entry))
+        named = [number if number == "appendix" else f"table {number}" for number in numbers]
         return f"{self.lines[0]['source']}, {' and '.join(named)}"
 
 
@@ -39,7 +39,7 @@ def read_anchors(name: str) -> AnchorTable:
     """
     path = resource_path("paper") / f"{name}.csv"
     if not path.is_file():
-        known = ", ".join(sorted(one.stem for one in resource_path("paper").glob("*.csv")))
+        known = ", ".join(sorted(item.stem for item in resource_path("paper").glob("*.csv")))
         raise InvalidInput(f"no published table {name!r}; there are: {known}")
     with open(path, newline="", encoding="utf-8") as file:
         return AnchorTable(name, tuple(csv.DictReader(file)))

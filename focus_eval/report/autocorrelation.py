@@ -61,7 +61,7 @@ def relevance_autocorrelation(rows: Sequence[SelectionRow], *, max_lag_seconds: 
         raise InvalidInput(
             "autocorrelation needs rows whose pulls are a regular grid (topk, aks, aks_dense); there is none"
         )
-    curves = np.array([_mean_where_known(np.array(one)) for one in by_video.values()])
+    curves = np.array([_mean_where_known(np.array(item)) for item in by_video.values()])
     known = ~np.isnan(curves).all(axis=0)
     low, median, high = np.nanquantile(curves[:, known], [0.25, 0.5, 0.75], axis=0)
     lags = lags[known]
@@ -89,7 +89,7 @@ def autocorrelation(values: FloatArray) -> FloatArray:
 
 
 def _series(row: SelectionRow) -> tuple[FloatArray, float] | None:
-    """Relevance in time order and its step in seconds, None where the pulls are no regular grid."""
+    """Relevance in time order and its step in seconds, None where the pulls are not a regular grid."""
     if row.error is not None or row.fps <= 0 or len(row.pulled_frames) < 8:
         return None
     if any(value is None for value in row.pulled_relevance):

@@ -72,8 +72,8 @@ def recall_tables(run: Run, *, baseline: str | None = None) -> list[Table]:
         first = next((name for name in wanted if name in labels), None)
         for distance in DISTANCES_SECONDS:
             column, where = f"recall@{distance:g}", (str(benchmark), str(k), f"{distance:g} s")
-            against += _pairs(part, column, [(first, one) for one in labels if first and one != first], where)
-            others = itertools.combinations([one for one in labels if one != first], 2)
+            against += _pairs(part, column, [(first, label) for label in labels if first and label != first], where)
+            others = itertools.combinations([label for label in labels if label != first], 2)
             between += _pairs(part, column, list(others), where)
     made = []
     for pairs, name, title in (
@@ -103,10 +103,10 @@ def run_comparison(a: Run, b: Run) -> Table:
     if not matched and len(cells_a) == len(cells_b) == 1:
         matched = [(where, other) for where in cells_a for other in cells_b if where[0] == other[0]]
     pairs = []
-    for one, other in matched:
-        part_a, part_b = cells_a[one], cells_b[other]
+    for item, other in matched:
+        part_a, part_b = cells_a[item], cells_b[other]
         name_a, name_b = _names(part_a, part_b)
-        pair = _pair(question_means(part_a, "score"), question_means(part_b, "score"), name_a, name_b, one[:3])
+        pair = _pair(question_means(part_a, "score"), question_means(part_b, "score"), name_a, name_b, item[:3])
         pairs += [pair] if pair else []
     if not pairs:
         raise InvalidInput(f"{a.name} and {b.name} have no cell and question in common")
@@ -168,25 +168,27 @@ def p_text(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _figures(one: PairedComparison, adjusted: float, has_mcnemar: bool) -> tuple[Figure | str, ...]:
-    low, high = one.difference.low, one.difference.high
+def _figures(comparison: PairedComparison, adjusted: float, has_mcnemar: bool) -> tuple[Figure | str, ...]:
+    low, high = comparison.difference.low, comparison.difference.high
     difference = Figure(
-        ours=100 * one.difference.value,
+        ours=100 * comparison.difference.value,
         low=None if low is None else 100 * low,
         high=None if high is None else 100 * high,
         has_too_few_videos=low is None,
         is_difference=True,
         p_adjusted=adjusted,
     )
-    mcnemar = Figure() if one.mcnemar is None else Figure(ours=one.mcnemar, text=p_text(one.mcnemar))
+    mcnemar = (
+        Figure() if comparison.mcnemar is None else Figure(ours=comparison.mcnemar, text=p_text(comparison.mcnemar))
+    )
     return (
         difference,
-        str(one.difference.questions),
-        f"{one.better_a} / {one.better_b}",
-        Figure(ours=one.p_value, text=p_text(one.p_value) + ("" if one.is_exact else "*")),
+        str(comparison.difference.questions),
+        f"{comparison.better_a} / {comparison.better_b}",
+        Figure(ours=comparison.p_value, text=p_text(comparison.p_value) + ("" if comparison.is_exact else "*")),
         Figure(ours=adjusted, text=p_text(adjusted)),
         *((mcnemar,) if has_mcnemar else ()),
-        Figure() if one.detectable is None else Figure(ours=100 * one.detectable),
+        Figure() if comparison.detectable is None else Figure(ours=100 * comparison.detectable),
     )
 
 
@@ -242,7 +244,7 @@ def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
     if encoders[0] == encoders[1]:
         return labels
     named = zip(labels, encoders, strict=True)
-    return [f"{label} ({one})" if one and f"({one})" not in label else label for label, one in named]
+    return [f"{label} ({item})" if item and f"({item})" not in label else label for label, item in named]
 
 
 def _texts(values: Any) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def fit_answers(answers: pd.DataFrame) -> AnswerModel:
     categories = tuple(sorted(set(answers["category"])))
     columns = _columns(answers, categories)
     left_out = {penalty: _left_out(columns, scores, folds, penalty) for penalty in PENALTIES}
-    penalty = min(PENALTIES, key=lambda one: _log_loss(left_out[one], scores))
+    penalty = min(PENALTIES, key=lambda entry: _log_loss(left_out[entry], scores))
     guessed = np.array([scores[folds != fold].mean() for fold in folds])
     return AnswerModel(
         categories=categories,

@@ -128,12 +128,12 @@ def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, dist
         if base_key != key:
             names = (f"{base_key[2]}, K = {base_key[3]}", f"{key[2]}, K = {key[3]}")
             made = within_question(base, part, distance=distance)
-            lines += [((*key[:2], *names, one.change), one) for one in made]
+            lines += [((*key[:2], *names, item.change), item) for item in made]
     if not lines:
         return None
-    adjusted = holm([one.compared.p_value for _, one in lines])
+    adjusted = holm([line.compared.p_value for _, line in lines])
     rows = tuple(
-        TableRow(key, tuple(_within_figures(one, float(p)))) for (key, one), p in zip(lines, adjusted, strict=True)
+        TableRow(key, tuple(_within_figures(line, float(p)))) for (key, line), p in zip(lines, adjusted, strict=True)
     )
     return Table(
         name="evidence_within",
@@ -149,12 +149,12 @@ def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, dist
     )
 
 
-def _within_figures(one: WithinQuestion, p_adjusted: float) -> Iterable[Figure | str]:
-    yield str(one.compared.difference.questions)
-    yield Figure(ours=100 * one.accuracy_a)
-    yield Figure(ours=100 * one.accuracy_b)
-    yield _difference(one.compared.difference, p_adjusted)
-    yield Figure(ours=one.compared.p_value, text=p_text(one.compared.p_value))
+def _within_figures(question: WithinQuestion, p_adjusted: float) -> Iterable[Figure | str]:
+    yield str(question.compared.difference.questions)
+    yield Figure(ours=100 * question.accuracy_a)
+    yield Figure(ours=100 * question.accuracy_b)
+    yield _difference(question.compared.difference, p_adjusted)
+    yield Figure(ours=question.compared.p_value, text=p_text(question.compared.p_value))
     yield Figure(ours=p_adjusted, text=p_text(p_adjusted))
 
 

@@ -1,4 +1,4 @@
-"""How do the figures of a paper look: autocorrelation, accuracy against cost, timelines?"""
+"""Draws the paper's figures: autocorrelation, accuracy against cost, timelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where did the hours of choosing go?"""
+"""Tables of the hours that choosing took, by stage."""
 
 from __future__ import annotations
 

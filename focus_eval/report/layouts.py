@@ -1,4 +1,4 @@
-"""How is each of the paper's tables laid out, and where do its published figures stand?"""
+"""The layout of each of the paper's tables, and where its published figures are."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _pivot(name: str, title: str, samplers: tuple[str, ...]) -> Layout:
         name=name,
         title=title,
         keys=("model",),
-        columns=tuple(Column(one, where={"sampler": one}, published=one) for one in samplers),
+        columns=tuple(Column(sampler, where={"sampler": sampler}, published=sampler) for sampler in samplers),
         anchors=name,
         anchor_key=lambda values: {"model": str(values["model"])},
         published_keys=lambda line: (line["model"],),
@@ -94,8 +94,8 @@ def _pivot(name: str, title: str, samplers: tuple[str, ...]) -> Layout:
 
 
 LAYOUTS = {
-    one.name: one
-    for one in (
+    item.name: item
+    for item in (
         Layout(
             name="main_results",
             title="Accuracy of models with uniform frames and with FOCUS",
@@ -187,7 +187,7 @@ LAYOUTS = {
             title="Accuracy by length, evidence recall and cost",
             keys=("benchmark", "model", "label"),
             columns=(
-                *(Column(one.title, where=one.where) for one in _LENGTHS),
+                *(Column(item.title, where=item.where) for item in _LENGTHS),
                 Column("Overall"),
                 Column("Mean of task types", "task_mean"),
                 Column("Recall@1 s (%)", "recall@1"),

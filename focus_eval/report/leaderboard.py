@@ -110,7 +110,7 @@ def baseline_rows(cases: Sequence[EvidenceCase], k: int) -> list[Row]:
 
 
 def read_rows(path: Path) -> list[tuple[str, ...]]:
-    """Return the rows of the CSV file as texts under `COLUMNS`; none where there is no file.
+    """Return the rows of the CSV file as texts under `COLUMNS`; none where there is not a file.
 
     Raises:
         InvalidInput: other columns.
@@ -151,7 +151,9 @@ def leaderboard_table(rows: Sequence[tuple[str, ...]]) -> Table:
     for row in rows:
         values = dict(zip(COLUMNS, row, strict=True))
         texts = (values["mean_frames"], *(values[name] for name in figures))
-        lines.append(TableRow((values["k"], values["name"]), tuple(Figure(ours=float(one), text=one) for one in texts)))
+        lines.append(
+            TableRow((values["k"], values["name"]), tuple(Figure(ours=float(text), text=text) for text in texts))
+        )
     return Table(
         name="leaderboard",
         title="Evidence recall of published selections, LongVideoBench val",
@@ -164,7 +166,7 @@ def leaderboard_table(rows: Sequence[tuple[str, ...]]) -> Table:
 def source_table(entries: Sequence[Entry]) -> Table:
     """Return the table of where each entry's file comes from and how its row is reproduced."""
     rows: list[TableRow] = []
-    for entry in sorted(entries, key=lambda one: (one.k, one.name)):
+    for entry in sorted(entries, key=lambda item: (item.k, item.name)):
         place = " ".join(part for part in (entry.source, entry.path) if part) or "not recorded"
         texts = (place, entry.commit or "not recorded", entry.sha256[:16] or "file not at hand", entry.command)
         rows.append(TableRow((str(entry.k), entry.name), texts))

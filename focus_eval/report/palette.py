@@ -1,4 +1,4 @@
-"""Which colour and mark has each sampler, in every figure?
+"""The colour and the mark of each sampler, in every figure.
 
 Okabe and Ito's colours, told apart by readers with any kind of colour vision; marks differ as well, for print.
 """

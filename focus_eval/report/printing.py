@@ -1,4 +1,4 @@
-"""How does a table look in a terminal, in Markdown, in LaTeX and in a spreadsheet?"""
+"""Prints a table for the terminal, Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def to_markdown(table: Table) -> str:
     aligned = ["---"] * len(table.key_titles) + ["---:"] * (len(table.columns) + len(shown))
     lines = [f"### {table.title}", "", _markdown_line(titles), _markdown_line(aligned)]
     for row in table.rows:
-        texts = [_markdown_cell(one) for one in row.figures]
+        texts = [_markdown_cell(figure) for figure in row.figures]
         lines.append(_markdown_line([*map(_markdown_text, row.keys), *texts, *_counts(row, shown)]))
     lines += ["", *(f"{note}  " for note in table.notes)]
     return "\n".join(lines).rstrip() + "\n"
@@ -67,7 +67,7 @@ def to_latex(table: Table) -> str:
         r"\midrule",
     ]
     for row in table.rows:
-        cells = [text for one, wide in zip(row.figures, split, strict=True) for text in _latex_cell(one, wide)]
+        cells = [text for figure, wide in zip(row.figures, split, strict=True) for text in _latex_cell(figure, wide)]
         lines.append(_latex_line([*map(latex_escaped, row.keys), *cells, *_counts(row, shown)]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table*}", ""])
 
@@ -85,7 +85,7 @@ def to_csv(table: Table) -> str:
     counts = (*COUNT_TITLES, "expected questions") if table.has_counts else ()
     writer.writerow([*table.key_titles, *(name for group in heads for name in group), *counts])
     for row in table.rows:
-        values = [value for one in row.figures for value in _csv_cell(one)]
+        values = [value for figure in row.figures for value in _csv_cell(figure)]
         writer.writerow([*row.keys, *values, *(_csv_counts(row) if counts else [])])
     return buffer.getvalue()
 
@@ -103,7 +103,7 @@ def latex_escaped(text: str) -> str:
         "↓": r"$\downarrow$",
         "<": "$<$",
         ">": "$>$",
-        **{one: f"\\{one}" for one in "&%$#_{}"},
+        **{item: f"\\{item}" for item in "&%$#_{}"},
     }
     return "".join(plain.get(letter, letter) for letter in text)
 
@@ -222,18 +222,18 @@ def _markdown_text(text: str) -> str:
     return escaped.replace("\n", " ")
 
 
-def _markdown_cell(one: Figure | str) -> str:
-    if isinstance(one, str):
-        return _markdown_text(one)
-    if one.published is None:
-        return one.ours_text
-    if one.difference is None:
-        return f"{one.ours_text} (paper {one.published_text})"
-    return f"{one.ours_text} (paper {one.published_text}, {one.difference_text})"
+def _markdown_cell(figure: Figure | str) -> str:
+    if isinstance(figure, str):
+        return _markdown_text(figure)
+    if figure.published is None:
+        return figure.ours_text
+    if figure.difference is None:
+        return f"{figure.ours_text} (paper {figure.published_text})"
+    return f"{figure.ours_text} (paper {figure.published_text}, {figure.difference_text})"
 
 
 def _has_published(table: Table, i: int) -> bool:
-    return any(isinstance(one := row.figures[i], Figure) and one.published is not None for row in table.rows)
+    return any(isinstance(figure := row.figures[i], Figure) and figure.published is not None for row in table.rows)
 
 
 def _latex_heading(table: Table, split: list[bool], shown: tuple[str, ...]) -> list[str]:
@@ -248,32 +248,35 @@ def _latex_heading(table: Table, split: list[bool], shown: tuple[str, ...]) -> l
     return heading
 
 
-def _latex_cell(one: Figure | str, wide: bool) -> list[str]:
-    if isinstance(one, str):
-        return [latex_escaped(one)] + ([""] * 2 if wide else [])
-    ours = latex_escaped(one.ours_text)
+def _latex_cell(figure: Figure | str, wide: bool) -> list[str]:
+    if isinstance(figure, str):
+        return [latex_escaped(figure)] + ([""] * 2 if wide else [])
+    ours = latex_escaped(figure.ours_text)
     if not wide:
         return [ours]
-    return [ours, latex_escaped(one.published_text), latex_escaped(one.difference_text)]
+    return [ours, latex_escaped(figure.published_text), latex_escaped(figure.difference_text)]
 
 
 def _latex_line(cells: list[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _csv_cell(one: Figure | str) -> list[object]:
-    if isinstance(one, str):
-        return [one]
-    if one.ours is None and one.text:  # "not scored here"
-        return [one.text, "", "", _plain(one.published), "", ""]
-    return [_plain(value) for value in (one.ours, one.low, one.high, one.published, one.difference, one.spread)]
+def _csv_cell(figure: Figure | str) -> list[object]:
+    if isinstance(figure, str):
+        return [figure]
+    if figure.ours is None and figure.text:  # "not scored here"
+        return [figure.text, "", "", _plain(figure.published), "", ""]
+    return [
+        _plain(value)
+        for value in (figure.ours, figure.low, figure.high, figure.published, figure.difference, figure.spread)
+    ]
 
 
 def _csv_counts(row: TableRow) -> list[object]:
     if row.counts is None:
         return [""] * (len(COUNT_TITLES) + 1)
-    one = row.counts
-    return [one.questions, one.unparsed, one.errors, one.fallbacks, one.below_k, one.expected or ""]
+    count = row.counts
+    return [count.questions, count.unparsed, count.errors, count.fallbacks, count.below_k, count.expected or ""]
 
 
 def _plain(value: float | None) -> object:

@@ -1,4 +1,4 @@
-"""How much of the annotated evidence do the chosen frames show?
+"""Evidence recall: the share of annotated moments near a chosen frame.
 
 No model is needed: LongVideoBench says at which times the evidence of a question is, and a selection says at which
 times its frames are (protocol, "Evidence recall").

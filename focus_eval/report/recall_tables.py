@@ -26,19 +26,21 @@ def evidence_cases(benchmark: str, questions: Sequence[Question], fps: Mapping[s
     """Return the annotated evidence of `questions`; those without any are part of it and do not count."""
     made = make_benchmark(benchmark)
     cases = []
-    for one in questions:
-        if one.duration_seconds is None:
-            raise InvalidInput(f"{one.id}: the annotation states no length; evidence recall needs one")
+    for question in questions:
+        if question.duration_seconds is None:
+            raise InvalidInput(f"{question.id}: the annotation states no length; evidence recall needs one")
         cases.append(
             EvidenceCase(
-                question_id=one.id,
-                bucket=one.bucket or made.bucket(one.duration_seconds),
-                evidence_seconds=frozen_floats(one.evidence_seconds),
-                duration_seconds=one.duration_seconds,
-                fps=fps[one.id],
+                question_id=question.id,
+                bucket=question.bucket or made.bucket(question.duration_seconds),
+                evidence_seconds=frozen_floats(question.evidence_seconds),
+                duration_seconds=question.duration_seconds,
+                fps=fps[question.id],
             )
         )
-    if not any(case.evidence_seconds.size for case in cases) and not any(one.evidence_intervals for one in questions):
+    if not any(case.evidence_seconds.size for case in cases) and not any(
+        question.evidence_intervals for question in questions
+    ):
         raise InvalidInput(f"{benchmark}: its annotation marks no evidence; longvideobench's does")
     return cases
 
@@ -47,14 +49,17 @@ def recall_rows(
     cases: Sequence[EvidenceCase], loaded: Mapping[str, Mapping[str, ImportedSelection]], fps: Mapping[str, float]
 ) -> Table:
     """Return the recall table: uniform and random at every K that occurs, then the selections."""
-    ks = sorted({max(one.k for one in chosen.values()) for chosen in loaded.values()})
+    ks = sorted({max(selection.k for selection in chosen.values()) for chosen in loaded.values()})
     parts: list[pd.DataFrame] = []
     for k in ks:
         parts.append(recall_table(cases, {f"uniform, K = {k}": uniform_times(cases, k=k)}))
         drawn = random_recall(cases, k=k)
         drawn["selection"] = f"random, K = {k}"
         parts.append(drawn)
-    times = {name: {key: one.times_at(fps[key]) for key, one in chosen.items()} for name, chosen in loaded.items()}
+    times = {
+        name: {key: selection.times_at(fps[key]) for key, selection in chosen.items()}
+        for name, chosen in loaded.items()
+    }
     parts.append(recall_table(cases, times))
     names = [name for name in parts[-1].columns if name.startswith("recall@")]
     return _by_bucket(
@@ -76,10 +81,10 @@ def scene_rows(
     scenes: Mapping[str, Sequence[tuple[float, float]]],
 ) -> Table:
     """Return the table of interval annotations: share of frames inside any scene, share of scenes hit."""
-    ks = sorted({max(one.k for one in chosen.values()) for chosen in loaded.values()})
+    ks = sorted({max(selection.k for selection in chosen.values()) for chosen in loaded.values()})
     times: dict[str, Mapping[str, Times]] = {f"uniform, K = {k}": uniform_times(cases, k=k) for k in ks}
     for name, chosen in loaded.items():
-        times[name] = {key: one.times_at(fps[key]) for key, one in chosen.items()}
+        times[name] = {key: selection.times_at(fps[key]) for key, selection in chosen.items()}
     known = {case.question_id for case in cases}
     unknown = next((key for key in scenes if key not in known), None)
     if unknown is not None:
@@ -96,18 +101,20 @@ def scene_rows(
 def _by_bucket(frame: pd.DataFrame, names: Sequence[str], *, name: str, title: str, notes: tuple[str, ...]) -> Table:
     """One line per selection, one column per bucket and figure."""
     buckets = list(dict.fromkeys(frame["bucket"]))
-    columns = [(bucket, one) for bucket in buckets for one in names if one != "mean_frames" or bucket == "all"]
+    columns = [(bucket, item) for bucket in buckets for item in names if item != "mean_frames" or bucket == "all"]
     rows = []
     for selection, part in frame.groupby("selection", sort=False):
         by_bucket = part.set_index("bucket")
-        texts = tuple(f"{by_bucket.loc[bucket, one]:.{1 if one == 'mean_frames' else 4}f}" for bucket, one in columns)
+        texts = tuple(
+            f"{by_bucket.loc[bucket, column]:.{1 if column == 'mean_frames' else 4}f}" for bucket, column in columns
+        )
         rows.append(TableRow((str(selection),), texts))
     counts = ", ".join(
         f"{bucket} {int(frame.loc[frame['bucket'] == bucket, 'questions'].iloc[0])}" for bucket in buckets
     )
     titles = tuple(
-        "frames" if one == "mean_frames" else f"{bucket} {one.removeprefix('recall').replace('_', ' ')}"
-        for bucket, one in columns
+        "frames" if column == "mean_frames" else f"{bucket} {column.removeprefix('recall').replace('_', ' ')}"
+        for bucket, column in columns
     )
     return Table(
         name=name,

@@ -1,4 +1,4 @@
-"""Which rows does a run hold, and what does each say in one line of a data frame?"""
+"""Loads the rows of a run into data frames."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Run:
     def expected_questions(self) -> dict[str, int]:
         """Questions of each benchmark's whole split, where known."""
         stated = {
-            one["benchmark"]: one["questions"]
-            for one in self.provenance.get("matrix", {}).get("benchmarks", [])
-            if one.get("questions")
+            item["benchmark"]: item["questions"]
+            for item in self.provenance.get("matrix", {}).get("benchmarks", [])
+            if item.get("questions")
         }
         return {**KNOWN_SIZES, **stated}
 
@@ -157,7 +157,7 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
     """Return a short name per selection id: the sampler, its options that are not default, what tells variants apart.
 
     "focus" alone; "aks max_depth=3"; "focus alpha=0.25" and "focus alpha=0.5" where both are there; "focus (clip)"
-    among encoders; "oracle [ceiling]" for what is no sampler that could be used.
+    among encoders; "oracle [ceiling]" for what is not a sampler that could be used.
     """
     variants: dict[str, SelectionRow] = {}
     for row in rows:
@@ -244,7 +244,7 @@ def _is_asked(row: SelectionRow | AnswerRow, asked: Mapping[str, set[str]]) -> b
 def _parts(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    return [folder, *sorted(one for one in folder.iterdir() if one.is_dir())]
+    return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
 
 
 def _selection_line(row: SelectionRow, labels: Mapping[str, str]) -> dict[str, Any]:

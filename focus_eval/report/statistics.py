@@ -174,7 +174,7 @@ def _checked(scores: ArrayLike, videos: Sequence[object], *, low: float) -> Floa
 
 
 def _clusters(videos: Sequence[object]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    return np.unique([str(one) for one in videos], return_inverse=True)[1]
+    return np.unique([str(video) for video in videos], return_inverse=True)[1]
 
 
 def _by_video(

@@ -1,4 +1,4 @@
-"""What is one figure of a table, and what is a table?"""
+"""A table and its figures."""
 
 from __future__ import annotations
 
@@ -135,7 +135,9 @@ class Table:
     @property
     def has_published(self) -> bool:
         """Whether a published figure stands in the table."""
-        return any(isinstance(one, Figure) and one.published is not None for row in self.rows for one in row.figures)
+        return any(
+            isinstance(figure, Figure) and figure.published is not None for row in self.rows for figure in row.figures
+        )
 
     @property
     def has_counts(self) -> bool:
@@ -177,7 +179,7 @@ def count_texts(counts: Counts | None) -> tuple[str, ...]:
     if counts is None:
         return ("",) * len(COUNT_TITLES)
     others = (counts.unparsed, counts.errors, counts.fallbacks, counts.below_k)
-    return (counts.questions_text, *(str(one) for one in others))
+    return (counts.questions_text, *(str(other) for other in others))
 
 
 def number(value: float, digits: int, *, signed: bool = False) -> str:

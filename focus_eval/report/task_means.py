@@ -20,4 +20,7 @@ def strata_of(benchmark: str, categories: Sequence[str]) -> list[str] | None:
     """
     if benchmark not in MEANS_OVER_TYPES or not all(categories):
         return None
-    return [one.replace(_DIRECTION, _DIRECTION[:-1] + "/") if one.startswith(_DIRECTION) else one for one in categories]
+    return [
+        category.replace(_DIRECTION, _DIRECTION[:-1] + "/") if category.startswith(_DIRECTION) else category
+        for category in categories
+    ]

@@ -139,7 +139,7 @@ class AnswerRow:
 
 
 class RowWriter:
-    """Appends rows to one JSON-lines file, one writer per file; a line is complete or is no row.
+    """Appends rows to one JSON-lines file, one writer per file; a line is complete or is not a row.
 
     A torn last line (the writer was killed) is cut off when the file is opened again.
     """
@@ -165,7 +165,7 @@ class RowWriter:
 
 
 def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
-    """Yield the complete rows of a JSON-lines file in file order; a torn last line is no row.
+    """Yield the complete rows of a JSON-lines file in file order; a torn last line is not a row.
 
     Raises:
         InvalidInput: a broken line that is not the last, or one with other fields; names file and line.
@@ -180,7 +180,7 @@ def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number and the fields of each complete line of a JSON-lines file, from 1.
 
-    A line without its end was being written when its writer died: it is no row.
+    A line without its end was being written when its writer died: it is not a row.
 
     Raises:
         InvalidInput: a line that is not a JSON object; names file and line.

@@ -21,7 +21,7 @@ class SplitAndJudge(FrameSampler):
     """Split the candidates until a segment's best frames stand out; each kept segment gives its best.
 
     Relevance is scaled to [0, 1] over the whole video; the same everywhere counts as 0 everywhere. A segment of
-    depth `d` gives `int(k / 2**d)` frames, so that a `k` which is no multiple of `2**d` returns fewer than `k`.
+    depth `d` gives `int(k / 2**d)` frames, so that a `k` which is not a multiple of `2**d` returns fewer than `k`.
 
     Args:
         t1: a segment is kept when the mean of its `k` best exceeds the mean of all by more than this.

@@ -1,4 +1,4 @@
-"""How do the FOCUS samplers cut a video into arms and pull every arm first?"""
+"""What the FOCUS samplers share: cut a video into arms, pull every arm first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a frame sampler?"""
+"""The sampler protocol."""
 
 from __future__ import annotations
 

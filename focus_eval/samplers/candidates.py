@@ -1,4 +1,4 @@
-"""Which frames does a sampler consider when it does not consider all?"""
+"""The frames that a sampler considers when it does not consider all."""
 
 from __future__ import annotations
 

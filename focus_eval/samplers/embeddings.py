@@ -1,4 +1,4 @@
-"""How are frames compared with each other?"""
+"""Compares frames by their embeddings."""
 
 from __future__ import annotations
 

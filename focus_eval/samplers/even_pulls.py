@@ -32,7 +32,11 @@ class EvenPulls(FrameSampler):
     def __post_init__(self) -> None:
         super().__post_init__()
         says = ("budget_of", "pulls", "every_seconds")
-        given = [one.name for one in fields(self) if one.name in says and getattr(self, one.name) != one.default]
+        given = [
+            declared.name
+            for declared in fields(self)
+            if declared.name in says and getattr(self, declared.name) != declared.default
+        ]
         if len(given) > 1:
             raise InvalidInput(f"sampler {self.name!r}: give {' or '.join(given)}, not both: how many pulls is it?")
         if self.budget_of is not None:

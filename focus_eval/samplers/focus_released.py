@@ -1,4 +1,4 @@
-"""Which frames does the FOCUS authors' public code choose, bit for bit?
+"""Chooses the frames of the FOCUS authors' public code, bit for bit.
 
 It differs from the paper (`focus`): an arm's centre is always pulled, frames at the end of the video may belong to no
 arm, fine pulls change neither the arms nor the relevance that is interpolated, and the best pulled frames are keyframes

@@ -1,4 +1,4 @@
-"""What relevance do the public FOCUS code's interpolations give to frames nobody pulled?"""
+"""The public FOCUS code's interpolations of relevance for frames nobody pulled."""
 
 from __future__ import annotations
 

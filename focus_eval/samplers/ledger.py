@@ -1,4 +1,4 @@
-"""Which frames were scored for this question, and what did the encoder say of them?"""
+"""Counts and records every pull of a sampler, and what the encoder gave for it."""
 
 from __future__ import annotations
 

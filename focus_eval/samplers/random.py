@@ -1,4 +1,4 @@
-"""What do frames at random give?"""
+"""Frames at random."""
 
 from __future__ import annotations
 

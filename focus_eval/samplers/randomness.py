@@ -1,4 +1,4 @@
-"""Where does the generator of one question come from?"""
+"""Derives the random generator of one question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samplers are there, and how is one made by name?
+"""Lists the samplers and makes one by name.
 
 Ours are the classes in the modules of this package, one file each. Other packages add theirs through the
 entry-point group `focus_eval.samplers`; `path/to/file.py:Class` names a class in a file nobody installed.
@@ -33,7 +33,7 @@ def sampler_classes() -> dict[str, type[FrameSampler]]:
     """Return every registered sampler class by name, ascending: ours, and those of installed plugins.
 
     Raises:
-        SamplerError: a plugin that cannot be imported, is no sampler, or takes a name that is taken.
+        SamplerError: a plugin that cannot be imported, is not a sampler, or takes a name that is taken.
     """
     plugins = {name: _plugin(name) for name in _entry_points()}
     return dict(sorted({**_builtin(), **plugins}.items()))
@@ -138,7 +138,7 @@ def _from_file(spec: str) -> type[FrameSampler]:
     path_text, _, class_name = spec.rpartition(":")
     path = Path(path_text).resolve()
     if not path.is_file():
-        raise SamplerError(f"sampler {spec!r}: there is no file {path}")
+        raise SamplerError(f"sampler {spec!r}: there is not a file {path}")
     # Dataclasses look their module up in sys.modules, so the file needs an entry there under a name of its own.
     module_name = f"focus_eval_sampler_file_{zlib.crc32(str(path).encode()):08x}"
     found = importlib.util.spec_from_file_location(module_name, path)
@@ -167,7 +167,9 @@ def _checked(kind: Any, label: str) -> type[FrameSampler]:
     check_class(kind, label)
     if "name" not in vars(kind) or not hasattr(kind, "source"):
         raise SamplerError(f"{label} needs class attributes `name` (its own) and `source`")
-    needs_value = [one.name for one in fields(kind) if one.default is one.default_factory is MISSING]
+    needs_value = [
+        declared.name for declared in fields(kind) if declared.default is declared.default_factory is MISSING
+    ]
     if "__dataclass_fields__" not in vars(kind) or needs_value:
         raise SamplerError(f"{label} must be a frozen dataclass whose options all have defaults")
     return kind

@@ -1,4 +1,4 @@
-"""Where does a file's own index say that a new shot begins?"""
+"""Reads from a file's index where a new shot begins."""
 
 from __future__ import annotations
 

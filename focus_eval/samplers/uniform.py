@@ -1,4 +1,4 @@
-"""What do frames at equal distances give?"""
+"""Frames at equal distances."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class RecordedScorer:
             `.npy` a trace; `.npz` with `relevance` `(n,)` and, unless it is a trace, `frames` `(n,)`;
             `.parquet` with the columns video, query, frame, relevance;
             `.jsonl` with objects that hold video, query, pulled_frames and pulled_relevance, such as the
-            selection rows of a run (a torn last line, left by a kill, is no row).
+            selection rows of a run (a torn last line, left by a kill, is not a row).
             A video goes by its file name, with or without the ending.
 
     Raises:

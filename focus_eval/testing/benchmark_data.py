@@ -67,7 +67,9 @@ def write_longvideobench(folder: Path, clips: Sequence[bytes]) -> Path:
         position = [int(seconds * 24 * share) for share in (0.25, 0.75)]
         annotations.append({**shared, "candidates": options, "position": position})
     _write_parquet(folder / "validation-00000-of-00001.parquet", documents)
-    _write_parquet(folder / "test-00000-of-00001.parquet", [{**one, "correct_choice": -1} for one in documents[:20]])
+    _write_parquet(
+        folder / "test-00000-of-00001.parquet", [{**document, "correct_choice": -1} for document in documents[:20]]
+    )
     _write_text(folder / "lvb_val.json", json.dumps(annotations))
     _write_text(folder / "lvb_test_wo_gt.json", json.dumps(annotations[:20]))
     _write_tar_parts(folder, "videos", videos)
@@ -144,9 +146,9 @@ def write_vsibench(folder: Path, clips: Sequence[bytes]) -> Path:
                 "ground_truth": "ABCD"[at % 4] if is_choice else str(2 + at % 3), "pruned": at % 2 == 1,
             }
         )  # fmt: skip
-    _write_parquet(folder / "test_debiased.parquet", [one for one in documents if not one["pruned"]])
-    _write_parquet(folder / "test_pruned.parquet", [one for one in documents if one["pruned"]])
-    _write_text(folder / "test.jsonl", "".join(json.dumps(one) + "\n" for one in documents))
+    _write_parquet(folder / "test_debiased.parquet", [document for document in documents if not document["pruned"]])
+    _write_parquet(folder / "test_pruned.parquet", [document for document in documents if document["pruned"]])
+    _write_text(folder / "test.jsonl", "".join(json.dumps(document) + "\n" for document in documents))
     parts = {"debiased": ["test_debiased.parquet"], "pruned": ["test_pruned.parquet"]}
     parts["full"] = [*parts["debiased"], *parts["pruned"]]
     lines = [f"- config_name: {name}\n{_data_files(files)}" for name, files in parts.items()]

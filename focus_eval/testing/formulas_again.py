@@ -38,7 +38,7 @@ def mean_with_interval(
 
 def _error(deviations: Iterable[float], n: int) -> float:
     values = list(deviations)
-    return math.sqrt(sum(one * one for one in values) * len(values) / (len(values) - 1))
+    return math.sqrt(sum(value * value for value in values) * len(values) / (len(values) - 1))
 
 
 def question_weights(kinds: Mapping[Any, str]) -> dict[Any, float]:
@@ -86,14 +86,14 @@ def _wilson(mean: float, n: int) -> tuple[float, float]:
 
 def sign_flip_p(sums: Sequence[float]) -> float:
     """Return the share of sign assignments whose total is as far from 0 as the one seen; all are counted."""
-    values = [one for one in sums if abs(one) > 1e-12]
+    values = [item for item in sums if abs(item) > 1e-12]
     if len(values) > 20:
         raise ValueError(f"{len(values)} videos differ; more than 20 are not counted here")
     seen = abs(sum(values)) - 1e-9 * sum(map(abs, values))
     flips = list(itertools.product((1, -1), repeat=len(values)))
-    return sum(abs(sum(sign * one for sign, one in zip(signs, values, strict=True))) >= seen for signs in flips) / len(
-        flips
-    )
+    return sum(
+        abs(sum(sign * item for sign, item in zip(signs, values, strict=True))) >= seen for signs in flips
+    ) / len(flips)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -85,8 +85,10 @@ def read_cases(recording: Path) -> tuple[list[Case], torch.Tensor]:
     tensors = load_file(recording / "cases.safetensors")
     settings = json.loads((recording / "cases_meta.json").read_text(encoding="utf-8"))["cases"]
     cases = [
-        Case(name, one, {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")})
-        for name, one in settings.items()
+        Case(
+            name, setting, {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")}
+        )
+        for name, setting in settings.items()
     ]
     return cases, tensors["pixel_values"]
 
@@ -125,7 +127,7 @@ def measure_mistakes(recording: Path, folder: Path, *, case_name: str = "f3_bili
     """Return, by the mistake's name, how far each deliberate mistake is from the recorded case."""
     config = stage_checkpoint(recording, folder)
     cases, pixels = read_cases(recording)
-    case = next(one for one in cases if one.name == case_name)
+    case = next(item for item in cases if item.name == case_name)
     return {name: measure(make(config, case.setup), case, pixels) for name, make in MISTAKES.items()}
 
 

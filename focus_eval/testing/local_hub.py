@@ -80,7 +80,9 @@ class LocalHub:
 
     def find(self, kind: str, name: str) -> HubRepository | None:
         """Return the repository of that name."""
-        return next((one for one in self.repositories if (one.kind, one.name) == (kind, name)), None)
+        return next(
+            (repository for repository in self.repositories if (repository.kind, repository.name) == (kind, name)), None
+        )
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -175,11 +177,11 @@ def _entries(repository: HubRepository, below: str) -> list[dict[str, Any]]:
     prefix = f"{below}/" if below else ""
     folders = {str(parent) for name in repository.files for parent in Path(name).parents if str(parent) != "."}
     files = [_file(repository, name) for name in repository.files if name.startswith(prefix)]
-    return [*({"type": "directory", "path": one, "oid": "0" * 40, "size": 0} for one in sorted(folders)), *files]
+    return [*({"type": "directory", "path": folder, "oid": "0" * 40, "size": 0} for folder in sorted(folders)), *files]
 
 
 def _paths(repository: HubRepository, paths: list[str]) -> list[dict[str, Any]]:
-    known = {one["path"]: one for one in _entries(repository, "")}
+    known = {entry["path"]: entry for entry in _entries(repository, "")}
     return [known[path] for path in paths if path in known]
 
 

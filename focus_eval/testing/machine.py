@@ -182,7 +182,7 @@ def fetch_command(repository: HubRepository) -> list[str]:
     """Return the command that docs/reproduce.md and `focus-eval plan` state for this repository."""
     from focus_eval.scoring.encoders.checkpoints import KNOWN
 
-    known = next((one for one in KNOWN.values() if one.repository == repository.name), None)
+    known = next((item for item in KNOWN.values() if item.repository == repository.name), None)
     if known is not None:
         return known.fetch_command.replace('"', "").split()
     kind = ["--repo-type", "dataset"] if repository.kind == "dataset" else []

@@ -57,7 +57,7 @@ def main() -> None:
     """Read a list of command lines as JSON, write a list of results to the file named on the command line."""
     ran = run_commands(json.load(sys.stdin))
     with open(sys.argv[1], "w", encoding="utf-8") as file:
-        json.dump([asdict(one) for one in ran], file)
+        json.dump([asdict(item) for item in ran], file)
 
 
 if __name__ == "__main__":

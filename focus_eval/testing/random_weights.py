@@ -134,7 +134,7 @@ def _bert_tokenizer() -> Any:
     from transformers import BertTokenizer
 
     letters = [chr(code) for code in range(33, 127)]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{one}" for one in letters)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{letter}" for letter in letters)]
     return BertTokenizer(vocab={piece: at for at, piece in enumerate(dict.fromkeys(pieces))})
 
 
@@ -142,7 +142,7 @@ def _clip_tokenizer() -> Any:
     from transformers import CLIPTokenizer
 
     letters = [chr(code) for code in range(33, 127)]
-    pieces = [*letters, *(f"{one}</w>" for one in letters), "<|startoftext|>", "<|endoftext|>"]
+    pieces = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
     return CLIPTokenizer(vocab={piece: at for at, piece in enumerate(pieces)}, merges=[])
 
 

@@ -21,7 +21,7 @@ PAPER = (
     "main_results", "by_length", "efficiency", "alpha", "more_benchmarks", "two_stage", "bernstein", "clip_length",
     "encoder", "full_comparison",
 )  # fmt: skip
-# The demo's own benchmark is no data set of the hub; `focus-eval demo` rehearses it.
+# The demo's own benchmark is not a data set of the hub; `focus-eval demo` rehearses it.
 NOT_HERE = ("cheap_pulls", "demo")
 # lmms-eval's own wrappers take a GPU for granted on their command line.
 CPU = {"focus_qwen2_vl": {"device": "cpu"}, "focus_llava_onevision": {"device": "cpu"}}
@@ -166,25 +166,26 @@ def step_table(steps: Iterable[Step]) -> str:
     shown = list(steps)
     width = max(len(step.name) for step in shown)
     lines = [f"{'step':<{width}}  {'rows':>5}  {'errors':>6}  {'seconds':>7}  {'figures':>7}  wrong"]
-    for one in shown:
-        figures = str(one.figures) if one.figures else "-"
+    for item in shown:
+        figures = str(item.figures) if item.figures else "-"
         lines.append(
-            f"{one.name:<{width}}  {one.rows:>5}  {one.errors:>6}  {one.seconds:>7.1f}  {figures:>7}  {len(one.wrong)}"
+            f"{item.name:<{width}}  {item.rows:>5}  {item.errors:>6}  "
+            f"{item.seconds:>7.1f}  {figures:>7}  {len(item.wrong)}"
         )
     lines.append(
         f"{'all':<{width}}  {sum(one.rows for one in shown):>5}  {sum(one.errors for one in shown):>6}  "
         f"{sum(one.seconds for one in shown):>7.1f}  {sum(one.figures for one in shown):>7}  "
         f"{sum(len(one.wrong) for one in shown)}"
     )
-    lines += [f"{one.name}: {problem}" for one in shown for problem in one.wrong]
+    lines += [f"{item.name}: {problem}" for item in shown for problem in item.wrong]
     return "\n".join(lines)
 
 
 def _matrix_step(machine: Machine, name: str, ran: Sequence[Mapping[str, Any]]) -> Step:
-    step = Step(name, seconds=sum(one["seconds"] for one in ran))
-    for one in ran:
-        if one["code"]:
-            step.wrong.append(f"{' '.join(one['arguments'])}: exit code {one['code']}: {one['err'][-800:]}")
+    step = Step(name, seconds=sum(item["seconds"] for item in ran))
+    for item in ran:
+        if item["code"]:
+            step.wrong.append(f"{' '.join(item['arguments'])}: exit code {item['code']}: {item['err'][-800:]}")
     if "nothing is missing" not in ran[0]["out"]:
         step.wrong.append(f"plan: {ran[0]['out'][-800:]}")
     _check_folder(step, machine.work / "results" / "runs" / name)
@@ -198,7 +199,7 @@ def _check_folder(step: Step, folder: Path) -> None:
         return
     rows = read_run(folder)
     shown = [answer for answer, _ in rows.answers] or list(rows.selections.values())
-    step.rows, step.errors = len(shown), sum(one["error"] is not None for one in shown)
+    step.rows, step.errors = len(shown), sum(item["error"] is not None for item in shown)
     checked = check_report(folder)
     step.figures = checked.figures
     step.wrong += checked.wrong
@@ -209,10 +210,10 @@ def _check_recorded(step: Step, folder: Path, *, expected: int) -> None:
     """Count the answers that lmms-eval's road recorded: one per question and task, none twice."""
     files = sorted(folder.rglob("answers/*.jsonl"))
     rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    step.rows, step.errors = len(rows), sum(one["error"] is not None for one in rows)
+    step.rows, step.errors = len(rows), sum(row["error"] is not None for row in rows)
     if len(rows) != expected:
         step.wrong.append(f"{len(rows)} answers recorded, {expected} expected")
-    step.wrong += [f"{one['question_id']}: {one['error']}" for one in rows if one["error"] is not None]
+    step.wrong += [f"{row['question_id']}: {row['error']}" for row in rows if row["error"] is not None]
 
 
 def _in_one_process(machine: Machine, chat: ChatServer, commands: list[list[str]]) -> list[dict[str, Any]]:

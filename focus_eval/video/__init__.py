@@ -1,4 +1,4 @@
-"""How does a video file become an exact reader? One file per backend, loaded when it is asked for."""
+"""Exact video readers, one file per backend, loaded when asked for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_video(path: str | Path, *, backend: str = "pyav", n_threads: int | None
             videos are decoded at a time.
 
     Raises:
-        VideoError: the file is not there, is no video, or is damaged; the message starts with its path.
+        VideoError: the file is not there, is not a video, or is damaged; the message starts with its path.
         UnknownName: no such backend.
         InvalidInput: fewer than 1 thread.
         MissingDependency: the backend's package is not installed.

@@ -74,7 +74,7 @@ def starts_h264(packet: Any, length_bytes: int) -> bool:
     """Tell whether an H.264 decoder that starts at this packet gives it and all that is shown after it exactly.
 
     True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). A gradual
-    refresh, or an I picture that promises nothing, is no start.
+    refresh, or an I picture that promises nothing, is not a start.
     """
     for header, data in nal_units(packet, length_bytes):
         if header & 31 == _IDR:

@@ -1,4 +1,4 @@
-"""Is this a video file at all, and does it have the frames that are asked for?"""
+"""Checks that a file is a video and has the frames that are asked for."""
 
 from __future__ import annotations
 

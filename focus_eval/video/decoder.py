@@ -1,4 +1,4 @@
-"""How do the packets of one FFmpeg stream become decoded frames, from any sync packet on?"""
+"""Decodes the packets of one FFmpeg stream, from any sync frame on."""
 
 from __future__ import annotations
 

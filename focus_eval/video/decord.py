@@ -1,4 +1,4 @@
-"""How are frames read with decord, the library most published runs used?"""
+"""Reads exact frames with decord, the library that most published runs used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How must decoded pixels be turned to stand as the file says?"""
+"""Turns decoded pixels to stand as the file says."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Orientation:
         """Return the orientation that a decoded frame of `path` asks for.
 
         Raises:
-            VideoError: the file asks for a turn that is no multiple of 90 degrees.
+            VideoError: the file asks for a turn that is not a multiple of 90 degrees.
         """
         matrix = frame.side_data.get("DISPLAYMATRIX")
         if matrix is None:
             return cls()
         orientation = cls.of_matrix(bytes(matrix))
         if orientation is None:
-            raise VideoError(f"{path}: turned by an angle that is no multiple of 90 degrees; re-encode it upright")
+            raise VideoError(f"{path}: turned by an angle that is not a multiple of 90 degrees; re-encode it upright")
         return orientation
 
     def size(self, width: int, height: int) -> tuple[int, int]:

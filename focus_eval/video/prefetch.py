@@ -1,4 +1,4 @@
-"""How does work run ahead in threads while its results still come in order?"""
+"""Runs work ahead in threads; results come in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are exact frames read with PyAV (FFmpeg's libraries, part of its wheel)?"""
+"""Reads exact frames with PyAV (FFmpeg's libraries, part of its wheel)."""
 
 from __future__ import annotations
 

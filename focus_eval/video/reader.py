@@ -1,4 +1,4 @@
-"""What can be asked of a video file, whatever decodes it?"""
+"""The reader protocol: what can be asked of a video file."""
 
 from __future__ import annotations
 

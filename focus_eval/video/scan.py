@@ -1,4 +1,4 @@
-"""What does a video file hold: how many frames, when, and how are they stored?"""
+"""Scans a video file: how many frames, at which times, and how they are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do tests, the demo and the benchmarks get real video files without an outside program?"""
+"""Writes real video files for tests, the demo and benchmarks, without outside programs."""
 
 from __future__ import annotations
 

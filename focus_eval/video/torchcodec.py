@@ -1,4 +1,4 @@
-"""How are frames read with torchcodec (PyTorch's decoder over the system's FFmpeg libraries)?"""
+"""Reads exact frames with torchcodec (PyTorch's decoder over the system's FFmpeg)."""
 
 from __future__ import annotations
 

@@ -165,4 +165,4 @@ def test_a_picture_without_size_is_refused(tmp_path):
 def test_a_picture_turned_askew_is_refused(tmp_path):
     whole = write_numbered_clip(tmp_path / "whole.mp4", 5)
     askew = set_display_matrix(whole, tmp_path / "askew.mp4", matrix=(0.7071, 0.7071, -0.7071, 0.7071))
-    assert _refusal(askew).startswith("turned by an angle that is no multiple of 90 degrees")
+    assert _refusal(askew).startswith("turned by an angle that is not a multiple of 90 degrees")

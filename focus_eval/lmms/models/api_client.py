@@ -281,7 +281,7 @@ class QuestionClient:
 
 
 class _UnreadableReply(Exception):
-    """A reply that is no answer of this API; the next one may be."""
+    """A reply that is not an answer of this API; the next one may be."""
 
 
 def may_succeed_later(error: BaseException) -> bool:

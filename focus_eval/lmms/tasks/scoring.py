@@ -70,7 +70,7 @@ def task_score(task: Any, document: Mapping[str, Any], text: str, *, seed: int) 
 
 
 def score_in(value: Any) -> float | None:
-    """Return the score of one question in what a metric collected for it; None where there is no number in [0, 1]."""
+    """Return the score of one question in what a metric collected; None without a number in [0, 1]."""
     if isinstance(value, Mapping):
         for name in _SCORE_NAMES:
             if name in value:

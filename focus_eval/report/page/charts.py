@@ -1,4 +1,4 @@
-"""Which plots do a run's rows allow: accuracy against cost, accuracy by length?"""
+"""The plots of the page: accuracy against cost, accuracy by length."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def charts_of(run: Run) -> list[Chart]:
 def colours_of(run: Run) -> dict[str, str]:
     """Return the colour class of every sampler of `run`, the same wherever it is drawn, and of the published ones."""
     labels = sorted(set(labels_of(run.selections).values()), key=sampler_order)
-    return colour_classes([*labels, *(one for one in ("uniform", "aks", "focus") if one not in labels)])
+    return colour_classes([*labels, *(item for item in ("uniform", "aks", "focus") if item not in labels)])
 
 
 def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
@@ -95,7 +95,7 @@ def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
 def length_bars(part: pd.DataFrame) -> list[Bar]:
     """Return accuracy by bucket and sampler of `part`: lines of answers of one benchmark, model and K."""
     bars = []
-    for bucket in [one for one in _BUCKETS if one in set(part["bucket"])]:
+    for bucket in [item for item in _BUCKETS if item in set(part["bucket"])]:
         for label in sorted(set(part["label"]), key=sampler_order):
             figure = accuracy_figure(part[(part["bucket"] == bucket) & (part["label"] == label)])
             if figure.ours is not None:
@@ -112,11 +112,11 @@ def published_points(cost: str, *, k: int | None = None) -> list[Point]:
     column = {"frames scored (%)": "frames_seen_percent", "GPU hours": "gpu_hours"}.get(cost)
     if column is None:
         return []
-    found = [("focus", published_value(one, column), one["accuracy"]) for one in read_anchors("alpha").lines]
+    found = [("focus", published_value(item, column), item["accuracy"]) for item in read_anchors("alpha").lines]
     by_sampler = {
-        one["sampler"]: one["overall"]
-        for one in read_anchors("by_length").lines
-        if one["benchmark"] == "longvideobench"
+        item["sampler"]: item["overall"]
+        for item in read_anchors("by_length").lines
+        if item["benchmark"] == "longvideobench"
     }
     for line in read_anchors("efficiency").lines:
         if line["method"] in by_sampler and line["method"] != "focus":

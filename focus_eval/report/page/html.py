@@ -1,4 +1,4 @@
-"""How does a run become one page that opens offline?"""
+"""Writes a run as one page that opens offline."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def render_html(
     return template.render(
         run=run,
         facts=_facts(run, browser),
-        tables=[narrowed(one) for one in notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
+        tables=[narrowed(item) for item in notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
         charts=charts_of(run),
         legend=_legend(run),
         index=json_for_script(browser.index),
@@ -122,7 +122,7 @@ def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
         ("Device", str(last.get("device", ""))),
         ("GPU energy", _energy(starts)),
         ("Recoveries of encoders", _recoveries(run.provenance.get("recoveries", {}))),
-        ("Code", " ".join(str(one) for one in (versions.get("focus-eval", ""), _short(last.get("git"))) if one)),
+        ("Code", " ".join(str(item) for item in (versions.get("focus-eval", ""), _short(last.get("git"))) if item)),
     ]
     return [(name, value) for name, value in facts if value]
 

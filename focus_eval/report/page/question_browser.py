@@ -1,4 +1,4 @@
-"""What does the report's question browser know, and how is it packed into the page?
+"""Packs the data of the question browser into the page.
 
 The page holds a small index of all questions, read at once, and details in chunks of questions: JSON, gzip, base64.
 A chunk is unpacked when one of its questions is opened, so a page of thousands opens at once.
@@ -140,7 +140,9 @@ def all_series_of(run: Run) -> list[Series]:
             series = (model, row.k, labels[selection_id], row.seed)
             ids.setdefault(series, {})[benchmark] = (selection_id, cell_id)
     all_series = []
-    for model, k, label, seed in sorted(ids, key=lambda one: (one[0], one[1], *sampler_order(one[2]), one[3])):
+    for model, k, label, seed in sorted(
+        ids, key=lambda entry: (entry[0], entry[1], *sampler_order(entry[2]), entry[3])
+    ):
         parts = [label]
         parts += [f"K={k}"] if several_k else []
         parts += [model] if several_models else []
@@ -187,7 +189,7 @@ def _detail(
     rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None], pictures: Mapping[str, str]
 ) -> dict[str, Any]:
     first = _first(rows)
-    known = next((one for one in answered if one is not None), None)
+    known = next((item for item in answered if item is not None), None)
     return {
         "video": first.video,
         "seconds": round(first.duration_seconds, 2),
@@ -262,13 +264,13 @@ def _first(rows: Sequence[SelectionRow | None]) -> SelectionRow:
 
 def _buckets(run: Run) -> list[str]:
     present = {row.bucket for row in run.selections}
-    ordered = [one for one in ("short", "medium", "long") if one in present]
+    ordered = [item for item in ("short", "medium", "long") if item in present]
     return ordered + sorted(present - set(ordered) - {""})
 
 
 def _in_turn(buckets: Sequence[str]) -> list[int]:
     """Places of `buckets` so that every kind comes in turn."""
-    queues = [[i for i, one in enumerate(buckets) if one == kind] for kind in dict.fromkeys(buckets)]
+    queues = [[i for i, bucket in enumerate(buckets) if bucket == kind] for kind in dict.fromkeys(buckets)]
     return [place for turn in itertools.zip_longest(*queues) for place in turn if place is not None]
 
 

@@ -20,10 +20,14 @@ def write_figures(run: Run, folder: Path) -> list[Path]:
         for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
             points: dict[str, list[tuple[float, float, float, float]]] = {}
             texts: dict[str, list[str]] = {}
-            for one in cost_points(run, part, cost="frames scored (%)"):
-                ends = (nan, nan) if one.low is None or one.high is None else (one.low, one.high)
-                points.setdefault(one.label, []).append((one.cost, one.accuracy, *ends))
-                texts.setdefault(one.label, []).append(one.short)
+            for cost_point in cost_points(run, part, cost="frames scored (%)"):
+                ends = (
+                    (nan, nan)
+                    if cost_point.low is None or cost_point.high is None
+                    else (cost_point.low, cost_point.high)
+                )
+                points.setdefault(cost_point.label, []).append((cost_point.cost, cost_point.accuracy, *ends))
+                texts.setdefault(cost_point.label, []).append(cost_point.short)
             if points:
                 name = f"efficiency-{benchmark}-{model}.pdf".replace("/", "_")
                 written += save_figure(draw_efficiency(points, texts=texts), folder / name)

@@ -1,4 +1,4 @@
-"""How do the report's plots look as inline SVG, which follows the page's light or dark colours?"""
+"""Draws plots as inline SVG in the page's light or dark colours."""
 
 from __future__ import annotations
 
@@ -54,31 +54,31 @@ def colour_classes(labels: Sequence[str]) -> dict[str, str]:
 
 def scatter_svg(points: Sequence[Point], *, classes: Mapping[str, str], cost_title: str, name: str) -> str:
     """Return accuracy against cost: ours filled with intervals, published hollow; every mark names itself."""
-    lows = [one.accuracy if one.low is None else one.low for one in points]
-    highs = [one.accuracy if one.high is None else one.high for one in points]
+    lows = [point.accuracy if point.low is None else point.low for point in points]
+    highs = [point.accuracy if point.high is None else point.high for point in points]
     y_ticks = nice_ticks(min(lows), max(highs))
     y = _linear(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
-    x, x_ticks = _cost_scale([one.cost for one in points])
+    x, x_ticks = _cost_scale([point.cost for point in points])
     parts = [_frame(y_ticks, y, "Accuracy (%)")]
     for value, text in x_ticks:
         parts.append(_text(x(value), HEIGHT - BOTTOM + 16, text, "tick", "middle"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, cost_title, "axis", "middle"))
-    parts += _joined([one for one in points if not one.is_published], classes, x, y)
+    parts += _joined([point for point in points if not point.is_published], classes, x, y)
     placed: list[tuple[float, float]] = []
-    is_crowded = sum(not one.is_published for one in points) > MOST_LABELS
-    for one in points:
-        parts.append(_mark(one, classes[one.label], x(one.cost), y))
-        text = one.short if is_crowded else one.name or one.label
-        if not one.is_published and text:
-            parts.append(_label(text, x(one.cost), y(one.accuracy), placed))
-    title = f"Accuracy against {cost_title}: " + "; ".join(_spoken(one) for one in points)
+    is_crowded = sum(not point.is_published for point in points) > MOST_LABELS
+    for point in points:
+        parts.append(_mark(point, classes[point.label], x(point.cost), y))
+        text = point.short if is_crowded else point.name or point.label
+        if not point.is_published and text:
+            parts.append(_label(text, x(point.cost), y(point.accuracy), placed))
+    title = f"Accuracy against {cost_title}: " + "; ".join(_spoken(point) for point in points)
     return _svg("".join(parts), title, name)
 
 
 def bars_svg(bars: Sequence[Bar], *, classes: Mapping[str, str], name: str) -> str:
     """Return grouped bars with intervals, groups and bars in the order given."""
-    groups = list(dict.fromkeys(one.group for one in bars))
-    labels = list(dict.fromkeys(one.label for one in bars))
+    groups = list(dict.fromkeys(bar.group for bar in bars))
+    labels = list(dict.fromkeys(bar.label for bar in bars))
     y_ticks = [0.0, 25.0, 50.0, 75.0, 100.0]
     y = _linear(0, 100, HEIGHT - BOTTOM, TOP)
     span = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
@@ -87,11 +87,11 @@ def bars_svg(bars: Sequence[Bar], *, classes: Mapping[str, str], name: str) -> s
     for number, group in enumerate(groups):
         middle = LEFT + span * (number + 0.5)
         parts.append(_text(middle, HEIGHT - BOTTOM + 18, group, "axis", "middle"))
-        inside = [one for one in bars if one.group == group]
-        for one in inside:
-            left = middle + (labels.index(one.label) - len(labels) / 2) * width
-            parts.append(_bar(one, classes[one.label], left, width, y))
-    title = "Accuracy by length: " + "; ".join(f"{one.group} {one.label} {one.value:.1f} %" for one in bars)
+        inside = [bar for bar in bars if bar.group == group]
+        for item in inside:
+            left = middle + (labels.index(item.label) - len(labels) / 2) * width
+            parts.append(_bar(item, classes[item.label], left, width, y))
+    title = "Accuracy by length: " + "; ".join(f"{bar.group} {bar.label} {bar.value:.1f} %" for bar in bars)
     return _svg("".join(parts), title, name)
 
 
@@ -99,7 +99,7 @@ def nice_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
     """Return at most about `most` round values that enclose `[low, high]`."""
     span = max(high - low, 1e-9)
     raw = span / (most - 1)
-    step = next(one for one in _steps(raw) if one >= raw)
+    step = next(item for item in _steps(raw) if item >= raw)
     first, last = math.floor(low / step) * step, math.ceil(high / step) * step
     count = round((last - first) / step)
     return [round(first + i * step, 10) for i in range(max(1, count) + 1)]
@@ -121,7 +121,7 @@ def _cost_scale(costs: Sequence[float]) -> tuple[Callable[[float], float], list[
     start, stop = LEFT + 14.0, WIDTH - RIGHT - 14.0
     if not positive or max(positive) <= 20 * min(positive):
         ticks = nice_ticks(0.0, max(positive, default=1.0))
-        return _linear(ticks[0], ticks[-1], start, stop), [(one, f"{one:g}") for one in ticks]
+        return _linear(ticks[0], ticks[-1], start, stop), [(tick, f"{tick:g}") for tick in ticks]
     low, high = math.floor(np.log10(min(positive))), math.ceil(np.log10(max(positive)))
     zero = any(cost <= least for cost in costs)
     logs = _linear(low, high, start + (40.0 if zero else 0.0), stop)
@@ -134,9 +134,9 @@ def _cost_scale(costs: Sequence[float]) -> tuple[Callable[[float], float], list[
 
 def _frame(ticks: Sequence[float], y: Callable[[float], float], title: str) -> str:
     lines = [
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(one):.1f}" y2="{y(one):.1f}"/>'
-        + _text(LEFT - 8, y(one) + 4, f"{one:g}", "tick", "end")
-        for one in ticks
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
+        + _text(LEFT - 8, y(tick) + 4, f"{tick:g}", "tick", "end")
+        for tick in ticks
     ]
     middle = (TOP + HEIGHT - BOTTOM) / 2
     rotated = (
@@ -150,20 +150,22 @@ def _joined(
 ) -> list[str]:
     lines = []
     for label, css in classes.items():
-        same = sorted((one.cost, one.accuracy) for one in points if one.label == label)
+        same = sorted((point.cost, point.accuracy) for point in points if point.label == label)
         if len(same) > 1:
             path = " ".join(f"{x(cost):.1f},{y(accuracy):.1f}" for cost, accuracy in same)
             lines.append(f'<g class="{css}"><polyline class="joined" points="{path}"/></g>')
     return lines
 
 
-def _mark(one: Point, css: str, x: float, y: Callable[[float], float]) -> str:
+def _mark(point: Point, css: str, x: float, y: Callable[[float], float]) -> str:
     interval = ""
-    if one.low is not None and one.high is not None:
-        interval = f'<line class="interval" x1="{x:.1f}" x2="{x:.1f}" y1="{y(one.low):.1f}" y2="{y(one.high):.1f}"/>'
-    kind = "published" if one.is_published else "ours"
-    circle = f'<circle class="{kind}" cx="{x:.1f}" cy="{y(one.accuracy):.1f}" r="5"/>'
-    return f'<g class="mark {css}"><title>{escape(_spoken(one))}</title>{interval}{circle}</g>'
+    if point.low is not None and point.high is not None:
+        interval = (
+            f'<line class="interval" x1="{x:.1f}" x2="{x:.1f}" y1="{y(point.low):.1f}" y2="{y(point.high):.1f}"/>'
+        )
+    kind = "published" if point.is_published else "ours"
+    circle = f'<circle class="{kind}" cx="{x:.1f}" cy="{y(point.accuracy):.1f}" r="5"/>'
+    return f'<g class="mark {css}"><title>{escape(_spoken(point))}</title>{interval}{circle}</g>'
 
 
 def _label(text: str, x: float, y: float, placed: list[tuple[float, float]]) -> str:
@@ -176,13 +178,13 @@ def _label(text: str, x: float, y: float, placed: list[tuple[float, float]]) -> 
     return _text(x - 9 if to_left else x + 9, place, text, "label", "end" if to_left else "start")
 
 
-def _bar(one: Bar, css: str, left: float, width: float, y: Callable[[float], float]) -> str:
-    top, middle = y(one.value), left + width / 2
+def _bar(bar: Bar, css: str, left: float, width: float, y: Callable[[float], float]) -> str:
+    top, middle = y(bar.value), left + width / 2
     size = f'width="{width - 2:.1f}" height="{max(0.0, y(0) - top):.1f}"'
-    spoken, whisker = f"{one.group}, {one.label}: {one.value:.1f} %", ""
-    if one.low is not None and one.high is not None:
-        spoken += f" [{one.low:.1f}, {one.high:.1f}]"
-        ends = f'y1="{y(one.low):.1f}" y2="{y(one.high):.1f}"'
+    spoken, whisker = f"{bar.group}, {bar.label}: {bar.value:.1f} %", ""
+    if bar.low is not None and bar.high is not None:
+        spoken += f" [{bar.low:.1f}, {bar.high:.1f}]"
+        ends = f'y1="{y(bar.low):.1f}" y2="{y(bar.high):.1f}"'
         whisker = f'<line class="whisker" x1="{middle:.1f}" x2="{middle:.1f}" {ends}/>'
     return (
         f'<g class="mark {css}"><title>{escape(spoken)}</title>'
@@ -190,10 +192,10 @@ def _bar(one: Bar, css: str, left: float, width: float, y: Callable[[float], flo
     )
 
 
-def _spoken(one: Point) -> str:
-    interval = "" if one.low is None or one.high is None else f" [{one.low:.1f}, {one.high:.1f}]"
-    whose = " (published)" if one.is_published else ""
-    return f"{one.name or one.label}{whose}: {one.accuracy:.1f} %{interval} at {one.cost:.3g}"
+def _spoken(point: Point) -> str:
+    interval = "" if point.low is None or point.high is None else f" [{point.low:.1f}, {point.high:.1f}]"
+    whose = " (published)" if point.is_published else ""
+    return f"{point.name or point.label}{whose}: {point.accuracy:.1f} %{interval} at {point.cost:.3g}"
 
 
 def _text(x: float, y: float, text: str, css: str, anchor: str) -> str:

@@ -97,7 +97,7 @@ def check_sampler(
     for case in CASES:
         for promise, message in broken_promises(sampler, case).items():
             found.setdefault(promise, Broken(promise, case, message))
-    found = {promise: _smallest(sampler, one) for promise, one in found.items()}
+    found = {promise: _smallest(sampler, match) for promise, match in found.items()}
     runs = not found.keys() & {"runs", "choice", "integers", "range", "repeats", "count", "ledger"}
     for check in [_order, _budget, _errors, _planned] if runs else []:
         if (broken := check(sampler)) is not None:

@@ -60,7 +60,7 @@ class RelevanceStore:
         lock_seconds: longest wait for another process's write.
 
     Raises:
-        RunError: the file cannot be opened or made, is damaged, is no store, or has another layout.
+        RunError: the file cannot be opened or made, is damaged, is not a store, or has another layout.
     """
 
     def __init__(self, path: Path | str, *, lock_seconds: float = 60.0) -> None:
