@@ -49,10 +49,10 @@ def results_table(run: Run, layout: str | None = None) -> Table:
     placed: list[tuple[int, TableRow]] = []
     if not lines.empty:
         parts = lines.groupby(list(keys), sort=False, dropna=False)
-        for values, part in sorted(parts, key=lambda one: _line_order(one[1])):
+        for values, part in sorted(parts, key=lambda entry: _line_order(entry[1])):
             placed.append(_row(run, shape, dict(zip(keys, values, strict=True)), part))
     placed += _published_only(shape, keys, {place for place, _ in placed})
-    ordered = [row for _, row in sorted(placed, key=lambda one: one[0])]
+    ordered = [row for _, row in sorted(placed, key=lambda entry: entry[0])]
     columns = _with_device(_kept_columns(shape, ordered), run)
     rows = [TableRow(row.keys, tuple(row.figures[i] for i, _ in columns), row.counts) for row in ordered]
     return Table(
@@ -156,7 +156,7 @@ def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, st
     if shape.anchors:
         return [(i, column.title) for i, column in enumerate(shape.columns)]
     has_ours = [
-        any(isinstance(one := row.figures[i], Figure) and (one.ours is not None or one.text) for row in rows)
+        any(isinstance(figure := row.figures[i], Figure) and (figure.ours is not None or figure.text) for row in rows)
         for i in range(len(shape.columns))
     ]
     return [(i, column.title) for i, column in enumerate(shape.columns) if has_ours[i]]
@@ -176,19 +176,19 @@ def _published_only(shape: Layout, keys: Sequence[str], taken: set[int]) -> list
             continue
         texts = dict(zip(shape.keys, shape.published_keys(line), strict=True))
         texts["label"] = texts.get("sampler", "")
-        figures = tuple(Figure(published=published_value(line, one.published)) for one in shape.columns)
+        figures = tuple(Figure(published=published_value(line, column.published)) for column in shape.columns)
         rows.append((place, TableRow(tuple(texts.get(key, "") for key in keys), figures)))
     return rows
 
 
 def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
     counts = [row.counts for row in rows if row.counts is not None]
-    partial = [f"Partial run: {one.questions_text} questions." for one in counts if one.is_partial]
+    partial = [f"Partial run: {count.questions_text} questions." for count in counts if count.is_partial]
     notes = []
-    figures = [one for row in rows for one in row.figures if isinstance(one, Figure)]
-    if any(one.low is not None for one in figures):
+    figures = [figure for row in rows for figure in row.figures if isinstance(figure, Figure)]
+    if any(figure.low is not None for figure in figures):
         notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")
-    if any(one.has_too_few_videos for one in figures):
+    if any(figure.has_too_few_videos for figure in figures):
         notes.append("Too few videos: fewer than 5 allow no interval.")
     if shape.anchors:
         notes.append(
@@ -198,17 +198,17 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     notes += _pivoted_options(run, shape)
     if any(column.metric == "task_mean" for column in shape.columns) and _reports_task_means(run):
         notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
-    if any(one.text == NOT_SCORED for one in figures):
+    if any(figure.text == NOT_SCORED for figure in figures):
         notes.append("Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it.")
     metrics = sorted({(row.benchmark, row.metric) for row in run.answers if row.metric})
     notes += [f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics]
     if counts:
         notes.append("Questions are counted once; errors, unparsed, fallbacks and below K per question and seed.")
-    if any(one.errors for one in counts):
+    if any(count.errors for count in counts):
         notes.append("A question with an error under a seed has no answer there and is no part of the accuracy.")
-    if any(one.unparsed for one in counts):
+    if any(count.unparsed for count in counts):
         notes.append("An answer that could not be parsed is wrong.")
-    if any(one.fallbacks for one in counts):
+    if any(count.fallbacks for count in counts):
         notes.append("Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks).")
     notes += run.mixed_versions
     if run.cut_queries:
@@ -217,7 +217,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             + ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in run.cut_queries.items())
             + "."
         )
-    if any(one.seeds > 1 for one in figures):
+    if any(figure.seeds > 1 for figure in figures):
         notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
     hours, frame = any(column.metric == "hours" for column in shape.columns), run.selection_frame
     if hours and not all(run.pays_its_own.values()):

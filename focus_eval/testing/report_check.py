@@ -83,11 +83,15 @@ def read_run(folder: Path) -> Rows:
 
     def rows_of(kind: str) -> list[dict[str, Any]]:
         found = _read(folder / kind)
-        return [one for one in found if one["question_id"] in asked.get(one["benchmark"], [one["question_id"]])]
+        return [
+            match for match in found if match["question_id"] in asked.get(match["benchmark"], [match["question_id"]])
+        ]
 
-    selections = {(one["benchmark"], one["question_id"], one["selection_id"]): one for one in rows_of("selections")}
+    selections = {
+        (item["benchmark"], item["question_id"], item["selection_id"]): item for item in rows_of("selections")
+    }
     answers = [
-        (one, selections[one["benchmark"], one["question_id"], one["selection_id"]]) for one in rows_of("answers")
+        (item, selections[item["benchmark"], item["question_id"], item["selection_id"]]) for item in rows_of("answers")
     ]
     return Rows(selections, answers)
 
@@ -102,7 +106,7 @@ def _read(folder: Path) -> list[dict[str, Any]]:
         if (part / "rows.parquet").exists():
             rows = pyarrow.parquet.ParquetFile(part / "rows.parquet").read().to_pylist()
             costs = pyarrow.parquet.ParquetFile(part / "costs.parquet").read().to_pylist()
-            by_question = {one["question_id"]: one for one in costs}
+            by_question = {cost["question_id"]: cost for cost in costs}
             rows = [{**row, **by_question[row["question_id"]]} for row in rows]
         for path in sorted(part.glob("*.jsonl")):
             rows += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -146,7 +150,7 @@ def _check_line(checked: Checked, where: str, line: Mapping[str, str], rows: Row
 
 def _pairs(rows: Rows) -> list[tuple[Row | None, Row]]:
     """Return (answer, selection) pairs; selections alone where no model answered."""
-    return [*rows.answers] if rows.answers else [(None, one) for one in rows.selections.values()]
+    return [*rows.answers] if rows.answers else [(None, selection) for selection in rows.selections.values()]
 
 
 def _belongs(pair: tuple[Row | None, Row], line: Mapping[str, str]) -> bool:
@@ -243,34 +247,36 @@ def _question_scores(pairs: list[Any]) -> dict[tuple[str, str], tuple[float, str
 
 def _recall(pairs: list[Any], seconds: float) -> tuple[float | None, float | None, float | None]:
     """The share of annotated moments with a keyframe within `seconds`, the mean over questions."""
-    by_selection = {(one["benchmark"], one["question_id"], one["selection_id"]): one for _, one in pairs}
+    by_selection = {(pair["benchmark"], pair["question_id"], pair["selection_id"]): pair for _, pair in pairs}
     found: dict[tuple[str, str], list[tuple[float, str, str]]] = defaultdict(list)
-    for one in by_selection.values():
-        if one["error"] is None and one["evidence_seconds"]:
+    for item in by_selection.values():
+        if item["error"] is None and item["evidence_seconds"]:
             near = [
-                any(abs(time - moment) <= seconds for time in one["times_seconds"])
-                for moment in one["evidence_seconds"]
+                any(abs(time - moment) <= seconds for time in item["times_seconds"])
+                for moment in item["evidence_seconds"]
             ]
-            found[one["benchmark"], one["question_id"]].append((fmean(near), f"{one['benchmark']}/{one['video']}", ""))
+            found[item["benchmark"], item["question_id"]].append(
+                (fmean(near), f"{item['benchmark']}/{item['video']}", "")
+            )
     scores = {key: (fmean(share for share, _, _ in same), *same[0][1:]) for key, same in found.items()}
     return mean_with_interval(scores, lambda _: "")
 
 
 def _frames_scored(pairs: list[Any]) -> tuple[float | None, None, None]:
     chosen = _selections(pairs)
-    total = sum(one["n_frames"] for one in chosen)
-    return (100 * sum(len(one["pulled_frames"]) for one in chosen) / total if total else None), None, None
+    total = sum(selection["n_frames"] for selection in chosen)
+    return (100 * sum(len(selection["pulled_frames"]) for selection in chosen) / total if total else None), None, None
 
 
 def _hours(pairs: list[Any]) -> tuple[float | None, None, None]:
     chosen = _selections(pairs)
     held = ("open", "encode", "select", "idle")
-    seconds = sum(sum((one["seconds"] or {}).get(stage, 0.0) for stage in held) for one in chosen)
-    return (seconds / 3600 / len({one["seed"] for one in chosen}) if chosen else None), None, None
+    seconds = sum(sum((selection["seconds"] or {}).get(stage, 0.0) for stage in held) for selection in chosen)
+    return (seconds / 3600 / len({selection["seed"] for selection in chosen}) if chosen else None), None, None
 
 
 def _selections(pairs: Iterable[Any]) -> list[Row]:
-    return list({(one["benchmark"], one["question_id"], one["selection_id"]): one for _, one in pairs}.values())
+    return list({(pair["benchmark"], pair["question_id"], pair["selection_id"]): pair for _, pair in pairs}.values())
 
 
 def _spread(pairs: list[Any], metric: Metric) -> float | None:
