@@ -11,6 +11,7 @@ import typer
 from focus_eval.commands.acf import acf
 from focus_eval.commands.check import check
 from focus_eval.commands.compare import compare
+from focus_eval.commands.compare_samplers import compare_samplers
 from focus_eval.commands.configs import configs
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
@@ -24,6 +25,7 @@ from focus_eval.commands.recall import recall
 from focus_eval.commands.report import report
 from focus_eval.commands.samplers import samplers
 from focus_eval.commands.select import select
+from focus_eval.commands.simulate import simulate
 from focus_eval.commands.slurm import slurm_script
 from focus_eval.commands.tasks import tasks
 from focus_eval.commands.videos import videos
@@ -68,6 +70,8 @@ app.command(cls=Command)(recall)
 app.command(cls=Command)(evidence)
 app.command(cls=Command)(leaderboard)
 app.command(cls=Command)(acf)
+app.command(cls=Command)(simulate)
+app.command("compare-samplers", cls=Command)(compare_samplers)
 app.command("import", cls=Command)(import_)
 app.command(cls=Command)(export)
 app.command(cls=Command)(tasks)

@@ -14,26 +14,39 @@ from focus_eval.errors import unknown_name
 
 ASPECT = 16 / 9
 N_CHOICES = 4
-N_QUESTIONS_PER_VIDEO = 3
+N_QUESTIONS_PER_VIDEO = 5
 EVENT_SECONDS = (3.0, 8.0)
 STILL_SHARE = 0.4
 
 # id, seconds, frame rate, seconds of an ordinary shot. Rates differ because evidence is noted at 24 fps whatever
 # the rate of the file.
 _NTSC_24, _NTSC_30 = Fraction(24000, 1001), Fraction(30000, 1001)
+# Many short and medium videos: what tells samplers apart is the number of videos, and minutes are what costs.
 _VIDEOS: tuple[tuple[str, int, Fraction, tuple[float, float]], ...] = (
-    ("short_a", 64, Fraction(25), (4, 10)),
-    ("short_b", 83, Fraction(30), (4, 10)),
-    ("short_c", 97, _NTSC_24, (4, 12)),
-    ("short_d", 118, Fraction(24), (4, 12)),
-    ("medium_a", 305, Fraction(24), (6, 25)),
-    ("medium_b", 362, _NTSC_30, (6, 25)),
-    ("medium_c", 415, Fraction(25), (6, 30)),
-    ("medium_d", 470, _NTSC_24, (6, 30)),
-    ("long_a", 1505, Fraction(25), (8, 50)),
-    ("long_b", 1530, Fraction(24), (8, 50)),
-    ("long_c", 1565, _NTSC_24, (8, 60)),
-    ("long_d", 1625, Fraction(24), (8, 60)),
+    ("short_a", 84, Fraction(25), (4, 10)),
+    ("short_b", 88, Fraction(30), (4, 10)),
+    ("short_c", 93, _NTSC_24, (4, 12)),
+    ("short_d", 97, Fraction(24), (4, 12)),
+    ("short_e", 102, _NTSC_30, (4, 10)),
+    ("short_f", 108, Fraction(25), (4, 12)),
+    ("short_g", 113, Fraction(24), (4, 12)),
+    ("short_h", 119, _NTSC_24, (4, 14)),
+    ("short_i", 126, Fraction(30), (4, 14)),
+    ("short_j", 134, Fraction(25), (4, 14)),
+    ("short_k", 143, Fraction(24), (4, 16)),
+    ("short_l", 155, _NTSC_24, (4, 16)),
+    ("medium_a", 302, Fraction(24), (6, 25)),
+    ("medium_b", 311, _NTSC_30, (6, 25)),
+    ("medium_c", 323, Fraction(25), (6, 30)),
+    ("medium_d", 334, _NTSC_24, (6, 30)),
+    ("medium_e", 347, Fraction(24), (6, 25)),
+    ("medium_f", 361, Fraction(25), (6, 25)),
+    ("medium_g", 376, _NTSC_24, (6, 30)),
+    ("medium_h", 392, Fraction(24), (6, 30)),
+    ("medium_i", 410, Fraction(25), (6, 30)),
+    ("long_a", 1265, Fraction(25), (8, 50)),
+    ("long_b", 1310, Fraction(24), (8, 50)),
+    ("long_c", 1365, _NTSC_24, (8, 60)),
 )
 VIDEO_IDS: tuple[str, ...] = tuple(row[0] for row in _VIDEOS)
 
@@ -132,25 +145,30 @@ def _storyboard(
 
 
 def _asked() -> list[list[tuple[Topic, str]]]:
-    """Return topics and photographs of each video's questions.
+    """Return topics and photographs of each video's questions: all topics but one, whose photographs distract there.
 
-    Two videos in a row ask about every topic once; the photographs of a topic take turns.
+    An astronaut makes the answer to the question about vehicles doubtful, so one video in three is not asked about
+    vehicles and shows her; one is not asked about clothing; one leaves out another topic and shows the officer. The
+    photographs of every other topic take turns.
     """
     rng = Random("photo_events topics")
+    by_name = {topic.name: topic for topic in TOPICS}
+    others = [name for name in by_name if name not in ("vehicle", "clothing")]
+    turns = dict.fromkeys(by_name, 0)
     videos: list[list[tuple[Topic, str]]] = []
-    while len(videos) < len(_VIDEOS):
-        turn = len(videos) * N_QUESTIONS_PER_VIDEO // len(TOPICS)
-        topics = rng.sample(TOPICS, len(TOPICS))
-        asked = [(topic, list(topic.answers)[turn % len(topic.answers)]) for topic in topics]
-        halves = [asked[:N_QUESTIONS_PER_VIDEO], asked[N_QUESTIONS_PER_VIDEO:]]
-        if not any(_is_doubtful(half) for half in halves):
-            videos += halves
+    for at in range(len(_VIDEOS)):
+        left_out = ("vehicle", "clothing", others[at // 3 % len(others)])[at % 3]
+        asked = []
+        for topic in rng.sample(TOPICS, len(TOPICS)):
+            if topic.name == left_out:
+                continue
+            names = list(topic.answers)
+            if topic.name == "clothing":
+                names = ["astronaut"] if left_out == "vehicle" else ["officer"]
+            asked.append((topic, names[turns[topic.name] % len(names)]))
+            turns[topic.name] += 1
+        videos.append(asked)
     return videos
-
-
-def _is_doubtful(asked: Sequence[tuple[Topic, str]]) -> bool:
-    """True where one question's photograph makes the answer to another doubtful."""
-    return any(name in topic.never_with for topic, _ in asked for _, name in asked)
 
 
 def _balanced_letters() -> list[int]:

@@ -9,12 +9,15 @@ from focus_eval.errors import InvalidInput, unknown_name
 from focus_eval.matrix.yaml_source import load_yaml
 from focus_eval.resources import resource_path
 
+# Beside the matrices, but read by another command.
+NO_MATRICES = ("simulation.yaml",)
+
 
 def shipped_matrices() -> dict[str, Path]:
     """Return the shipped matrix files by name: the paper's tables, then the ablations, then the demo."""
     configs = resource_path("configs")
-    folders = [configs / "paper", configs / "ablations", configs]
-    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
+    files = [file for folder in ("paper", "ablations", "") for file in sorted((configs / folder).glob("*.yaml"))]
+    return {file.stem: file for file in files if file.name not in NO_MATRICES}
 
 
 def find_matrix(name: str | Path) -> Path:

@@ -45,6 +45,7 @@ class Selector:
         batch_size: frames encoded at once.
         kept: features of an encoder that stores no embeddings, bounded, for the other questions of a video; may be
             shared by selectors with the same encoder.
+        keep_pulls: False writes only how many frames were scored, not which: simulations make too many.
         share_frames: False embeds every frame anew, whatever other selectors of this process embedded.
 
     Raises:
@@ -65,6 +66,7 @@ class Selector:
         batch_size: int = 32,
         kept: FeatureCache | None = None,
         share_frames: bool = True,
+        keep_pulls: bool = True,
     ) -> None:
         if sampler.needs_encoder and encoder is None:
             raise InvalidInput(f"sampler {sampler.name!r} needs an encoder")
@@ -81,6 +83,7 @@ class Selector:
         self._batch_size = batch_size
         self._kept = kept
         self._share_frames = share_frames
+        self._keep_pulls = keep_pulls
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -231,14 +234,19 @@ class Selector:
             keyframes=list(selection.keyframes),
             times_seconds=[round(float(time), 6) for time in times],
             scales=None if selection.scales is None else list(selection.scales),
-            pulled_frames=selection.pulled_frames.tolist(),
-            pulled_relevance=[None if np.isnan(value) else value for value in selection.pulled_relevance.tolist()],
-            clips=[list(astuple(clip)) for clip in selection.clips],
+            **(self._pulls_of(selection) if self._keep_pulls else {"n_pulls": selection.n_pulls}),
             facts={**selection.facts, **self._facts_about_query(self._query_of(question))},
             forwards=forwards,
             seconds=meter.rounded(),
             device=self.device,
         )
+
+    def _pulls_of(self, selection: Selection) -> dict[str, Any]:
+        return {
+            "pulled_frames": selection.pulled_frames.tolist(),
+            "pulled_relevance": [None if np.isnan(one) else one for one in selection.pulled_relevance.tolist()],
+            "clips": [list(astuple(clip)) for clip in selection.clips],
+        }
 
     def _of_question(
         self, question: Question, duration_seconds: float | None, bucket_of: Callable[[float], str] | None

@@ -43,7 +43,7 @@ _STYLE: Any = {
 
 def draw_acf(curve: Autocorrelation) -> Figure:
     """Return the paper's figure 1: median and quartiles over videos, and the half-life."""
-    with _style():
+    with figure_style():
         return _acf_figure(curve)
 
 
@@ -84,7 +84,7 @@ def draw_efficiency(
         texts: label -> what stands beside each of its points, e.g. "K=8".
         published: label -> (cost, accuracy) of the paper, hollow.
     """
-    with _style():
+    with figure_style():
         return _efficiency_figure(points, published or {}, texts or {}, cost_label)
 
 
@@ -113,7 +113,7 @@ def _efficiency_figure(
         axes.plot([], [], marker="o", ms=5, mfc="none", mec=FAINT, color=FAINT, lw=0.7, ls=":", label="published")
     axes.set(xlabel=cost_label, ylabel="Accuracy (%)")
     every = [*points.values(), *published.values()]
-    _log_if_wide(axes, [point[0] for values in every for point in values])
+    log_if_wide(axes, [point[0] for values in every for point in values])
     figure.legend(frameon=False, ncols=2, loc="outside lower center")
     return figure
 
@@ -133,7 +133,7 @@ def draw_timelines(rows: Sequence[SelectionRow], *, names: Mapping[str, str] | N
         raise InvalidInput("timelines show the selections of one question, of one K")
     from matplotlib.figure import Figure
 
-    with _style():
+    with figure_style():
         figure = Figure(figsize=(PAGE_INCHES, 0.62 * len(rows) + 0.75), layout="constrained")
         grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
         called = [(names or {}).get(row.selection_id, row.sampler) for row in rows]
@@ -153,13 +153,14 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without a date the same rows give the same bytes.
     undated = {"CreationDate": None} if vector.suffix == ".pdf" else {"Date": None}
-    with _style():
+    with figure_style():
         figure.savefig(vector, metadata=undated)
         figure.savefig(path.with_suffix(".png"), dpi=300)
     return [vector, path.with_suffix(".png")]
 
 
-def _style() -> AbstractContextManager[None]:
+def figure_style() -> AbstractContextManager[None]:
+    """Return the style of every figure, to be drawn or saved in."""
     from matplotlib import rc_context
 
     return rc_context(_STYLE)
@@ -172,7 +173,7 @@ def _column(height_inches: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _log_if_wide(axes: Axes, costs: Sequence[float]) -> None:
+def log_if_wide(axes: Axes, costs: Sequence[float]) -> None:
     """A cost axis over more than a factor of 20 is logarithmic near its far end; 0 (uniform frames) stays on it."""
     from matplotlib.ticker import FuncFormatter
 

@@ -267,7 +267,7 @@ def _selection_line(row: SelectionRow, labels: Mapping[str, str]) -> dict[str, A
         "clip_seconds": _option(row, _CLIP_SECONDS),
         "n_keyframes": len(row.keyframes),
         "n_frames": row.n_frames,
-        "n_pulls": len(row.pulled_frames),
+        "n_pulls": row.frames_scored,
         "forwards": row.forwards,
         "select_device": row.device,
         "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in HELD_STAGES),

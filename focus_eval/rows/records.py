@@ -43,6 +43,7 @@ class SelectionRow:
         evidence_seconds: times of the annotated evidence; empty where the benchmark has none.
         option_texts: the question's options in order (A, B, ..); empty for open questions.
         changed_options: those of `options` that are not the sampler's defaults.
+        n_pulls: how many frames were scored, where `pulled_frames` is not kept (simulations); else None.
         role: "sampler", or what a table marks it as: "control", "ceiling" (sees the annotation) or "floor" (sees no
             frame).
         error: one line, None on success.
@@ -76,8 +77,14 @@ class SelectionRow:
     evidence_seconds: list[float] = field(default_factory=list)
     option_texts: list[str] = field(default_factory=list)
     changed_options: dict[str, Any] = field(default_factory=dict)
+    n_pulls: int | None = None
     role: str = "sampler"
     error: str | None = None
+
+    @property
+    def frames_scored(self) -> int:
+        """How many frames were scored for this question."""
+        return len(self.pulled_frames) if self.n_pulls is None else self.n_pulls
 
     @property
     def key(self) -> tuple[str, str, str]:

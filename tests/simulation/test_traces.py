@@ -1,0 +1,116 @@
+"""Is simulated relevance what its parameters say, and the same however it is asked for?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from focus_eval.errors import InvalidInput, UnknownName
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.simulation.config import SimulationConfig, options_at
+from focus_eval.simulation.traces import GRID_HZ, autoregression, frame_noise, make_trace
+from focus_eval.simulation.worlds import WORLDS, world_of
+from focus_eval.types import VideoInfo
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_relevance_does_not_depend_on_the_order_or_company_in_which_frames_are_asked(name):
+    trace = make_trace(WORLDS[name], 3, seed=1, minutes=(1, 10))
+    frames = np.arange(0, trace.info.n_frames, 7)
+    whole = trace.relevance(frames)
+    shuffled = np.random.default_rng(0).permutation(frames.size)
+    assert (trace.relevance(frames[shuffled]) == whole[shuffled]).all()
+    assert trace.relevance(frames[5:6])[0] == whole[5]
+    again = make_trace(WORLDS[name], 3, seed=1, minutes=(1, 10))
+    assert (again.relevance(frames) == whole).all()
+    assert again.evidence_seconds == trace.evidence_seconds
+    assert ((whole >= 0) & (whole <= 1)).all()
+
+
+def test_another_number_or_seed_is_another_video():
+    one = make_trace(WORLDS["smooth"], 0, seed=0, minutes=(1, 2))
+    for number, seed in ((1, 0), (0, 1)):
+        other = make_trace(WORLDS["smooth"], number, seed=seed, minutes=(1, 2))
+        assert other.evidence_seconds != one.evidence_seconds
+
+
+@pytest.mark.parametrize("half_life", [2.0, 5.0])
+def test_the_background_keeps_half_of_its_correlation_after_the_half_life(half_life):
+    x = autoregression(0.5 ** (1 / (half_life * GRID_HZ)), 400_000, np.random.default_rng(0)).astype(float)
+    lag = round(half_life * GRID_HZ)
+    assert x.var() == pytest.approx(1.0, abs=0.1)
+    assert np.corrcoef(x[:-lag], x[lag:])[0, 1] == pytest.approx(0.5, abs=0.05)
+
+
+def test_frame_noise_has_mean_0_variance_1_and_no_correlation_between_neighbours():
+    noise = frame_noise(np.arange(200_000), 12345)
+    assert noise.mean() == pytest.approx(0, abs=0.01)
+    assert noise.var() == pytest.approx(1, abs=0.01)
+    assert np.corrcoef(noise[:-1], noise[1:])[0, 1] == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_events_stand_above_the_background_and_hold_the_evidence(name):
+    inside, outside = [], []
+    for number in range(20):
+        trace = make_trace(WORLDS[name], number, seed=0, minutes=(2, 10))
+        assert len(trace.evidence_seconds) == len(trace.event_lengths) >= 1
+        assert all(0 <= time <= trace.info.duration_seconds for time in trace.evidence_seconds)
+        assert list(trace.evidence_seconds) == sorted(trace.evidence_seconds)
+        cells = (np.array(trace.evidence_seconds) * GRID_HZ).astype(int)
+        inside += trace.latent[np.minimum(cells, trace.latent.size - 1)].tolist()
+        outside.append(float(np.median(trace.latent)))
+    assert np.mean(inside) > np.mean(outside) + 0.8 * WORLDS[name].strength - 0.3
+
+
+def test_encoder_quality_scales_what_has_to_do_with_the_question():
+    heights = [
+        np.mean([make_trace(replace(WORLDS["cuts"], encoder_quality=q), n, seed=0, minutes=(2, 4)).strength
+                 for n in range(30)])
+        for q in (0.5, 1.0)
+    ]  # fmt: skip
+    assert heights[1] == pytest.approx(2 * heights[0])
+
+
+def test_the_first_videos_cover_the_range_of_lengths_and_none_depends_on_how_many_there_are():
+    lengths = np.array(
+        [make_trace(WORLDS["smooth"], n, seed=0, minutes=(1, 180)).info.duration_seconds for n in range(24)]
+    )
+    assert (np.histogram(np.log(lengths / 60), bins=4, range=(0, np.log(180)))[0] >= 4).all()
+
+
+def test_ten_hours_are_made_in_less_than_a_second():
+    trace = make_trace(WORLDS["calibrated"], 0, seed=0, minutes=(600, 600.001))
+    assert trace.info.duration_seconds == pytest.approx(36_000, abs=1)
+    assert trace.relevance(np.array([trace.info.n_frames - 1])).shape == (1,)
+
+
+def test_sync_frames_start_at_0_and_are_at_most_250_frames_apart():
+    sync = make_trace(WORLDS["cuts"], 2, seed=0, minutes=(3, 5)).info.sync_frames
+    assert sync[0] == 0
+    assert np.diff(sync).max() <= 250
+    assert (np.diff(sync) < 250).any()  # cuts
+
+
+@pytest.mark.parametrize("name", ["focus", "even_diverse", "even_cover", "topk", "focus_f"])
+@pytest.mark.parametrize("percent", [0.25, 1.0, 4.0])
+def test_a_budget_is_what_a_sampler_scores_of_an_hour(name, percent):
+    hour = VideoInfo(90_000, 25.0)
+    pulls = make_sampler(name, **options_at(name, percent)).count_pulls(hour, k=8)
+    assert pulls == pytest.approx(percent / 100 * hour.n_frames, rel=0.1)
+
+
+def test_a_sampler_without_an_option_for_pulls_has_no_budgets():
+    with pytest.raises(InvalidInput, match="no option for its number of pulls"):
+        options_at("uniform", 1.0)
+
+
+def test_unknown_worlds_and_parameters_are_refused_with_the_nearest_name():
+    with pytest.raises(UnknownName, match="did you mean 'calibrated'"):
+        world_of("callibrated")
+    with pytest.raises(UnknownName, match="did you mean 'strength'"):
+        world_of({"world": "smooth", "strenght": 1.0})
+    with pytest.raises(InvalidInput, match="two worlds have one name"):
+        SimulationConfig(samplers=["topk"], k=[8], worlds=["smooth", {"world": "smooth", "noise": 0.1}]).made_worlds  # noqa: B018
