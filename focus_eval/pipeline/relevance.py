@@ -51,7 +51,7 @@ class VideoSession:
     """One open video, its encoder, and what is already known of its frames.
 
     Args:
-        key: fingerprint of the video's content; "" where there is not a store.
+        key: fingerprint of the video's content; "" where there is no store.
         kept: features of an encoder that stores none, for the next question of the video.
         batch_size: frames encoded at once; bounds the pixels held in memory.
         server: embeds frames together with other questions; None: each question alone.

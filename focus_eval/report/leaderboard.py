@@ -110,7 +110,7 @@ def baseline_rows(cases: Sequence[EvidenceCase], k: int) -> list[Row]:
 
 
 def read_rows(path: Path) -> list[tuple[str, ...]]:
-    """Return the rows of the CSV file as texts under `COLUMNS`; none where there is not a file.
+    """Return the rows of the CSV file as texts under `COLUMNS`; none where there is no file.
 
     Raises:
         InvalidInput: other columns.

@@ -138,7 +138,7 @@ def _from_file(spec: str) -> type[FrameSampler]:
     path_text, _, class_name = spec.rpartition(":")
     path = Path(path_text).resolve()
     if not path.is_file():
-        raise SamplerError(f"sampler {spec!r}: there is not a file {path}")
+        raise SamplerError(f"sampler {spec!r}: there is no file {path}")
     # Dataclasses look their module up in sys.modules, so the file needs an entry there under a name of its own.
     module_name = f"focus_eval_sampler_file_{zlib.crc32(str(path).encode()):08x}"
     found = importlib.util.spec_from_file_location(module_name, path)

@@ -20,7 +20,7 @@ class FileState(NamedTuple):
 
 
 def file_state(path: Path) -> FileState:
-    """Return size, time of change and inode of `path`. Raises VideoError where there is not a file."""
+    """Return size, time of change and inode of `path`. Raises VideoError where there is no file."""
     try:
         status = path.stat()
     except OSError as error:

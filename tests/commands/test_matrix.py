@@ -24,7 +24,7 @@ def simulation(tmp_path):
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, [str(one) for one in arguments])
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "240"})
 
 
 def test_the_plan_says_once_what_all_selections_share(simulation):

@@ -93,7 +93,7 @@ def test_bad_files_give_one_line_and_leave_nothing(tmp_path):
         (("-o", "alpha", "--sampler", "focus"), "NAME=VALUE"),
         (("-o", "alpha=2", "--sampler", "focus"), "at most 1"),
         (("--backend", "pyavv"), "did you mean 'pyav'"),
-        (("--out", "absent/selection.json"), "cannot be written there"),
+        (("--out", "absent/selection.json"), "cannot be written"),
     ],
 )
 def test_bad_arguments_give_one_line(clip, tmp_path, arguments, message):

@@ -125,7 +125,7 @@ def test_fp32_switches_tf32_off_and_restores_it():
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "mps:9:1", ""])
 def test_an_unknown_device_is_refused(name):
-    with pytest.raises(InvalidInput, match="none of auto, cpu, cuda"):
+    with pytest.raises(InvalidInput, match="must be auto, cpu, cuda"):
         torch_device(name)
 
 
