@@ -146,9 +146,11 @@ def run_two_processes(machine: Machine, chat: ChatServer, *, task: str, limit: i
 
 
 def run_with_ray(machine: Machine, chat: ChatServer, name: str, limit: int, *more: str) -> Step:
-    """Run a matrix on a Ray cluster of this machine into a folder of its own, and compare its rows with `name`'s."""
+    """Run a matrix on a Ray cluster of this machine, which has no GPU for a worker, into a folder of its own."""
     folder = f"results/ray/{name}"
     command = ["focus-eval", "run", name, "--limit", str(limit), "--engine", "ray", "--out", folder, *more]
+    for phase in ("select", "answer"):
+        command += ["--set", f"{phase}_resources={{gpus: 0, cpus: 1}}"]
     started, step = time.perf_counter(), Step(f"{name}, --engine ray")
     done = _started(machine, with_chat(machine, chat), command)
     if done.returncode:
