@@ -29,7 +29,7 @@ ALLOWED = {
     "samplers": {"types", "errors", "bandit", "options", "rows"},
     "video": {"types", "errors"},
     "scoring": {"types", "errors", "options", "video", "rows"},
-    "benchmarks": {"types", "errors", "resources", "options"},
+    "benchmarks": {"options", "types", "errors", "resources"},
     "selections": {"types", "errors", "benchmarks", "rows"},
     "report": {"types", "errors", "resources", "rows", "benchmarks", "selections"},
 }

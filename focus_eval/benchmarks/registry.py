@@ -16,6 +16,7 @@ from focus_eval.benchmarks.question import Benchmark
 from focus_eval.benchmarks.videomme import VideoMME
 from focus_eval.benchmarks.vsibench import VSIBench
 from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.options import yaml_loader
 from focus_eval.resources import resource_path
 
 # A package registers a benchmark here: a function that takes `edges=` and returns it, or the path of a YAML file.
@@ -92,7 +93,7 @@ def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenc
     import yaml
 
     try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+        given = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml_loader())
     except (OSError, yaml.YAMLError) as error:
         raise InvalidInput(f"{path}: cannot be read as YAML ({error})") from error
     if not isinstance(given, dict) or not isinstance(given.get("fields"), dict):

@@ -12,21 +12,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from focus_eval.errors import RENAMED, InvalidInput
+from focus_eval.options import yaml_loader
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
-
-
-class PlainLoader(yaml.SafeLoader):
-    """YAML in which a boolean is `true` or `false`: `yes`, `no`, `on` and `off` are text, as everywhere else here."""
-
-
-_BOOLEAN = "tag:yaml.org,2002:bool"
-PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-PlainLoader.add_implicit_resolver(_BOOLEAN, re.compile("^(?:true|True|false|False)$"), list("tTfF"))
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
@@ -36,7 +25,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
         InvalidInput: no such file, broken YAML (with its line), no mapping, a key written twice.
     """
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=PlainLoader)
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml_loader())
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be read ({error.strerror})") from error
     except yaml.MarkedYAMLError as error:
@@ -45,7 +34,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(node, yaml.MappingNode):
         raise InvalidInput(f"{path}: must hold a mapping of keys to values")
     _refuse_repeats(node, path)
-    loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=PlainLoader)
+    loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml_loader())
     return dict(loaded)
 
 
@@ -84,7 +73,7 @@ def read_yaml_value(text: str) -> Any:
         InvalidInput: broken YAML.
     """
     try:
-        return yaml.load(text, Loader=PlainLoader)
+        return yaml.load(text, Loader=yaml_loader())
     except yaml.YAMLError as error:
         raise InvalidInput(f"{text!r} is not a YAML value") from error
 
@@ -132,7 +121,7 @@ def _inner_types(annotation: Any) -> list[Any]:
 
 def _line_of(path: Path, location: list[Any]) -> int:
     """Return the line of the deepest part of `location` that the file has."""
-    node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=PlainLoader)
+    node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml_loader())
     line = 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
