@@ -30,6 +30,7 @@ from focus_eval.commands.slurm import slurm_script
 from focus_eval.commands.tasks import tasks
 from focus_eval.commands.videos import videos
 from focus_eval.errors import FocusEvalError
+from focus_eval.untrusted import printable
 
 app = typer.Typer(
     name="focus-eval",
@@ -85,5 +86,11 @@ def main() -> None:
     try:
         app(prog_name="focus-eval")
     except FocusEvalError as error:
-        print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        _end(" ".join(str(error).split()))
+    except OSError as error:  # a folder where a file must be, a full disk, no permission
+        _end(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _end(message: str) -> None:
+    print(f"focus-eval: {printable(message)}", file=sys.stderr)
+    sys.exit(2)

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "focus_eval"
 RANKS = {
-    "types": 0, "errors": 0, "resources": 0, "options": 0,
+    "types": 0, "errors": 0, "resources": 0, "options": 0, "untrusted": 0,
     "bandit": 1, "rows": 1,
     "samplers": 2,
     "video": 3, "scoring": 3, "benchmarks": 3, "selections": 3,
@@ -27,11 +27,11 @@ RANKS = {
 # What a rank may use of its own rank or below where the general rule is not enough.
 ALLOWED = {
     "samplers": {"types", "errors", "bandit", "options", "rows"},
-    "video": {"types", "errors"},
+    "video": {"types", "errors", "untrusted"},
     "scoring": {"types", "errors", "options", "video", "rows"},
-    "benchmarks": {"options", "types", "errors", "resources"},
-    "selections": {"types", "errors", "benchmarks", "rows"},
-    "report": {"types", "errors", "resources", "rows", "benchmarks", "selections"},
+    "benchmarks": {"types", "errors", "untrusted", "resources", "options"},
+    "selections": {"types", "errors", "untrusted", "benchmarks", "rows"},
+    "report": {"types", "errors", "untrusted", "resources", "rows", "benchmarks", "selections"},
 }
 HEAVY = {
     "torch", "torchvision", "transformers", "timm", "av", "decord", "torchcodec", "ray", "lmms_eval", "pandas",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.errors import InvalidInput
+from focus_eval.untrusted import parse_json, read_json, read_text
 
 
 def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
@@ -33,13 +33,25 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
     questions = []
     for at, row in enumerate(documents):
         try:
-            questions.append(benchmark.question(row))
+            question = benchmark.question(row)
+            _refuse_escape(question)
+            questions.append(question)
         except InvalidInput as error:
             raise InvalidInput(f"{where}: row {at}: {error}") from error
     twice = [question_id for question_id, count in Counter(question.id for question in questions).items() if count > 1]
     if twice:
         raise InvalidInput(f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!r}")
     return questions
+
+
+def _refuse_escape(question: Question) -> None:
+    """Refuse a video path that leads out of the folder of videos: annotations are written by others.
+
+    Links inside the folder are followed: that is how the hub's cache and many data folders are laid out.
+    """
+    path = PurePosixPath(question.video.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or "\0" in question.video:
+        raise InvalidInput(f"{question.id}: video {question.video!r} leaves the folder of videos")
 
 
 def read_documents(path: Path) -> list[Mapping[str, Any]]:
@@ -60,9 +72,12 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
             with open(path, "rb") as file:
                 rows = pyarrow.ipc.open_stream(file).read_all().to_pylist()
         elif path.suffix == ".jsonl":
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            lines = enumerate(read_text(path).splitlines(), start=1)
+            rows = [parse_json(line, where=f"{path}:{at}") for at, line in lines if line.strip()]
         else:
-            rows = json.loads(path.read_text(encoding="utf-8"))
+            rows = read_json(path)
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path}: cannot be read as annotations ({error})") from error
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):

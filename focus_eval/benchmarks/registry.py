@@ -16,8 +16,8 @@ from focus_eval.benchmarks.question import Benchmark
 from focus_eval.benchmarks.videomme import VideoMME
 from focus_eval.benchmarks.vsibench import VSIBench
 from focus_eval.errors import InvalidInput, unknown_name
-from focus_eval.options import yaml_loader
 from focus_eval.resources import resource_path
+from focus_eval.untrusted import read_yaml
 
 # A package registers a benchmark here: a function that takes `edges=` and returns it, or the path of a YAML file.
 ENTRY_POINT_GROUP = "focus_eval.benchmarks"
@@ -90,12 +90,7 @@ def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenc
     Raises:
         InvalidInput: a file that cannot be read, or without `fields`.
     """
-    import yaml
-
-    try:
-        given = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml_loader())
-    except (OSError, yaml.YAMLError) as error:
-        raise InvalidInput(f"{path}: cannot be read as YAML ({error})") from error
+    given = read_yaml(path)
     if not isinstance(given, dict) or not isinstance(given.get("fields"), dict):
         raise InvalidInput(f"{path}: declares no benchmark: the key `fields` with the names of fields is missing")
     return declared(given, name=str(given.get("benchmark") or path.stem), where=str(path), edges=edges)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focus_eval.errors import InvalidInput
+from focus_eval.untrusted import read_json
 
 if TYPE_CHECKING:
     from focus_eval.benchmarks.question import Question
@@ -78,9 +78,9 @@ def _load(
 
 def _read_scenes(path: Path) -> dict[str, list[tuple[float, float]]]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         return {str(key): [(float(start), float(stop)) for start, stop in scenes] for key, scenes in values.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise InvalidInput(
             f"{path}: scenes are JSON, question id to [[start, stop], ..] in seconds ({error})"
         ) from error

@@ -19,6 +19,7 @@ import yaml
 from focus_eval.errors import FocusEvalError, InvalidInput
 from focus_eval.matrix.config import BenchmarkConfig
 from focus_eval.resources import resource_path
+from focus_eval.untrusted import read_yaml
 
 _SUFFIXES = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".arrow": "arrow"}
 
@@ -181,7 +182,7 @@ _TaskLoader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
 def _task_values(file: Path) -> dict[str, Any]:
-    values: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), Loader=_TaskLoader) or {}
+    values: dict[str, Any] = read_yaml(file, _TaskLoader) or {}
     included = values.pop("include", None)
     return {**_task_values(file.parent / included), **values} if included else values
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from focus_eval.errors import RENAMED, InvalidInput
 from focus_eval.options import yaml_loader
+from focus_eval.untrusted import read_yaml, yaml_node
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -24,18 +25,11 @@ def load_yaml(path: Path) -> dict[str, Any]:
     Raises:
         InvalidInput: no such file, broken YAML (with its line), no mapping, a key written twice.
     """
-    try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml_loader())
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read ({error.strerror})") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InvalidInput(f"{path}:{line}: {error.problem}") from error
+    node = yaml_node(path, yaml_loader())
     if not isinstance(node, yaml.MappingNode):
         raise InvalidInput(f"{path}: must hold a mapping of keys to values")
     _refuse_repeats(node, path)
-    loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml_loader())
-    return dict(loaded)
+    return dict(read_yaml(path, yaml_loader()))
 
 
 def check(model: type[ModelT], values: dict[str, Any], path: Path) -> ModelT:
@@ -50,7 +44,7 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path) -> ModelT:
         mistakes = error.errors()
         # An unknown key comes first: it is often the reason why another one is missing.
         first = next((found for found in mistakes if found["type"] == "extra_forbidden"), mistakes[0])
-        location = [part for part in first["loc"] if not _is_union_tag(part, values)]
+        location = [part for part in first["loc"] if not _is_union_tag(part, values)] or list(first["loc"][-1:])
         key = ".".join(str(part) for part in location)
         what = first["msg"]
         if first["type"] == "extra_forbidden":

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from focus_eval.errors import InvalidInput
 from focus_eval.report.recall import EvidenceCase, Times, random_recall, recall_table, uniform_times
 from focus_eval.report.table import Figure, Table, TableRow
 from focus_eval.rows.records import replace_file
+from focus_eval.untrusted import read_yaml
 
 _BUCKETS = ("short", "medium", "long", "all")
 _DISTANCES = (1, 2, 5)
@@ -81,9 +80,8 @@ def read_entry(path: Path) -> Entry:
         InvalidInput: a file that cannot be read, or fields that are not an entry's.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return Entry(**values)
-    except (OSError, yaml.YAMLError, TypeError) as error:
+        return Entry(**read_yaml(path))
+    except TypeError as error:
         raise InvalidInput(f"{path}: not a leaderboard entry ({error})") from error
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from focus_eval.report.table import COUNT_TITLES, MINUS, Figure, Table, TableRow, count_texts
+from focus_eval.untrusted import spreadsheet_cell
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -86,7 +87,8 @@ def to_csv(table: Table) -> str:
     writer.writerow([*table.key_titles, *(name for group in heads for name in group), *counts])
     for row in table.rows:
         values = [value for figure in row.figures for value in _csv_cell(figure)]
-        writer.writerow([*row.keys, *values, *(_csv_counts(row) if counts else [])])
+        texts = [spreadsheet_cell(value) if isinstance(value, str) else value for value in [*row.keys, *values]]
+        writer.writerow([*texts, *(_csv_counts(row) if counts else [])])
     return buffer.getvalue()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from focus_eval.errors import RENAMED, FocusEvalError, InvalidInput
+from focus_eval.untrusted import printable
 
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
 
@@ -231,7 +232,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 def error_line(error: BaseException) -> str:
     """Return one line for an error row: our errors as they are, others with their type."""
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     return text if isinstance(error, FocusEvalError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 

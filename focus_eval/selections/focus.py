@@ -14,9 +14,9 @@ from focus_eval.selections.source import (
     frames_of,
     in_order,
     is_list_of_lists,
-    read_json,
     write_json,
 )
+from focus_eval.untrusted import read_json
 
 UNIT = "frames"
 FRAMES_FILE = "selected_frames.json"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import InvalidInput, SelectionMismatch
+from focus_eval.errors import SelectionMismatch
 from focus_eval.selections.checks import numbers
 from focus_eval.selections.imported import AskedQuestion, ImportedSelection
 
@@ -102,20 +102,6 @@ def is_mapping_of_lists(data: Any) -> bool:
 def video_stem(video: str) -> str:
     """Return a video's name without folder and suffix, by which formats name it."""
     return Path(str(video)).stem
-
-
-def read_json(path: Path) -> Any:
-    """Return what a JSON file holds.
-
-    Raises:
-        InvalidInput: no such file, or not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path}: no such file") from error
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{path}: not a JSON file that can be read ({error})") from error
 
 
 def write_json(path: Path, value: Any) -> None:
