@@ -110,7 +110,7 @@ def _show(folder: Path, videos: Path) -> None:
     from focus_eval.report.lab_figures import draw_frontier
     from focus_eval.report.run import load_run
 
-    report(folder, videos=videos)
+    report(folder, videos=videos, link_thumbnails=True)
     run = load_run(folder)
     tables = demo_tables(run, "focus")
     write_table(tables, folder / "demo.md")

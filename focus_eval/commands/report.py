@@ -75,5 +75,6 @@ def remove_stale(folder: Path) -> None:
     texts = [*(f"report.{suffix}" for suffix in ("md", "tex", "csv", "html"))]
     texts += [f"report-{name}.csv" for name in (*LAYOUTS, *TABLE_NAMES)]
     drawn = [f"figures/{name}.{suffix}" for name in ("efficiency-*", "timelines") for suffix in ("pdf", "png")]
-    for path in [path for kind in (*texts, *drawn) for path in folder.glob(kind)]:
+    pictures = "report_thumbnails/*.jpg"
+    for path in [path for kind in (*texts, *drawn, pictures) for path in folder.glob(kind)]:
         path.unlink()

@@ -10,10 +10,8 @@ import numpy as np
 
 from focus_eval.video import open_video
 
-HEIGHT = 90
 
-
-def read_thumbnails(path: Path, frames: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> Iterator[tuple[int, bytes]]:
     """Yield `frames` and their JPEGs in one pass over the file; without frames it is not opened.
 
     Raises:
@@ -26,7 +24,7 @@ def read_thumbnails(path: Path, frames: Sequence[int]) -> Iterator[tuple[int, by
     with open_video(path) as reader:
         for frame, pixels in reader.stream(np.array(frames, dtype=np.int64)):
             image = Image.fromarray(pixels)
-            image.thumbnail((HEIGHT * 3, HEIGHT))
+            image.thumbnail((height * 3, height))
             buffer = io.BytesIO()
             image.save(buffer, "JPEG", quality=72)
             yield frame, buffer.getvalue()

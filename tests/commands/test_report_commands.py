@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.errors import FocusEvalError, InvalidInput
+from focus_eval.report.page.thumbnails import evidence_frames
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter
 
@@ -63,7 +64,9 @@ def test_thumbnails_are_the_chosen_frames(tmp_path):
     called("report", folder, "--out", page.parent, "--videos", tmp_path)
     chunk = re.search(r'id="chunk0">([^<]+)<', page.read_text()).group(1)
     pictures = json.loads(gzip.decompress(base64.b64decode(chunk)))[0]["pictures"]
-    assert {int(frame) for frame in pictures} == {frame for row in rows for frame in row.keyframes}
+    assert {int(frame) for frame in pictures} == {
+        frame for row in rows for frame in (*row.keyframes, *evidence_frames(row))
+    }
     for frame, source in pictures.items():
         image = Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))).convert("RGB")
         assert frame_number(np.asarray(image)) == int(frame)
@@ -140,7 +143,7 @@ def test_recall_takes_scenes(shared, tmp_path):
         *("--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")),
         *("--selections", shared("data/qca_longvideobench_64.json"), "--scenes", tmp_path / "scenes.json"),
     )
-    assert "scenes hit" in output
+    assert "share of the scenes with a chosen frame" in output
     (tmp_path / "scenes.json").write_text('{"nobody": [[0, 5]]}')
     with pytest.raises(InvalidInput, match="'nobody', which is not a question"):
         called(

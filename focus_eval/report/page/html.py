@@ -12,11 +12,23 @@ from typing import Any
 from focus_eval.report.comparisons import baseline_labels, baseline_table, recall_tables
 from focus_eval.report.hours import cost_tables
 from focus_eval.report.page.charts import charts_of, colours_of
-from focus_eval.report.page.question_browser import Browser, Thumbnails, json_for_script, pack_browser
+from focus_eval.report.page.question_browser import Browser, json_for_script, pack_browser
+from focus_eval.report.page.thumbnails import Thumbnails
 from focus_eval.report.run import Run, labels_of, sampler_order
-from focus_eval.report.table import COUNT_TITLES, Figure, Table, count_texts, narrowed, notes_once
+from focus_eval.report.table import COUNT_TITLES, Counts, Figure, Table, count_texts, narrowed, notes_once
 from focus_eval.report.tables import results_table
 from focus_eval.rows.records import replace_file
+
+_SCRIPTS = (
+    "elements.js",
+    "sorting.js",
+    "timeline.js",
+    "answers.js",
+    "question.js",
+    "browser.js",
+    "address.js",
+    "start.js",
+)
 
 
 def write_html(
@@ -53,7 +65,7 @@ def render_html(
     browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(_asset("report.html.j2"))
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = _asset("report.css"), _script()
     return template.render(
         run=run,
         facts=_facts(run, browser),
@@ -72,13 +84,17 @@ def render_html(
             f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
         ),
         Figure=Figure,
-        count_titles=COUNT_TITLES,
-        count_texts=count_texts,
+        counts_line=_counts_line,
     )
 
 
 def _asset(name: str) -> str:
     return (files("focus_eval.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    """The page's scripts as one: they share their names with each other and with nothing else."""
+    return '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in _SCRIPTS) + "})();\n"
 
 
 def _digest(text: str) -> str:
@@ -101,6 +117,13 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
         tables.append(results_table(run, "overview"))
     against = baseline_table(run, baseline=baseline)
     return [*tables, *([against] if against else []), *recall_tables(run, baseline=baseline)]
+
+
+def _counts_line(counts: Counts) -> str:
+    """E.g. "1337 questions, 2 errors": what a row rests on, without counters that are zero."""
+    texts = count_texts(counts)
+    shown = [f"{text} {title}" for title, text in zip(COUNT_TITLES[1:], texts[1:], strict=True) if text != "0"]
+    return ", ".join([f"{texts[0]} {COUNT_TITLES[0]}", *shown])
 
 
 def _legend(run: Run) -> list[tuple[str, str]]:

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import base64
 import gzip
-import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from focus_eval.report.page.charts import colours_of
+from focus_eval.report.page.question_details import question_detail
+from focus_eval.report.page.thumbnails import Pictures, Thumbnails
+from focus_eval.report.recall import recall_within
 from focus_eval.report.run import Run, labels_of, sampler_order
 from focus_eval.rows.records import AnswerRow, SelectionRow
+from focus_eval.types import frozen_floats
 
 CHUNK_QUESTIONS = 40
-# More pulls than this are drawn as that many bins, each with its highest relevance.
-MOST_PULLS_DRAWN = 300
+# A keyframe this near shows the evidence.
+NEAR_SECONDS = 2.0
 MOST_SERIES_SHOWN = 5
 _WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
 RIGHT, WRONG, PARTLY, UNPARSED, ERROR, MISSING, CHOSEN, UNSCORED = "r", "w", "p", "u", "e", "-", "c", "n"
-
-# From the selections of one question to one image per keyframe: JPEG bytes to embed, or a path relative to the page.
-Thumbnails = Callable[[Sequence[SelectionRow]], Mapping[int, "bytes | str"]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,8 @@ class Series:
     """One column of verdicts: a sampler's frames shown to a model, or the frames alone, on every benchmark.
 
     Args:
+        k: frames asked for.
+        base: the name without K: what stays the same when the reader switches K.
         ids: selection and cell id by benchmark; the cell's is "" where no model answered.
     """
 
@@ -43,6 +43,8 @@ class Series:
     label: str
     css: str
     model: str
+    k: int
+    base: str
     ids: Mapping[str, tuple[str, str]]
 
 
@@ -61,33 +63,12 @@ class Browser:
     pictured: int = 0
 
 
-@dataclass
-class _Pictures:
-    """Hands out thumbnails until the bytes are used up; a frame of a video is taken once."""
-
-    make: Thumbnails | None
-    budget_bytes: int
-    taken: dict[int, dict[str, str]] = field(default_factory=dict)
-
-    def add(self, number: int, rows: Sequence[SelectionRow]) -> None:
-        """Take the pictures of question `number`, if they still fit."""
-        if self.make is None or self.budget_bytes <= 0 or not rows:
-            return
-        found: dict[str, str] = {}
-        for frame, image in self.make(rows).items():
-            text = image if isinstance(image, str) else "data:image/jpeg;base64," + base64.b64encode(image).decode()
-            found[str(frame)] = text
-        self.budget_bytes -= sum(len(text) for text in found.values())
-        if self.budget_bytes >= 0 and found:
-            self.taken[number] = found
-
-
 def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_bytes: int = 12_000_000) -> Browser:
     """Return the browser of all questions of `run`.
 
     Args:
-        thumbnails: images of a selection's keyframes.
-        thumbnail_bytes: most bytes of images in the page; questions get theirs in turn over the length buckets.
+        thumbnails: images of frames of a video.
+        thumbnail_bytes: most bytes of images in the page; every question gets its share.
     """
     all_series = all_series_of(run)
     selections = {(row.benchmark, row.question_id, row.selection_id): row for row in run.selections}
@@ -95,21 +76,22 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
     questions = list(dict.fromkeys((row.benchmark, row.question_id) for row in run.selections))
     ids_of = {key: [series.ids.get(key[0], ("", "")) for series in all_series] for key in questions}
     rows_of = {key: [selections.get((*key, selection_id)) for selection_id, _ in ids_of[key]] for key in questions}
-    pictures = _Pictures(thumbnails, thumbnail_bytes)
-    if thumbnails is not None:
-        for number in _in_turn([_first(rows_of[key]).bucket for key in questions]):
-            unique = {row.selection_id: row for row in rows_of[questions[number]] if row is not None and not row.error}
-            pictures.add(number, list(unique.values()))
+    pictures = Pictures(thumbnails, budget_bytes=thumbnail_bytes, n_questions=len(questions))
+    shown = _shown(all_series)
+    for number, key in enumerate(questions):
+        pictures.add(number, _pictured_rows(rows_of[key], shown))
     lines, details = [], []
     for number, key in enumerate(questions):
         answered = [answers.get((*key, cell_id)) for _, cell_id in ids_of[key]]
         lines.append(_line(rows_of[key], answered))
-        details.append(_detail(rows_of[key], answered, pictures.taken.get(number, {})))
+        details.append(question_detail(rows_of[key], answered, pictures.taken.get(number, {})))
     index = {
         "series": [
-            {"name": series.name, "css": series.css, "shown": shown}
-            for series, shown in zip(all_series, _shown(all_series), strict=True)
+            {"name": series.name, "base": series.base, "k": series.k, "css": series.css, "shown": is_shown}
+            for series, is_shown in zip(all_series, shown, strict=True)
         ],
+        "pair": _first_pair(all_series),
+        "near": NEAR_SECONDS,
         "chunk": CHUNK_QUESTIONS,
         "buckets": _buckets(run),
         "questions": lines,
@@ -140,15 +122,26 @@ def all_series_of(run: Run) -> list[Series]:
             series = (model, row.k, labels[selection_id], row.seed)
             ids.setdefault(series, {})[benchmark] = (selection_id, cell_id)
     all_series = []
-    for model, k, label, seed in sorted(
-        ids, key=lambda entry: (entry[0], entry[1], *sampler_order(entry[2]), entry[3])
-    ):
-        parts = [label]
-        parts += [f"K={k}"] if several_k else []
-        parts += [model] if several_models else []
-        parts += [f"seed {seed}"] if several_seeds else []
-        all_series.append(Series(", ".join(parts), label, classes[label], model, ids[model, k, label, seed]))
+    for model, k, label, seed in sorted(ids, key=_series_order):
+        rest = [model] if several_models else []
+        rest += [f"seed {seed}"] if several_seeds else []
+        all_series.append(
+            Series(
+                name=", ".join([label, *([f"K={k}"] if several_k else []), *rest]),
+                label=label,
+                css=classes[label],
+                model=model,
+                k=k,
+                base=", ".join([label, *rest]),
+                ids=ids[model, k, label, seed],
+            )
+        )
     return all_series
+
+
+def _series_order(series: tuple[str, int, str, int]) -> tuple[str, int, int, str, int]:
+    model, k, label, seed = series
+    return (model, k, *sampler_order(label), seed)
 
 
 def json_for_script(value: Any) -> str:
@@ -160,17 +153,50 @@ def json_for_script(value: Any) -> str:
 
 def _shown(all_series: Sequence[Series]) -> list[bool]:
     """Which series the page draws until its reader chooses: all of a few, else the best known ones."""
-    if len(all_series) <= MOST_SERIES_SHOWN + 1:
+    bases = list(dict.fromkeys(series.base for series in all_series))
+    if len(bases) <= MOST_SERIES_SHOWN + 1:
         return [True] * len(all_series)
-    known = [i for i, series in enumerate(all_series) if series.label in _WELL_KNOWN]
-    first = (known + [i for i in range(len(all_series)) if i not in known])[:MOST_SERIES_SHOWN]
-    return [i in first for i in range(len(all_series))]
+    known = list(dict.fromkeys(series.base for series in all_series if series.label in _WELL_KNOWN))
+    first = (known + [base for base in bases if base not in known])[:MOST_SERIES_SHOWN]
+    return [series.base in first for series in all_series]
+
+
+def _first_pair(all_series: Sequence[Series]) -> list[str]:
+    """The two series that the page compares until its reader chooses: focus with uniform, where they are there."""
+    bases = list(dict.fromkeys(series.base for series in all_series))
+    by_label = {series.label: series.base for series in reversed(all_series)}
+    second = by_label.get("uniform", bases[0])
+    others = [base for base in bases if base != second] or [second]
+    return [by_label.get("focus", others[-1]), second]
+
+
+def _pictured_rows(rows: Sequence[SelectionRow | None], shown: Sequence[bool]) -> list[SelectionRow]:
+    """The selections whose frames are pictured, each once, those drawn at first before the others."""
+    order = sorted(range(len(rows)), key=lambda i: not shown[i])
+    unique = {row.selection_id: row for row in (rows[i] for i in order) if row is not None and not row.error}
+    return list(unique.values())
 
 
 def _line(rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None]) -> list[Any]:
     first = _first(rows)
     verdicts = "".join(_verdict(row, answer) for row, answer in zip(rows, answered, strict=True))
-    return [first.question_id, first.benchmark, first.bucket, first.query, verdicts]
+    recalls = [None if row is None else _recall_percent(row) for row in rows]
+    return [
+        first.question_id,
+        first.benchmark,
+        first.bucket,
+        first.query,
+        verdicts,
+        round(first.duration_seconds),
+        recalls if any(recall is not None for recall in recalls) else None,
+    ]
+
+
+def _recall_percent(row: SelectionRow) -> int | None:
+    """Share of the evidence with a keyframe within `NEAR_SECONDS`, in percent; None where nothing can be said."""
+    if row.error is not None or not row.evidence_seconds:
+        return None
+    return round(100 * float(recall_within(frozen_floats(row.evidence_seconds), row.times_seconds, (NEAR_SECONDS,))[0]))
 
 
 def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
@@ -185,79 +211,6 @@ def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
     return RIGHT if answer.score == 1 else WRONG if answer.score == 0 else PARTLY
 
 
-def _detail(
-    rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None], pictures: Mapping[str, str]
-) -> dict[str, Any]:
-    first = _first(rows)
-    known = next((item for item in answered if item is not None), None)
-    return {
-        "video": first.video,
-        "seconds": round(first.duration_seconds, 2),
-        "evidence": [round(time, 2) for time in first.evidence_seconds],
-        "correct": known.correct_answer if known else None,
-        "pictures": dict(pictures),
-        "series": [
-            None if row is None else _series_detail(row, answer) for row, answer in zip(rows, answered, strict=True)
-        ],
-    }
-
-
-def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
-    detail: dict[str, Any] = {
-        "k": row.k,
-        "frames": row.keyframes,
-        "times": [round(time, 2) for time in row.times_seconds],
-        "pulls": len(row.pulled_frames),
-        "of": row.n_frames,
-        "pulled": _pulled(row),
-        "clips": _clips(row),
-        "error": row.error,
-    }
-    if answer is not None:
-        detail |= {
-            "answer": answer.answer,
-            "parsed": answer.parsed,
-            "score": answer.score,
-            "fed": answer.frames_fed,
-            "asked": answer.frames_asked,
-            "fallback": answer.fallback,
-            "error": answer.error or row.error,
-        }
-    return detail
-
-
-def _pulled(row: SelectionRow) -> list[list[float]]:
-    """`[times, relevance]`, in time order, at most `MOST_PULLS_DRAWN` of them."""
-    relevance = np.array(row.pulled_relevance, dtype=np.float64)
-    known = ~np.isnan(relevance)
-    if row.fps <= 0 or not known.any():
-        return [[], []]
-    frames, relevance = np.array(row.pulled_frames)[known], relevance[known]
-    order = np.argsort(frames)
-    frames, relevance = frames[order], relevance[order]
-    if frames.size > MOST_PULLS_DRAWN:
-        place = np.minimum((frames * MOST_PULLS_DRAWN / max(1, row.n_frames)).astype(int), MOST_PULLS_DRAWN - 1)
-        best = np.full(MOST_PULLS_DRAWN, -1.0)
-        np.maximum.at(best, place, relevance)
-        kept = np.flatnonzero(best >= 0)
-        frames, relevance = (kept + 0.5) * row.n_frames / MOST_PULLS_DRAWN, best[kept]
-    return [np.round(frames / row.fps, 1).tolist(), np.round(relevance, 2).tolist()]
-
-
-def _clips(row: SelectionRow) -> list[list[Any]]:
-    fps = row.fps or 1.0
-    return [
-        [
-            round(start / fps, 1),
-            round(stop / fps, 1),
-            None if mean is None else round(mean, 3),
-            None if radius is None else round(radius, 3),
-            int(bool(is_final)),
-        ]
-        for start, stop, _, mean, radius, is_final in row.clips
-    ]
-
-
 def _first(rows: Sequence[SelectionRow | None]) -> SelectionRow:
     return next(row for row in rows if row is not None)
 
@@ -266,12 +219,6 @@ def _buckets(run: Run) -> list[str]:
     present = {row.bucket for row in run.selections}
     ordered = [item for item in ("short", "medium", "long") if item in present]
     return ordered + sorted(present - set(ordered) - {""})
-
-
-def _in_turn(buckets: Sequence[str]) -> list[int]:
-    """Places of `buckets` so that every kind comes in turn."""
-    queues = [[i for i, bucket in enumerate(buckets) if bucket == kind] for kind in dict.fromkeys(buckets)]
-    return [place for turn in itertools.zip_longest(*queues) for place in turn if place is not None]
 
 
 def _parts(details: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:

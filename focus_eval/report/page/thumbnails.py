@@ -1,25 +1,99 @@
-"""Gives the page its keyframes as small pictures, in the page or in a folder beside it."""
+"""Gives the page its frames as small pictures, in the page or in a folder beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import base64
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
+
 from focus_eval.errors import InvalidInput
-from focus_eval.report.page.question_browser import Thumbnails
 from focus_eval.rows.records import SelectionRow
 
-ReadThumbnails = Callable[[Path, list[int]], Iterable[tuple[int, bytes]]]
+# From a video and frames of it to one image per frame: JPEG bytes to embed, or a path relative to the page.
+Thumbnails = Callable[[str, Sequence[int]], Mapping[int, "bytes | str"]]
+ReadThumbnails = Callable[..., Iterable[tuple[int, bytes]]]
+# A linked picture can be larger: it weighs nothing in the page, and the reader may enlarge it.
+EMBEDDED_HEIGHT, LINKED_HEIGHT = 90, 180
+# What a picture in the page is expected to weigh until some have been made.
+_FIRST_GUESS_BYTES = 5_000
+
+
+class Pictures:
+    """Hands out thumbnails so that every question gets some: each may use its share of the bytes that are left.
+
+    Args:
+        make: where the pictures come from; None for a page without.
+        budget_bytes: most bytes of pictures in the page.
+        n_questions: how many will ask.
+    """
+
+    def __init__(self, make: Thumbnails | None, *, budget_bytes: int, n_questions: int) -> None:
+        self.taken: dict[int, dict[str, str]] = {}
+        self._make = make
+        self._left_bytes = budget_bytes
+        self._left_questions = n_questions
+        self._made = [0, 0]  # pictures, bytes
+
+    def add(self, number: int, rows: Sequence[SelectionRow]) -> None:
+        """Take the pictures of question `number`, the most telling ones first, as many as its share of bytes allows."""
+        share = self._left_bytes // max(1, self._left_questions)
+        self._left_questions -= 1
+        if self._make is None or not rows:
+            return
+        count, size = self._made
+        most = max(1, share // max(1, size // count if count else _FIRST_GUESS_BYTES))
+        found: dict[str, str] = {}
+        images = self._make(rows[0].video, list(itertools.islice(telling_frames(rows), most)))
+        for frame, image in images.items():
+            text = image if isinstance(image, str) else "data:image/jpeg;base64," + base64.b64encode(image).decode()
+            self._made = [self._made[0] + 1, self._made[1] + len(text)]
+            if len(text) <= self._left_bytes:
+                found[str(frame)] = text
+                self._left_bytes -= len(text)
+        if found:
+            self.taken[number] = found
+
+
+def evidence_frames(row: SelectionRow) -> list[int]:
+    """Return the frame of `row`'s video at each annotated moment; none where the video's rate is unknown."""
+    if row.fps <= 0 or row.n_frames <= 0:
+        return []
+    return [min(row.n_frames - 1, max(0, round(time * row.fps))) for time in row.evidence_seconds]
+
+
+def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
+    """Yield the frames of one question's selections, each once.
+
+    First the evidence, then each selection's keyframe nearest to it, then the keyframes of all in turn, spread out.
+    """
+    seen: set[int] = set()
+    evidence = evidence_frames(rows[0])
+    nearest = [min(row.keyframes, key=lambda f: abs(f - at)) for at in evidence for row in rows if row.keyframes]
+    turns = itertools.zip_longest(*(_spread(row.keyframes) for row in rows))
+    for frame in itertools.chain(evidence, nearest, itertools.chain.from_iterable(turns)):
+        if frame is not None and frame not in seen:
+            seen.add(frame)
+            yield frame
+
+
+def _spread(frames: Sequence[int]) -> list[int]:
+    """Return `frames` in an order whose every beginning is spread over all of them (their indices' bits reversed)."""
+    bits = max(1, (len(frames) - 1).bit_length())
+    order = sorted(range(len(frames)), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))
+    return list(np.asarray(frames, dtype=int)[order].tolist()) if order else []
 
 
 def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails) -> Thumbnails:
-    """Return a function from a question's selections to their keyframes as small JPEGs, or as links beside `page`.
+    """Return a function from a video's frames to small JPEGs, or to links beside `page`.
 
     Args:
         videos: the folder that the rows' video paths start from.
         page: the page that links its pictures; None embeds them.
-        read: yields frames of a video file as JPEGs.
+        read: yields frames of a video file as JPEGs of a height: `read(path, frames, height=90)`.
 
     Raises:
         InvalidInput: no such folder.
@@ -27,12 +101,11 @@ def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails) ->
     if not videos.is_dir():
         raise InvalidInput(f"{videos}: no such folder; --videos is the folder that the rows' video paths start from")
     known: dict[tuple[str, int], bytes | str] = {}
+    height = EMBEDDED_HEIGHT if page is None else LINKED_HEIGHT
 
-    def make(rows: Sequence[SelectionRow]) -> Mapping[int, bytes | str]:
-        video = rows[0].video
-        frames = sorted({frame for row in rows for frame in row.keyframes})
-        missing = [frame for frame in frames if (video, frame) not in known]
-        for frame, image in read(videos / video, missing):
+    def make(video: str, frames: Sequence[int]) -> Mapping[int, bytes | str]:
+        missing = sorted({frame for frame in frames if (video, frame) not in known})
+        for frame, image in read(videos / video, missing, height=height):
             known[video, frame] = image if page is None else _linked(image, page, video, frame)
         return {frame: known[video, frame] for frame in frames}
 

@@ -81,11 +81,11 @@ def page_file(by_length_run, tmp_path_factory):
     return write_html(by_length_run, tmp_path_factory.mktemp("page") / "report.html", thumbnails=pictures)
 
 
-def pictures(rows):
+def pictures(video, frames):
     from PIL import Image
 
     images = {}
-    for frame in sorted({frame for row in rows for frame in row.keyframes}):
+    for frame in frames:
         buffer = io.BytesIO()
         Image.new("RGB", (64, 36), (frame % 256, 80, 120)).save(buffer, "JPEG")
         images[frame] = buffer.getvalue()
@@ -107,7 +107,6 @@ def test_the_page_fetches_nothing_and_logs_nothing(opened, page_file):
 def test_filters_find_what_the_rows_say(opened, page_file, by_length_run):
     one = opened(page_file)
     uniform, topk = by_question(by_length_run, "uniform"), by_question(by_length_run, "topk")
-    names = one.page.locator("#series option").all_inner_texts()
     assert one.listed() == "120 of 120 questions"
 
     def right(row):
@@ -115,14 +114,17 @@ def test_filters_find_what_the_rows_say(opened, page_file, by_length_run):
 
     one.pick(bucket="long")
     assert one.listed() == f"{sum(row.bucket == 'long' for row in uniform.values())} of 120 questions"
-    one.pick(verdict="r", series=str(names.index("topk")))
+    one.pick(verdict="r", series="topk")
     expected = sum(row.bucket == "long" and right(row) for row in topk.values())
     assert one.listed() == f"{expected} of 120 questions"
-    one.pick(bucket="", other=str(names.index("uniform")))
+    one.pick(bucket="", verdict="+", other="uniform")
     only_topk = [key for key in topk if right(topk[key]) and not uniform[key].error and not right(uniform[key])]
     assert one.listed() == f"{len(only_topk)} of 120 questions"
     assert one.page.locator("#list .id").first.inner_text() == only_topk[0]
-    one.pick(verdict="e", other="")
+    one.pick(verdict="d")
+    differ = [key for key in topk if not uniform[key].error and right(topk[key]) != right(uniform[key])]
+    assert one.listed() == f"{len(differ)} of 120 questions"
+    one.pick(verdict="e")
     assert one.listed() == f"{sum(row.error is not None for row in topk.values())} of 120 questions"
     one.page.click("text=Clear")
     one.page.fill("#search", "scene 117")
@@ -136,12 +138,13 @@ def test_a_question_shows_timelines_frames_evidence_and_answers(opened, page_fil
     one.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 7')")
     row = next(row for row in by_length_run.selections if row.question_id == "q00007" and row.sampler == "focus")
     names = one.page.locator("#detail h4").all_inner_texts()
-    assert names[0] == "uniform"
-    section = one.page.locator("#detail .series").nth(names.index("focus"))
-    assert section.locator(".time .key").count() == len(row.keyframes)
-    assert section.locator(".time .evidence").count() == len(row.evidence_seconds)
-    assert section.locator(".time .clip").count() == sum(clip[3] is not None for clip in row.clips)
-    assert section.locator("img").count() == len(row.keyframes)
+    assert names[:2] == ["focus", "uniform"]
+    lane = one.page.locator("#detail .time").first.locator("g").first
+    assert lane.locator(".key").count() == len(row.keyframes)
+    assert lane.locator(".evidence").count() == len(row.evidence_seconds)
+    assert lane.locator(".mean").count() == sum(clip[3] is not None for clip in row.clips)
+    section = one.page.locator("#detail .series").first
+    assert section.locator(".frames img").count() == len(row.keyframes)
     loaded = "nodes => nodes.every(node => node.complete && node.naturalWidth === 64)"
     one.page.wait_for_timeout(200)
     assert section.locator("img").evaluate_all(loaded)
@@ -157,6 +160,99 @@ def test_a_reader_chooses_which_samplers_are_drawn(opened, page_file):
     assert one.page.locator("#list button").first.locator(".marks span").count() == 3
     one.page.locator(".shown button").nth(1).click()
     assert one.page.locator("#detail .series").count() == 4
+
+
+def nearest_seconds(row):
+    return min(abs(time - moment) for time in row.times_seconds for moment in row.evidence_seconds)
+
+
+def test_a_question_says_which_option_was_right_and_how_far_the_evidence_was(opened, page_file, by_length_run):
+    one = opened(page_file)
+    answers = by_question(by_length_run, "focus")
+    rows = {row.question_id: row for row in by_length_run.selections if row.sampler == "focus" and not row.error}
+    wrong = next(key for key, row in answers.items() if key in rows and row.parsed == "C")
+    far = next(key for key, row in rows.items() if nearest_seconds(row) > 2.1)
+    near = next(key for key, row in rows.items() if nearest_seconds(row) < 1.9)
+    one.page.goto(page_file.as_uri() + f"#q=longvideobench/{wrong}")
+    section = one.page.locator("#detail .series").first
+    section.locator(".given").filter(has_text="B: A dog (right) / C: A cat (given)").wait_for()
+    for key, words in ((far, "No keyframe shows the evidence"), (near, "Evidence in view")):
+        one.page.goto(page_file.as_uri() + f"#q=longvideobench/{key}")
+        one.page.locator("#detail dd", has_text=key).wait_for()
+        assert words in section.inner_text()
+        assert f"{nearest_seconds(rows[key]):.1f} s away" in section.inner_text()
+    assert section.locator(".pair img").count() == 2
+
+
+def test_the_questions_that_tell_two_samplers_apart_come_first(opened, page_file, by_length_run):
+    one = opened(page_file)
+    topk, uniform = by_question(by_length_run, "topk"), by_question(by_length_run, "uniform")
+    one.pick(series="topk", other="uniform", order="apart")
+    ids = one.page.locator("#list .id").all_inner_texts()
+    apart = [topk[key].error is None and topk[key].score != uniform[key].score for key in ids]
+    assert 0 < sum(apart) < 120
+    assert apart == sorted(apart, reverse=True)
+    one.pick(order="long")
+    seconds = {row.question_id: row.duration_seconds for row in by_length_run.selections}
+    listed = [round(seconds[key]) for key in one.page.locator("#list .id").all_inner_texts()]
+    assert listed == sorted((round(value) for value in seconds.values()), reverse=True)[:40]
+
+
+def test_without_a_match_no_stale_question_stands_there(opened, page_file):
+    one = opened(page_file)
+    one.page.fill("#search", "nothing like this")
+    one.page.wait_for_function("document.getElementById('count').textContent.startsWith('0 of')")
+    assert one.page.locator("#detail h3").count() == 0
+    assert "No question matches" in one.page.locator("#detail").inner_text()
+    one.page.fill("#search", "")
+    one.page.wait_for_selector("#detail h3")
+
+
+def test_an_address_holds_filters_samplers_and_question(opened, page_file):
+    one = opened(page_file)
+    one.pick(series="topk", verdict="w", order="low", bucket="long")
+    one.page.locator("#list button").nth(1).click()
+    title, count = one.page.locator("#detail h3").inner_text(), one.listed()
+    again = opened(page_file)
+    again.page.goto(one.page.url)
+    again.page.wait_for_function("document.getElementById('series').value === 'topk'")
+    again.page.reload()
+    again.page.wait_for_function(f"document.querySelector('#detail h3').textContent === {json.dumps(title)}")
+    assert again.listed() == count
+    values = {name: again.page.input_value(f"#{name}") for name in ("series", "verdict", "order", "bucket")}
+    assert values == {"series": "topk", "verdict": "w", "order": "low", "bucket": "long"}
+
+
+def test_a_click_on_a_heading_sorts_a_table_by_its_numbers(opened, page_file):
+    one = opened(page_file)
+    table = one.page.locator("#results table").last
+    column = table.locator("thead th").count() - 1
+    before = table.locator("tbody tr").all_inner_texts()
+
+    def numbers():
+        cells = [row.locator("td, th").nth(column).inner_text() for row in table.locator("tbody tr").all()]
+        found = [re.match(r"[-\u2212+]?[\d.]+", text.strip()) for text in cells]
+        return [float(one.group().replace("\u2212", "-")) for one in found if one]
+
+    table.locator("thead button").last.click()
+    assert numbers() == sorted(numbers())
+    table.locator("thead button").last.click()
+    assert numbers() == sorted(numbers(), reverse=True)
+    table.locator("thead button").last.click()
+    assert table.locator("tbody tr").all_inner_texts() == before
+
+
+def test_a_click_on_a_frame_shows_it_large_and_arrows_go_on(opened, page_file):
+    one = opened(page_file)
+    frames = one.page.locator("#detail .frames").first.locator(".enlarge")
+    frames.nth(1).click()
+    shown = one.page.locator("dialog img")
+    assert shown.get_attribute("src") == frames.nth(1).locator("img").get_attribute("src")
+    one.page.keyboard.press("ArrowRight")
+    assert shown.get_attribute("src") == frames.nth(2).locator("img").get_attribute("src")
+    one.page.keyboard.press("Escape")
+    one.page.wait_for_selector("dialog", state="detached")
+    assert frames.nth(2).evaluate("node => node === document.activeElement")
 
 
 def test_of_many_samplers_the_well_known_ones_are_drawn_first(tmp_path):
@@ -256,16 +352,23 @@ def test_a_chunk_holds_its_questions_whole(by_length_run):
     assert first[7]["evidence"] == pytest.approx(row.evidence_seconds, abs=0.01)
 
 
-def test_pictures_stop_at_their_budget_and_come_from_all_lengths(by_length_run):
-    few = pack_browser(by_length_run, thumbnails=pictures, thumbnail_bytes=200_000)
-    assert 0 < few.pictured < 120
-    details = [one for chunk in few.chunks for one in json.loads(gzip.decompress(base64.b64decode(chunk)))]
-    buckets = {line[2] for line, one in zip(few.index["questions"], details, strict=True) if one["pictures"]}
-    assert buckets == {"short", "medium", "long"}
-    linked = pack_browser(
-        by_length_run, thumbnails=lambda rows: {f: f"thumbs/{f}.jpg" for row in rows for f in row.keyframes}
-    )
-    assert linked.pictured == 119
+def details_of(browser):
+    return [one for chunk in browser.chunks for one in json.loads(gzip.decompress(base64.b64decode(chunk)))]
+
+
+def test_a_budget_of_bytes_takes_frames_from_every_question_not_questions(by_length_run):
+    budget = 600_000
+    few = pack_browser(by_length_run, thumbnails=pictures, thumbnail_bytes=budget)
+    details = details_of(few)
+    assert few.pictured == 119  # one question has no selection
+    assert sum(len(text) for one in details for text in one["pictures"].values()) <= budget
+    for one in details:
+        assert not one["pictures"] or str(one["evidence_frames"][0]) in one["pictures"]
+    link = {"thumbnails": lambda video, frames: {f: f"thumbs/{f}.jpg" for f in frames}, "thumbnail_bytes": 10**12}
+    linked = pack_browser(by_length_run, **link)
+    for one in details_of(linked):
+        frames = {frame for series in one["series"] for frame in series["frames"]}
+        assert {int(frame) for frame in one["pictures"]} == frames | (set(one["evidence_frames"]) if frames else set())
 
 
 def test_the_same_rows_give_the_same_page(demo_run):
