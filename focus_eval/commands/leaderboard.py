@@ -59,7 +59,8 @@ def leaderboard(
     print_table(table)
     if page is not None:
         known = [read_entry(path) for path in sorted(entries.glob("*.yaml"))]
-        update_page(page, f"{to_markdown(table)}\n{to_markdown(source_table(known))}")
+        text = f"{to_markdown(table)}\n{to_markdown(source_table(known))}"
+        update_page(page, text.replace("### ", "## "))  # the page has one heading above them
 
 
 def _check(known: list[Entry], files: Path, annotations: Path | None, rates: Path | None, results: Path) -> None:
