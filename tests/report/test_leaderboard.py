@@ -72,7 +72,8 @@ def test_toolmerges_recall_is_the_recorded_one():
 
 def test_the_page_shows_the_figures_of_the_csv_file():
     page = (ROOT / "docs/leaderboard.md").read_text(encoding="utf-8")
-    assert to_markdown(leaderboard_table(read_rows(RESULTS))).strip() in page
+    table = to_markdown(leaderboard_table(read_rows(RESULTS))).strip()
+    assert table.replace("### ", "## ") in page
 
 
 def test_adding_again_replaces_and_a_file_of_another_hash_is_refused(shared, tmp_path):
