@@ -99,7 +99,21 @@ def run(
         made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
         with run_progress() as progress:
             run_matrix(loaded, out=folder, engine=made, retry_errors=retry_errors, progress=progress)
-        typer.echo(f"rows in {folder}; tables: focus-eval report {folder}")
+        _print_results(folder)
+
+
+def _print_results(folder: Path) -> None:
+    """Print the first table of a run and where the rest is."""
+    from focus_eval.commands.tables import print_table
+    from focus_eval.errors import FocusEvalError
+    from focus_eval.report.run import load_run
+    from focus_eval.report.tables import results_table
+
+    try:
+        print_table(results_table(load_run(folder), "overview"))
+    except FocusEvalError as error:  # the run itself went well
+        typer.echo(f"no table of these rows: {error}")
+    typer.echo(f"rows in {folder}; all tables, plots and the page: focus-eval report {folder}")
 
 
 def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:

@@ -1,12 +1,23 @@
-"""The progress bar of frames being scored."""
+"""Shows progress: a bar in a terminal, a line a minute in a log file."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 class PullProgress:
@@ -25,9 +36,50 @@ class PullProgress:
         self._bar.advance(self._task, n_pulls)
 
 
+class ProgressLines(Progress):
+    """Progress for a log file: a line a minute per unfinished task, with its rate and the time that is left."""
+
+    def __init__(self, unit: str, *, every_seconds: float = 60.0) -> None:
+        super().__init__(disable=True)
+        self._unit, self._every_seconds = unit, every_seconds
+        self._ended = threading.Event()
+        self._writer = threading.Thread(target=self._write_lines, daemon=True)
+
+    def start(self) -> None:
+        """Begin to write lines."""
+        self._writer.start()
+
+    def stop(self) -> None:
+        """Write no more lines."""
+        self._ended.set()
+        if self._writer.is_alive():
+            self._writer.join()
+
+    def _write_lines(self) -> None:
+        while not self._ended.wait(self._every_seconds):
+            for task in self.tasks:
+                if not task.finished:
+                    print(progress_line(task, self._unit), file=sys.stderr, flush=True)
+
+
+def progress_line(task: Task, unit: str) -> str:
+    """Return e.g. "select: 120 of 500 rows (24.0 %), 2.0 rows/s, about 0:03:10 left", by the rate since the start."""
+    elapsed, done = task.elapsed or 0.0, task.completed
+    of = f" of {task.total:,.0f} {unit} ({100 * done / task.total:.1f} %)" if task.total else f" {unit}"
+    line = f"{task.description}: {done:,.0f}{of}"
+    if not done or not elapsed:
+        return f"{line}, none yet after {timedelta(seconds=round(elapsed))}"
+    line += f", {done / elapsed:,.1f} {unit}/s"
+    if task.total:
+        line += f", about {timedelta(seconds=round((task.total - done) * elapsed / done))} left"
+    return line
+
+
 def progress_bar(unit: str = "frames") -> Progress:
-    """Return a progress display on standard error, hidden if that is not a terminal."""
+    """Return a progress display on standard error: a bar in a terminal, else a line a minute."""
     console = Console(stderr=True)
+    if not console.is_terminal:
+        return ProgressLines(unit)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -37,8 +89,19 @@ def progress_bar(unit: str = "frames") -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
     )
+
+
+@contextmanager
+def say_if_slow(text: str, *, after_seconds: float = 1.0) -> Iterator[None]:
+    """Write `text` to standard error if the block takes longer than `after_seconds`."""
+    timer = threading.Timer(after_seconds, lambda: print(text, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,14 @@ from focus_eval.commands.options import SeedOption
 from focus_eval.options import parse_assignments
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from focus_eval.pipeline.selector import Selector
     from focus_eval.rows.records import SelectionRow
+
+# Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
+ALIKE_LEVELS = 4.0
 
 
 def select(
@@ -43,11 +50,12 @@ def select(
     with pull_progress(f"{sampler} on {video.name}") as progress:
         row = selector.select(query_question(video, query), video, progress=progress)
     document = selection_document(row, selector)
+    pictures = _pictures(row, video, backend)
     if sheet is not None:
-        _write_sheet(row, video, sheet, backend)
+        _write_sheet(row, list(pictures.values()), sheet)
     if out is not None:
         _write_json(document, out)
-    _print(row)
+    _print(row, alike_keyframes(pictures))
 
 
 def _check_writable(*paths: Path | None) -> None:
@@ -82,12 +90,14 @@ def _selector(
     store: Path | None,
     **rest: Any,
 ) -> Selector:
+    from focus_eval.commands.progress import say_if_slow
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler, parse_options
     from focus_eval.scoring.registry import make_encoder
 
     made = make_sampler(sampler, **parse_options(sampler, parse_assignments(sampler_options)))
-    made_encoder = make_encoder(encoder, **parse_assignments(encoder_options)) if made.needs_encoder else None
+    with say_if_slow(f"loading encoder {encoder}"):
+        made_encoder = make_encoder(encoder, **parse_assignments(encoder_options)) if made.needs_encoder else None
     kept = None
     if store is not None:
         from focus_eval.scoring.cache.store import RelevanceStore
@@ -105,39 +115,73 @@ def _write_json(document: dict[str, Any], path: Path) -> None:
         part.write_text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _write_sheet(row: SelectionRow, video: Path, path: Path, backend: str) -> None:
+def _pictures(row: SelectionRow, video: Path, backend: str) -> dict[int, NDArray[np.uint8]]:
+    """Return the keyframes as small pictures, `(height, width, 3)`, in order."""
     import numpy as np
     from PIL import Image
 
-    from focus_eval.report.contact_sheet import draw_sheet
-    from focus_eval.rows.records import replace_file
     from focus_eval.video import open_video
 
-    thumbnails = []
+    pictures = {}
     with open_video(video, backend=backend) as reader:
-        for _, pixels in reader.stream(np.unique(row.keyframes)):
+        for frame, pixels in reader.stream(np.unique(row.keyframes)):
             image = Image.fromarray(pixels)
             image.thumbnail((320, 320))
-            thumbnails.append(np.asarray(image))
+            pictures[int(frame)] = np.asarray(image)
+    return pictures
+
+
+def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]:
+    """Return which keyframes look like an earlier one, and that one: they add little to what a model sees.
+
+    Two pictures are alike where their pixels, averaged over 16 x 16 fields, differ by less than `ALIKE_LEVELS` of 255
+    in the mean.
+    """
+    import numpy as np
+    from PIL import Image
+
+    fields = {
+        frame: np.asarray(Image.fromarray(pixels).resize((16, 16), Image.Resampling.BOX), dtype=np.float64)
+        for frame, pixels in pictures.items()
+    }
+    alike: dict[int, int] = {}
+    for frame, field in fields.items():
+        earlier = [other for other in fields if other < frame and np.abs(fields[other] - field).mean() < ALIKE_LEVELS]
+        if earlier:
+            alike[frame] = earlier[0]
+    return alike
+
+
+def _write_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], path: Path) -> None:
+    from focus_eval.report.contact_sheet import draw_sheet
+    from focus_eval.rows.records import replace_file
+
     figure = draw_sheet(row, thumbnails)
     with replace_file(path) as part:
         figure.savefig(part, dpi=150, format=path.suffix.lstrip(".") or "png")
 
 
-def _print(row: SelectionRow) -> None:
+def _print(row: SelectionRow, alike: Mapping[int, int]) -> None:
+    """Print the keyframes; `alike` names the earlier keyframe that one looks like."""
     from rich.table import Table
 
     from focus_eval.commands.tables import table_console
 
     table = Table(title=f"{row.sampler}: {len(row.keyframes)} keyframes of {row.n_frames} frames", title_justify="left")
-    for name in ("keyframe", "seconds", "relevance"):
-        table.add_column(name, justify="right")
+    for name in ("keyframe", "time", "seconds", "relevance", *(["looks like"] if alike else [])):
+        table.add_column(name, justify="right", overflow="fold")
     pulled = dict(zip(row.pulled_frames, row.pulled_relevance, strict=True))
     for frame, time in zip(row.keyframes, row.times_seconds, strict=True):
+        clock = f"{int(time) // 3600}:{int(time) // 60 % 60:02d}:{int(time) % 60:02d}"
         relevance = pulled.get(frame)
-        table.add_row(str(frame), f"{time:.2f}", "" if relevance is None else f"{relevance:.4f}")
+        scored = "not scored" if frame not in pulled else "logits only" if relevance is None else f"{relevance:.4f}"
+        table.add_row(str(frame), clock, f"{time:.2f}", scored, *([str(alike.get(frame, ""))] if alike else []))
     console = table_console()
     console.print(table)
+    if alike:
+        console.print(
+            f"{len(alike)} keyframes look like an earlier one: mean pixel difference below {ALIKE_LEVELS:g}/255"
+        )
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
     console.print(f"{len(row.pulled_frames)} frames scored, {len(row.pulled_frames) / row.n_frames:.2%} of the video")
     console.print(f"seconds: {stages}")

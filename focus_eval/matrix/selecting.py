@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -250,6 +251,7 @@ class SelectWorker:
     def _scorer(self, encoder: EncoderConfig) -> AnyScorer:
         if encoder.name not in self._scorers:
             started = time.perf_counter()
+            print(f"loading encoder {encoder.name}", file=sys.stderr, flush=True)
             try:
                 self._scorers[encoder.name] = make_encoder(encoder.encoder, **encoder.options)
             except FocusEvalError as error:

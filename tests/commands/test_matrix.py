@@ -50,7 +50,10 @@ def test_an_interrupted_run_says_that_nothing_is_lost(simulation, tmp_path, monk
         stopped = invoke("run", simulation, "--out", tmp_path / "run")
     assert stopped.exit_code == 130
     assert "Run the same command again to continue" in stopped.output
-    assert invoke("run", simulation, "--out", tmp_path / "run").exit_code == 0
+    done = invoke("run", simulation, "--out", tmp_path / "run")
+    assert done.exit_code == 0
+    assert "frames scored" in done.output.lower()  # the run's table
+    assert "report" in done.output.splitlines()[-1]
 
 
 def warnings_of(simulation, *samplers, k=8):
