@@ -299,7 +299,7 @@ def test_hours_that_another_selection_paid_for_are_neither_compared_nor_drawn(tm
     shared = replace(
         paid, selections=[replace(row, forwards=0) if row.sampler == "focus" else row for row in paid.selections]
     )
-    for run, published, charts, notes in ((paid, 5.5, 3, 0), (shared, None, 2, 1)):
+    for run, published, charts, notes in ((paid, 5.5, 4, 0), (shared, None, 3, 1)):
         table = results_table(run, "efficiency")
         assert line(table, "focus").figures[1].published == published
         assert sum("share_frames: false" in note for note in table.notes) == notes

@@ -52,14 +52,25 @@ def colour_classes(labels: Sequence[str]) -> dict[str, str]:
     return {label: places.get(style, "sb") for label, style in styles_of(labels).items()}
 
 
-def scatter_svg(points: Sequence[Point], *, classes: Mapping[str, str], cost_title: str, name: str) -> str:
-    """Return accuracy against cost: ours filled with intervals, published hollow; every mark names itself."""
-    lows = [point.accuracy if point.low is None else point.low for point in points]
-    highs = [point.accuracy if point.high is None else point.high for point in points]
-    y_ticks = nice_ticks(min(lows), max(highs))
+def scatter_svg(
+    points: Sequence[Point],
+    *,
+    classes: Mapping[str, str],
+    cost_title: str,
+    name: str,
+    value_title: str = "Accuracy (%)",
+    span: tuple[float, float] | None = None,
+) -> str:
+    """Return a measure against cost: ours filled with intervals, published hollow; every mark names itself.
+
+    Args:
+        span: lowest and highest value of the panels beside this one, for one scale; its own points' by default.
+    """
+    low, high = span or value_span(points)
+    y_ticks = nice_ticks(low, high)
     y = _linear(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
     x, x_ticks = _cost_scale([point.cost for point in points])
-    parts = [_frame(y_ticks, y, "Accuracy (%)")]
+    parts = [_frame(y_ticks, y, value_title)]
     for value, text in x_ticks:
         parts.append(_text(x(value), HEIGHT - BOTTOM + 16, text, "tick", "middle"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, cost_title, "axis", "middle"))
@@ -71,8 +82,14 @@ def scatter_svg(points: Sequence[Point], *, classes: Mapping[str, str], cost_tit
         text = point.short if is_crowded else point.name or point.label
         if not point.is_published and text:
             parts.append(_label(text, x(point.cost), y(point.accuracy), placed))
-    title = f"Accuracy against {cost_title}: " + "; ".join(_spoken(point) for point in points)
+    title = f"{value_title} against {cost_title}: " + "; ".join(_spoken(point) for point in points)
     return _svg("".join(parts), title, name)
+
+
+def value_span(points: Sequence[Point]) -> tuple[float, float]:
+    """Return the lowest and the highest value of `points` with their intervals."""
+    ends = [value for point in points for value in (point.low, point.accuracy, point.high) if value is not None]
+    return min(ends), max(ends)
 
 
 def bars_svg(bars: Sequence[Bar], *, classes: Mapping[str, str], name: str) -> str:
