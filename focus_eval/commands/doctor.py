@@ -128,20 +128,20 @@ def folders(store: Path | None) -> dict[str, str]:
 
 
 def _print_tables(facts: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    """Print names and values; a command to copy stays on one line, however narrow the terminal is."""
+    from rich.text import Text
 
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console.width = 240  # commands on one line where they are copied from a log
+    from focus_eval.commands.tables import table_console
+
+    console = table_console()
     for title, rows in facts.items():
-        table = Table(title=title, title_justify="left", show_header=False, title_style="bold", box=None)
+        console.print(Text(title, style="bold"))
+        width = max(map(len, rows), default=0)
         for name, value in rows.items():
             if isinstance(value, dict):
                 note = f" ({value['note']})" if value.get("note") else ""
-                value = f"{value['encoder']}, {value['size']}, {value['revision'][:12]}{note}\n{value['state']}"
-            table.add_row(name, value)
-        console.print(table)
+                value = f"{value['encoder']}, {value['size']}, {value['revision'][:12]}{note}\n  {value['state']}"
+            console.print(f" {name:<{width}}  {value}", soft_wrap=True)
         console.print()
 
 
