@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 from simulated import Simulation, simulate_run, simulated_parts
@@ -198,6 +199,21 @@ def test_the_questions_that_tell_two_samplers_apart_come_first(opened, page_file
     assert listed == sorted((round(value) for value in seconds.values()), reverse=True)[:40]
 
 
+def test_radii_are_drawn_only_where_they_tell_clips_apart(opened, by_length_run, tmp_path):
+    def with_radius(row, radius):
+        clips = [[*clip[:4], None if clip[3] is None else radius, clip[5]] for clip in row.clips]
+        return replace(row, clips=clips)
+
+    for radius, is_drawn in ((0.01, True), (0.9, False)):
+        rows = [with_radius(row, radius) for row in by_length_run.selections if row.question_id == "q00000"]
+        answers = [row for row in by_length_run.answers if row.question_id == "q00000"]
+        one = opened(write_html(Run("radii", rows, answers), tmp_path / f"{radius}.html"))
+        lane = one.page.locator("#detail .time").first.locator("g").first
+        assert lane.locator(".mean").count() > 1
+        assert (lane.locator(".clip").count() > 0) == is_drawn
+        assert ("radii overlap" in one.page.locator(".key-legend").inner_text()) != is_drawn
+
+
 def test_without_a_match_no_stale_question_stands_there(opened, page_file):
     one = opened(page_file)
     one.page.fill("#search", "nothing like this")
@@ -377,8 +393,10 @@ def test_the_same_rows_give_the_same_page(demo_run):
 
 @pytest.mark.slow
 def test_a_page_of_5000_questions_stays_small_and_opens(opened, tmp_path, capsys):
-    what = Simulation(n_questions=5000, samplers=("uniform", "topk", "focus"), k=64)
-    parts = list(simulated_parts(what))
+    parts = []
+    for benchmark in ("longvideobench", "videomme"):
+        what = Simulation(n_questions=2500, samplers=("uniform", "topk", "focus"), k=64, benchmark=benchmark)
+        parts += simulated_parts(what)
     run = Run(
         "large",
         [row for _, rows, _ in parts for row in rows],
