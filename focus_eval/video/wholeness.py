@@ -183,8 +183,12 @@ def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets) -> str | Non
     start = int.from_bytes(data[5:9], "big") + 4
     while start + 11 <= len(data):
         start += 11 + int.from_bytes(data[start + 1 : start + 4], "big") + 4
-    # Some writers leave out the last 4 bytes, some pad with zeros.
-    if start in (len(data), len(data) + 4) or (start < len(data) and not data[start:].strip(b"\0")):
+    # Some writers leave out the last 4 bytes, some pad with zeros. Without those 4 bytes the file may as well have been
+    # cut there, so its pictures must then reach to the end that the header states.
+    if start == len(data) or (start < len(data) and not data[start:].strip(b"\0")):
+        return None
+    promised = (decoder.container.duration or 0) / _MICROSECONDS
+    if start == len(data) + 4 and promised - float(packets.end_ticks * decoder.stream.time_base) < 0.1:
         return None
     return "its last part is incomplete: cut off, or bytes are missing"
 

@@ -131,7 +131,7 @@ def test_a_video_of_another_recipe_is_written_again(built):
 def test_both_annotations_say_the_same(built):
     table = read_annotations("photo_events", built / FOLDER)
     assert table == read_annotations("photo_events", built / FOLDER / "lvb_val.json")
-    assert [question.benchmark for question in table] == ["photo_events"] * 6
+    assert [question.benchmark for question in table] == ["photo_events"] * 10
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_lmms_evals_own_longvideobench_task_reads_it(built, monkeypatch):
 
     monkeypatch.setenv("HF_HOME", str(built))
     documents = datasets.load_dataset(str(built / FOLDER), cache_dir=str(built / "cache"))["validation"]
-    assert len(documents) == 6
+    assert len(documents) == 10
     for document in documents:
         (path,) = utils.longvideobench_doc_to_visual_v(document)
         assert Path(path).resolve() == (built / FOLDER / "videos" / document["video_path"]).resolve()
@@ -185,7 +185,7 @@ def full_disk(tmp_path):
 
 
 def test_too_little_space_is_said_before_anything_is_written(full_disk):
-    with pytest.raises(RunError, match=r"needs about 4 MB, 1 MB are free"):
+    with pytest.raises(RunError, match=r"needs about 5 MB, 1 MB are free"):
         build_photo_events(full_disk, video_ids=["short_a", "short_b"])
     assert not list((full_disk / FOLDER / "videos").iterdir())
 

@@ -120,7 +120,7 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
         assert timeless(tools, tmp_path / "one", kind) == timeless(tools, tmp_path / "two", kind)
     assert len(timeless(tools, tmp_path / "two", "answers")) == 7 + 2
     files = sorted(path.name for path in (tmp_path / "two").rglob("*.jsonl"))
-    assert files == ["rank0of2.jsonl"] * 2 + ["rank1of2.jsonl"] * 2
+    assert files == ["rank0of2.jsonl"] * 4 + ["rank1of2.jsonl"] * 4  # selections and answers of two tasks
     # Seven questions on two ranks: the copy that keeps the ranks in step leaves no row.
     assert len(tools.read_record(tmp_path / "two", "answers")) == 7 + 2
 
