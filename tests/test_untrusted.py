@@ -62,7 +62,8 @@ def test_json_that_is_none_is_one_line(tmp_path, content):
 
 COMMANDS = [
     ("run", "bikes.mp4"), ("run", "bin.yaml"), ("plan", "bomb.yaml"), ("plan", "deep.yaml"), ("plan", "tag.yaml"),
-    ("report", "file.txt"), ("report", "nowhere"), ("status", "file.txt"), ("compare", "file.txt", "file.txt"),
+    ("report", "file.txt"), ("report", "nowhere"), ("status", "file.txt"), ("status", "run"),
+    ("compare", "file.txt", "file.txt"),
     ("recall", "--selections", "deep.json", "--annotations", "deep.json", "--rates", "file.txt"),
     ("recall", "--selections", "list.json", "--annotations", "bin.json", "--rates", "file.txt"),
     ("import", "aks", "deep.json", "--out", "x"), ("import", "toolmerge", "list.json", "--out", "file.txt/x"),
@@ -83,6 +84,8 @@ def hostile(tmp_path_factory):
     (folder / "deep.yaml").write_text("a: " + "[" * 5000 + "]" * 5000)
     (folder / "bomb.yaml").write_text(BOMB)
     (folder / "tag.yaml").write_text("name: !!python/object/apply:os.system ['touch pwned']\n")
+    (folder / "run").mkdir()
+    (folder / "run" / "run.json").write_text("{}")
     (folder / "list.json").write_text("[1, 2, 3]")
     return folder
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from focus_eval.errors import InvalidInput
 from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
@@ -14,6 +15,7 @@ from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import load_sets
 from focus_eval.rows.records import AnswerRow, SelectionRow
+from focus_eval.untrusted import read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,13 @@ class PartStatus:
         return (self.questions - self.rows) / self.rows_per_second if self.rows_per_second else None
 
 
+def _matrix_of(run_file: Path) -> MatrixConfig:
+    try:
+        return MatrixConfig.model_validate(read_json(run_file)["matrix"])
+    except (KeyError, TypeError, ValidationError) as error:
+        raise InvalidInput(f"{run_file}: does not describe a run of this version ({type(error).__name__})") from error
+
+
 def run_status(folder: str | Path) -> list[PartStatus]:
     """Return one status per selection and cell of the run in `folder`, read while it goes on.
 
@@ -46,7 +55,7 @@ def run_status(folder: str | Path) -> list[PartStatus]:
     run_file = path / "run.json"
     if not run_file.is_file():
         raise InvalidInput(f"{path}: no run here (no run.json); start one with focus-eval run")
-    matrix = MatrixConfig.model_validate(json.loads(run_file.read_text(encoding="utf-8"))["matrix"])
+    matrix = _matrix_of(run_file)
     run, sets = RunFolder(path), load_sets(matrix)
     statuses = []
     parts: list[SelectionSpec | Cell] = [*selection_specs(matrix), *cells(matrix)]
