@@ -13,6 +13,7 @@ from focus_eval.report.lab import RECALL
 from focus_eval.report.palette import styles_of
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -77,5 +78,7 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
 
 def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
     panels[0].set_ylabel("Evidence recall within 2 s (%)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, ncols=4, loc="outside lower center")
+    named: dict[str, Artist] = {}  # a sampler may stand in one panel only
+    for axes in panels:
+        named.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(list(named.values()), list(named), frameon=False, ncols=4, loc="outside lower center")
