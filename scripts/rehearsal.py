@@ -1,6 +1,6 @@
 """Rehearse the paper's tables on a machine made on the spot: tiny weights, made-up questions, the shipped configs.
 
-    python scripts/rehearsal.py                 # everything: under 10 minutes on two cores
+    python scripts/rehearsal.py                 # everything: a quarter of an hour or so on two cores
     python scripts/rehearsal.py --only alpha    # some matrices, without lmms-eval's command line, accelerate and Ray
 
 The folder is built anew, then left for a look: its work/results/runs hold rows and reports.
