@@ -174,7 +174,11 @@ def _has_option(selection: Row, names: Sequence[str], text: str) -> bool:
 
 def _is_series(text: str, selection: Row) -> bool:
     """Return whether "focus alpha=0.1 (clip) #ab12" names the selection: sampler, options, encoder, start of its id."""
-    parts = text.split(" ")
+    # The form of a query is free text with blanks of its own, so it is taken out whole before the rest is split.
+    query = selection["options"].get("query")
+    if (query is not None) != (" query=" in text) or (query is not None and f" query={query}" not in text):
+        return False
+    parts = text.replace(f" query={query}", "").split(" ")
     if parts[0] != selection["sampler"]:
         return False
     for part in parts[1:]:
