@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version as installed_version
@@ -35,7 +36,11 @@ def write_cli_reference(app: object) -> None:
     GENERATED.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "typer", "focus_eval.cli", "utils", "docs", "--name", "focus-eval"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    (GENERATED / "cli.md").write_text(text.replace("# `focus-eval`", "# Command line", 1), encoding="utf-8")
+    text = text.replace("# `focus-eval`", "# Command line", 1)
+    # typer cuts the list's descriptions at 45 characters; the whole ones begin each command's section.
+    whole = dict(re.findall(r"^## `focus-eval ([\w-]+)`\n\n(.+)$", text, flags=re.MULTILINE))
+    text = re.sub(r"^\* `([a-z][\w-]*)`: .*$", lambda m: f"* `{m[1]}`: {whole.get(m[1], '')}", text, flags=re.MULTILINE)
+    (GENERATED / "cli.md").write_text(text, encoding="utf-8")
 
 
 def setup(app: object) -> None:

@@ -12,7 +12,7 @@ from focus_eval.types import ClipReport, Selection, VideoInfo
 if TYPE_CHECKING:
     from focus_eval.api import select_keyframes
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Choice",
     "ClipReport",

@@ -1,4 +1,4 @@
-"""What does `python -m focus_eval` run? The command line."""
+"""Runs the command line as `python -m focus_eval`."""
 
 from focus_eval.cli import main
 

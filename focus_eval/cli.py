@@ -19,8 +19,9 @@ from focus_eval.commands.evidence import evidence
 from focus_eval.commands.export import export
 from focus_eval.commands.import_ import import_
 from focus_eval.commands.leaderboard import leaderboard
-from focus_eval.commands.matrix import plan, run, status
+from focus_eval.commands.matrix import run, status
 from focus_eval.commands.options import Command
+from focus_eval.commands.plan import plan
 from focus_eval.commands.recall import recall
 from focus_eval.commands.report import report
 from focus_eval.commands.samplers import samplers
@@ -29,8 +30,7 @@ from focus_eval.commands.simulate import simulate
 from focus_eval.commands.slurm import slurm_script
 from focus_eval.commands.tasks import tasks
 from focus_eval.commands.videos import videos
-from focus_eval.errors import FocusEvalError
-from focus_eval.untrusted import printable
+from focus_eval.errors import FocusEvalError, printable
 
 app = typer.Typer(
     name="focus-eval",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class FocusEvalError(Exception):
@@ -15,7 +18,7 @@ class InvalidInput(FocusEvalError, ValueError):
 
 
 class UnknownName(InvalidInput):
-    """A name or option nobody registered."""
+    """An unknown name or option."""
 
 
 class MissingDependency(FocusEvalError, ImportError):
@@ -57,7 +60,7 @@ class RunError(FocusEvalError):
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Whether a GPU itself failed: nothing that is asked of it in this process can succeed any more."""
+    """Whether a GPU itself failed: no later call on it in this process can succeed."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
@@ -83,3 +86,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     nearest = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return UnknownName(f"unknown {kind} {name!r}; {hint}known: {', '.join(options) or 'none'}")
+
+
+def printable(text: str) -> str:
+    """Return `text` without control characters, which could rewrite a terminal; each becomes U+FFFD."""
+    return _CONTROL.sub("\ufffd", text)

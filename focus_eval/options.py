@@ -5,7 +5,6 @@ A boolean is `true` or `false` and nothing else; `none` is None where an option 
 
 from __future__ import annotations
 
-import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
@@ -180,20 +179,3 @@ def _refusal(owner: str, name: str, hint: Any, value: Any, limits: Mapping[str, 
     limit = " and ".join(f"{word} {number:g}" for word, number in limits.items() if isinstance(number, (int, float)))
     expected = " or ".join(kinds) + (f" ({limit})" if limit else "")
     return InvalidInput(f"option {name!r} of {owner} must be {expected}, got {value!r}")
-
-
-@cache
-def yaml_loader() -> type[Any]:
-    """Return a safe YAML loader in which a boolean is `true` or `false`: `yes`, `no`, `on` and `off` are text."""
-    import yaml
-
-    class PlainLoader(yaml.SafeLoader):
-        pass
-
-    boolean = "tag:yaml.org,2002:bool"
-    PlainLoader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != boolean]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    PlainLoader.add_implicit_resolver(boolean, re.compile("^(?:true|True|false|False)$"), list("tTfF"))
-    return PlainLoader

@@ -86,7 +86,7 @@ class VideoInfo:
         """
         step = seconds * self.fps
         if not step > 0:
-            raise InvalidInput(f"frames every {seconds} seconds: it must be above 0")
+            raise InvalidInput(f"seconds between frames must be above 0, got {seconds}")
         frames = np.unique(np.rint(np.arange(math.ceil(self.n_frames / step)) * step).astype(np.int64))
         return frames[frames < self.n_frames]
 
@@ -143,6 +143,8 @@ class Selection:
             raise InvalidInput(f"{self.sampler}: keyframes must ascend")
         if self.scales is not None and len(self.scales) != len(self.keyframes):
             raise InvalidInput(f"{self.sampler}: {len(self.scales)} scales for {len(self.keyframes)} keyframes")
+        if self.scales is not None and not all(0 < scale <= 1 for scale in self.scales):
+            raise InvalidInput(f"{self.sampler}: every scale must be above 0 and at most 1, got {self.scales}")
         if self.pulled_frames.shape != self.pulled_relevance.shape:
             raise InvalidInput(f"{self.sampler}: pulled frames and their relevance differ in length")
 

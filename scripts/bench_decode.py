@@ -162,14 +162,14 @@ def best(reader: str, path: Path, batches: list[list[int]], *, repeats: int) -> 
     return min((measure(reader, path, batches) for _ in range(repeats)), key=lambda figures: figures["seconds"])
 
 
-def compare(path: Path, *, embeds_independently: str, repeats: int) -> None:
+def compare(path: Path, *, baseline: str, repeats: int) -> None:
     """Print a row per sampler for one clip."""
     released: dict[str, float] = {}
     for sampler in _SAMPLERS:
         batches = asked_batches(path, sampler)
         n_asked = sum(map(len, batches))
         ours = best("ours", path, batches, repeats=repeats)
-        single = best(embeds_independently, path, batches, repeats=repeats)
+        single = best(baseline, path, batches, repeats=repeats)
         released = released or single
         cells = [
             path.stem,
@@ -212,11 +212,11 @@ def main() -> None:
     if options.child:
         child(options.child, options.clip)
         return
-    embeds_independently = options.embeds_independently or ("decord" if importlib.util.find_spec("decord") else "pyav")
+    baseline = options.one_by_one or ("decord" if importlib.util.find_spec("decord") else "pyav")
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        print(f"one by one: {embeds_independently}; {n_cores()} cores; decoded: frames decoded per frame asked for\n")
+        print(f"one by one: {baseline}; {n_cores()} cores; decoded: frames decoded per frame asked for\n")
         columns = (
             "clip, sampler, frames, ours s, one by one s, times less, than released, ours CPU s, one by one CPU s, "
         )
@@ -226,7 +226,7 @@ def main() -> None:
         for minutes, size, group_seconds in cases(quick=options.quick):
             if options.only in clip_name(minutes, size, group_seconds):
                 path = make_clip(folder, minutes, size, group_seconds)
-                compare(path, embeds_independently=embeds_independently, repeats=options.repeats)
+                compare(path, baseline=baseline, repeats=options.repeats)
 
 
 if __name__ == "__main__":

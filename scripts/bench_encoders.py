@@ -19,7 +19,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from encoder_rates import image_gflop, matrix_rate, text_gflop, wait
 
 from focus_eval import make_sampler
 from focus_eval.pipeline.timing import device_name
@@ -28,6 +27,7 @@ from focus_eval.scoring.encoders.blip_rules import LAVIS
 from focus_eval.scoring.encoders.precision import PRECISIONS, torch_device
 from focus_eval.scoring.encoders.preprocess import ImageRules, resize_frames, resize_on_device
 from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
+from focus_eval.testing.encoder_rates import image_gflop, matrix_rate, text_gflop, wait
 from focus_eval.testing.random_weights import TINY_BLIP_HEADS, random_blip
 from focus_eval.types import VideoInfo
 from focus_eval.video.synthetic import moving_texture
@@ -150,7 +150,9 @@ def compare_sharing(parts, frames, args) -> None:
     for n in (1, 2, 4, 8):
         asked = _QUESTIONS[:n]
         _, together = timed(device, lambda asked=asked: made.relevance_many(tokens, asked))
-        _, single = timed(device, lambda asked=asked: [made.relevance(tokens, one) for one in asked])
+        _, single = timed(
+            device, lambda asked=asked: [made.relevance(tokens, asked_question) for asked_question in asked]
+        )
         shared, apart = image_seconds + together, n * image_seconds + single
         work = image_gflop(config) + text_gflop(config, n_tokens=35, n_queries=n)
         cells = [n, *(f"{1000 * s / len(frames):.2f}" for s in (together, single, apart)), f"{apart / shared:.2f}"]

@@ -4,7 +4,7 @@ A sample of the benchmark's real lengths and rates (`--annotations`, `--rates`; 
 synthetic H.264 video of those lengths, the real BLIP-large architecture with random weights: neither decoding nor
 encoding is faster for it. On a machine without a GPU: a smoke run with a tiny encoder and short clips.
 
-  plain   what the public scripts do (scripts/plain_pipeline.py): one question at a time, one frame at a time, fp32
+  plain   what the public scripts do (testing/plain_pipeline.py): one question at a time, one frame at a time, fp32
   ours    focus_eval.pipeline.selector, several videos at once, one encoder
 
 Hours are wall-clock of the sample over its pulls, times the pulls of all questions (by a planner, without videos); and
@@ -28,8 +28,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from encoder_rates import image_gflop, matrix_rate
-from plain_pipeline import OneByOne, PlainPipeline
 
 from focus_eval import make_sampler
 from focus_eval.benchmarks.annotations import read_annotations
@@ -42,6 +40,8 @@ from focus_eval.scoring.encoders.blip import BlipScorer
 from focus_eval.scoring.encoders.blip_rules import LAVIS
 from focus_eval.scoring.encoders.precision import PRECISIONS, torch_device
 from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
+from focus_eval.testing.encoder_rates import image_gflop, matrix_rate
+from focus_eval.testing.plain_pipeline import OneByOne, PlainPipeline
 from focus_eval.testing.random_weights import TINY_BLIP_HEADS, random_blip
 from focus_eval.video.synthetic import ClipWriter, moving_texture, repeat_clip
 
@@ -85,7 +85,7 @@ def take_sample(args) -> Sample:
     chosen = [ordered[int(place)] for place in places] if args.videos < len(ordered) else ordered
     taken = {video: by_video[video] for video in chosen}
     most = args.most_seconds
-    rates = {one: replace(rate, duration_seconds=min(most, rate.duration_seconds)) for one, rate in rates.items()}
+    rates = {item: replace(rate, duration_seconds=min(most, rate.duration_seconds)) for item, rate in rates.items()}
     return Sample(taken, rates)
 
 
@@ -177,7 +177,7 @@ def table_row(name: str, sampler: str, precision: str, figures, hours: tuple[flo
     """Return one line of the table."""
     wall, encode = figures["wall"], figures["encode"]
     cells = [name, sampler, precision, str(n), str(figures["pulls"]), str(figures["forwards"]), f"{wall:.1f}"]
-    cells += [f"{figures['pulls'] / wall:.0f}", *(f"{one:.2f}" for one in hours or ())]
+    cells += [f"{figures['pulls'] / wall:.0f}", *(f"{hour:.2f}" for hour in hours or ())]
     cells += [f"{figures.get(part, 0.0):.1f}" for part in ("decode", "preprocess", "select")]
     cells += [f"{encode:.1f}", f"{max(0.0, wall - encode):.1f}", f"{100 * encode / wall:.0f} %"]
     return "| " + " | ".join(cells) + " |"
@@ -222,7 +222,7 @@ def main() -> None:
         print("| " + " | ".join(_COLUMNS) + " |\n|" + "---|" * len(_COLUMNS))
         compare(sample, paths, plain_model, scorer_of, args)
     gflop = image_gflop(model.config)
-    speeds = [encoder_speed(scorer_of(one), one, args.batch, gflop=gflop) for one in args.precisions]
+    speeds = [encoder_speed(scorer_of(item), item, args.batch, gflop=gflop) for item in args.precisions]
     print("\n" + "\n".join(speeds))
 
 

@@ -73,7 +73,7 @@ def main() -> None:
         values = np.array(rows)
         diff = 100 * (values[:, :2] - base[:, :2])
         error = diff.std(axis=0, ddof=1) / np.sqrt(len(diff))
-        texts = [f"{mean:+.1f} +- {one:.1f}" for mean, one in zip(diff.mean(axis=0), error, strict=True)]
+        texts = [f"{mean:+.1f} +- {item:.1f}" for mean, item in zip(diff.mean(axis=0), error, strict=True)]
         mean = values.mean(axis=0)
         print(f"{name:<28}{mean[0]:>8.3f}{mean[1]:>8.3f}{texts[0]:>16}{texts[1]:>16}{mean[2]:>11.2f}{mean[3]:>8.2f}")
 

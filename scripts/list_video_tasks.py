@@ -99,7 +99,7 @@ def main() -> None:
     counts = dict.fromkeys(order, 0)
     lines = []
     for folder, found in by_folder.items():
-        best = min(found, key=lambda one: order.index(one.kind))
+        best = min(found, key=lambda item: order.index(item.kind))
         counts[best.kind] += 1
         lines.append(f"| {folder} | {best.kind} | {best.why} | {len(found[best])} of {sum(map(len, found.values()))} |")
     print(f"# lmms-eval {version('lmms-eval')}: tasks whose documents are one video\n")

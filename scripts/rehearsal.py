@@ -1,9 +1,9 @@
 """Rehearse the paper's tables on a machine made on the spot: tiny weights, made-up questions, the shipped configs.
 
-    python scripts/rehearsal.py                 # everything: a quarter of an hour or so on two cores
+    python scripts/rehearsal.py                 # everything, in two lanes: 8 minutes on two idle cores, and 2 for --own
     python scripts/rehearsal.py --only alpha    # some matrices, without lmms-eval's command line, accelerate and Ray
 
-The folder is built anew, then left for a look: its work/results/runs hold rows and reports.
+The folder is rebuilt, and kept afterwards: its work/results/runs hold rows and reports.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from focus_eval.testing import rehearsal
+from focus_eval.testing import rehearsal, rehearsal_more, rehearsal_own
 from focus_eval.testing.chat_server import ChatServer
 from focus_eval.testing.machine import Machine, build_machine
 
@@ -29,38 +29,54 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="take the machine that is in the folder already")
     parser.add_argument("--limit", type=int, default=5, help="questions per benchmark of the paper's tables")
     parser.add_argument("--only", nargs="*", help="these matrices only")
+    parser.add_argument(
+        "--own", action="store_true", help="only what is not shipped: matrices and options of one's own"
+    )
     asked = parser.parse_args()
     started = time.perf_counter()
-    machine = _machine(asked.folder, keep=asked.keep)
+    machine = _machine(asked.folder, keep=asked.keep, own=asked.own)
     print(f"machine: {machine.root}, {time.perf_counter() - started:.0f} s", flush=True)
     with ChatServer() as chat, ThreadPoolExecutor(2) as lanes:
-        steps = [step for lane in lanes.map(list, _lanes(machine, chat, asked.limit, asked.only)) for step in lane]
+        steps = [step for lane in lanes.map(list, _lanes(machine, chat, asked)) for step in lane]
     print(rehearsal.step_table(steps))
     print(f"{time.perf_counter() - started:.0f} seconds in all")
     sys.exit(any(step.wrong for step in steps))
 
 
-def _machine(folder: Path, *, keep: bool) -> Machine:
+def _machine(folder: Path, *, keep: bool, own: bool) -> Machine:
     if keep:
         shutil.rmtree(folder / "work", ignore_errors=True)
         (folder / "work").mkdir()
         return Machine(folder)
     shutil.rmtree(folder, ignore_errors=True)
+    if own:
+        return build_machine(folder, models=["qwen2_vl_7b", "llava_video_7b"], benchmarks=["longvideobench"])
     return build_machine(folder)
 
 
-def _lanes(machine: Machine, chat: ChatServer, limit: int, only: list[str] | None):
-    """Return what goes on side by side: the matrices, and lmms-eval's command line with accelerate and Ray."""
-    if only:
-        return [rehearsal.run_matrices(machine, chat, dict.fromkeys(only, limit))]
-    return [_matrices(machine, chat, limit), _command_lines(machine, chat)]
+def _lanes(machine: Machine, chat: ChatServer, asked: argparse.Namespace):
+    """Return what goes on side by side: the paper's tables and one's own; lmms-eval's command line, Ray and ablations.
+
+    Both lanes write into one results folder and one pool of rows, as two terminals would.
+    """
+    if asked.only:
+        return [rehearsal.run_matrices(machine, chat, dict.fromkeys(asked.only, asked.limit))]
+    if asked.own:
+        return [_own(machine, chat)]
+    return [_matrices(machine, chat, asked.limit), _command_lines(machine, chat)]
+
+
+def _own(machine: Machine, chat: ChatServer):
+    yield rehearsal_more.run_with_a_limit_on_cost(machine)
+    yield rehearsal_more.run_two_at_once(machine, chat)
+    yield from rehearsal_more.run_own_matrices(machine, chat)
 
 
 def _matrices(machine: Machine, chat: ChatServer, limit: int):
     yield rehearsal.run_alone(machine, chat, "two_stage", limit)
     others = [name for name in rehearsal.shipped("paper") if name != "two_stage"]
     yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(others, limit))
-    yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(rehearsal.shipped("ablations"), 1))
+    yield from _own(machine, chat)
 
 
 def _command_lines(machine: Machine, chat: ChatServer):
@@ -68,6 +84,9 @@ def _command_lines(machine: Machine, chat: ChatServer):
         yield rehearsal.run_lmms_eval(machine, chat, name, tasks=["longvideobench_val_v", "focus_mlvu"], limit=2)
     yield rehearsal.run_two_processes(machine, chat, task="focus_longvideobench", limit=5)
     yield rehearsal.run_with_ray(machine, chat, "more_benchmarks", 2, "--only", "model=qwen2_vl_7b")
+    yield rehearsal_own.run_on_two_nodes(machine, "alpha", 2, "--only", "sampler=focus")
+    yield rehearsal_own.run_with_own_folders(machine, limit=2)
+    yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(rehearsal.shipped("ablations"), 1))
 
 
 if __name__ == "__main__":

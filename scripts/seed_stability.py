@@ -12,7 +12,8 @@ paired difference is taken per question on means over seeds; its 95 % interval i
 import argparse
 from pathlib import Path
 
-from focus_eval.report.run import load_run, sampler_order
+from focus_eval.report.labels import sampler_order
+from focus_eval.report.run import load_run
 from focus_eval.report.statistics import difference_estimate, spread_over_seeds
 
 RECALL = ("recall@1", "recall@2", "recall@5")
@@ -45,7 +46,7 @@ def print_spread(frame):
     print(f"| K | sampler | {' | '.join(LENGTHS)} | overall | recall at 2 s | frames scored | seeds | errors |")
     print("|---:|---|" + "---:|" * (len(LENGTHS) + 5))
     groups = frame.groupby(["k", "label"])
-    for (k, label), part in sorted(groups, key=lambda one: (one[0][0], *sampler_order(one[0][1]))):
+    for (k, label), part in sorted(groups, key=lambda entry: (entry[0][0], *sampler_order(entry[0][1]))):
         good = part[part["error"].isna()]
         cells = [spread(good[good["bucket"] == length], score) for length in LENGTHS]
         cells += [spread(good, score), spread(part, "recall@2")]
@@ -66,8 +67,10 @@ def print_split(frame):
 def spread(part, column):
     if part.empty:
         return "–"
-    one = spread_over_seeds(part.groupby("seed")[column].mean().tolist())
-    return f"{100 * one.mean:.1f}" + (f" ± {100 * one.deviation:.1f}" if one.seeds > 1 else "")
+    spread_over_seed = spread_over_seeds(part.groupby("seed")[column].mean().tolist())
+    return f"{100 * spread_over_seed.mean:.1f}" + (
+        f" ± {100 * spread_over_seed.deviation:.1f}" if spread_over_seed.seeds > 1 else ""
+    )
 
 
 def of_label(run, label):

@@ -133,7 +133,9 @@ def equal_samplers(rng, n_videos, videos, seeds, correlation):
     easy = difficulties(rng, n_videos, 0.5, correlation)
     tilt = rng.normal(0, np.sqrt(correlation) / 4, n_videos)
     chances = [np.clip(easy + sign * tilt, 0, 1)[videos] for sign in (1, -1)]
-    return tuple((rng.random((n, videos.size)) < one).mean(axis=0) for n, one in zip((1, seeds), chances, strict=True))
+    return tuple(
+        (rng.random((n, videos.size)) < item).mean(axis=0) for n, item in zip((1, seeds), chances, strict=True)
+    )
 
 
 def power(repeats):

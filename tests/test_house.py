@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "focus_eval"
 RANKS = {
-    "types": 0, "errors": 0, "resources": 0, "options": 0, "untrusted": 0,
+    "types": 0, "errors": 0, "resources": 0, "options": 0,
     "bandit": 1, "rows": 1,
     "samplers": 2,
     "video": 3, "scoring": 3, "benchmarks": 3, "selections": 3,
@@ -27,11 +27,11 @@ RANKS = {
 # What a rank may use of its own rank or below where the general rule is not enough.
 ALLOWED = {
     "samplers": {"types", "errors", "bandit", "options", "rows"},
-    "video": {"types", "errors", "untrusted"},
+    "video": {"types", "errors", "resources"},
     "scoring": {"types", "errors", "options", "video", "rows"},
-    "benchmarks": {"types", "errors", "untrusted", "resources", "options"},
-    "selections": {"types", "errors", "untrusted", "benchmarks", "rows"},
-    "report": {"types", "errors", "untrusted", "resources", "rows", "benchmarks", "selections"},
+    "benchmarks": {"types", "errors", "resources", "options"},
+    "selections": {"types", "errors", "resources", "benchmarks", "rows"},
+    "report": {"types", "errors", "resources", "rows", "benchmarks", "selections"},
 }
 HEAVY = {
     "torch", "torchvision", "transformers", "timm", "av", "decord", "torchcodec", "ray", "lmms_eval", "pandas",
@@ -98,6 +98,11 @@ def test_imports_point_down(path):
         assert RANKS[other] <= RANKS[mine], f"{mine} (rank {RANKS[mine]}) imports {other} (rank {RANKS[other]})"
         if mine in ALLOWED:
             assert other in ALLOWED[mine], f"{mine} may use {sorted(ALLOWED[mine])}, not {other}"
+
+
+def test_rows_are_built_in_one_place():
+    building = re.compile(r"(?<!class )\b(SelectionRow|AnswerRow)\(")
+    assert [path.name for path in modules() if building.search(path.read_text())] == ["building.py"]
 
 
 def test_every_package_has_a_rank():

@@ -23,7 +23,7 @@ def block(language: str) -> str:
 
 def run(*arguments: str, folder: Path, path: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command in `folder` with `path` and this checkout in front of what is installed."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in (path, str(ROOT)) if one)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(item for item in (path, str(ROOT)) if item)}
     return subprocess.run(
         [sys.executable, "-m", *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,60 @@ from typer.testing import CliRunner
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
+from focus_eval.video.synthetic import write_numbered_clip
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+# What takes minutes as printed is run as printed with these options behind it.
+SHORTENED = {
+    "focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --no-demo --out compared",
+    "focus-eval simulate --limit 50": "--limit 3 --out simulated",
+}
+# What cannot be run here, and what runs it instead.
+ELSEWHERE = {
+    "git clone": "a fresh clone, by hand",
+    "make demo": "tests/demo",
+    "source": "the shell",
+    "pip install": "make wheel",
+    "lmms-eval": "tests/lmms, tests/rehearsal with tiny weights",
+    "focus-eval plan": "tests/rehearsal",
+    "focus-eval run": "tests/rehearsal",
+    "focus-eval status": "tests/rehearsal",
+    "focus-eval report": "tests/rehearsal",
+}
+
+
+def command_lines():
+    """Return every command line of the README without its comment, each once."""
+    shell = re.sub(r"```.*?```", "", README, flags=re.DOTALL).replace("\\\n", " ")
+    lines = re.findall(r"^ {4}(?! )(\S.*)$", shell, re.MULTILINE)
+    return sorted({re.sub(r"\s+", " ", re.split(r" {2,}#", line)[0]).strip() for line in lines})
+
+
+HERE = [line for line in command_lines() if not line.startswith(tuple(ELSEWHERE))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The working folder of the README: a video and a sampler."""
+    folder = tmp_path_factory.mktemp("readme")
+    write_numbered_clip(folder / "talk.mp4", n_frames=80, fps=10)
+    (folder / "mine.py").write_text(re.search(r"```python\n# mine\.py\n(.*?)```", README, re.DOTALL)[1])
+    return folder
+
+
+@pytest.mark.parametrize("line", HERE)
+def test_a_command_line_of_the_readme_works_as_printed(line, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    program, *arguments = shlex.split(f"{line} {SHORTENED.get(line, '')}")
+    assert program == "focus-eval"
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    for option in ("--out", "--sheet"):
+        if option in arguments:
+            assert (folder / arguments[arguments.index(option) + 1]).exists()
 
 
 def test_the_sampler_of_the_readme_keeps_the_contract(tmp_path):
@@ -51,3 +103,8 @@ def test_every_model_named_is_registered():
     section = README.split("Models: ")[1].split("They take")[0]
     named = set(re.findall(r"`(focus_[a-z0-9_]+)`", section))
     assert named == set(MODELS)
+
+
+def test_the_list_of_commands_cuts_no_description_at_80_columns():
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    assert [line for line in shown.output.splitlines() if line.startswith("  ") and line.endswith("...")] == []

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.errors import FocusEvalError, InvalidInput
+from focus_eval.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.lmms.tasks.parsing import read_option
-from focus_eval.report.printing import to_csv, to_latex, to_markdown
+from focus_eval.report.printing import spreadsheet_cell, to_csv, to_latex, to_markdown
 from focus_eval.report.table import Table, TableRow
+from focus_eval.resources import read_json, read_yaml
 from focus_eval.rows.records import error_line
 from focus_eval.selections import load_selections
-from focus_eval.untrusted import printable, read_json, read_yaml, spreadsheet_cell
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)

@@ -17,7 +17,7 @@ def even_shares(k: int, n: int) -> IntArray:
 
 
 def within_capacity(shares: IntArray, capacities: IntArray) -> IntArray:
-    """Return shares that no arm's capacity limits, `(n_arms,)`: what one cannot give goes to the next best arm.
+    """Return shares that no arm's capacity limits, `(n_arms,)`; the excess goes to the next best arm.
 
     Args:
         shares: asked of the arms in order of rank, `(n_shares,)`; arms of rank `n_shares` and beyond are asked none.

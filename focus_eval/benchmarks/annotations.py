@@ -10,7 +10,7 @@ from typing import Any
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.errors import InvalidInput
-from focus_eval.untrusted import parse_json, read_json, read_text
+from focus_eval.resources import parse_json, read_json, read_text
 
 
 def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:

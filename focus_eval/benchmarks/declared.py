@@ -155,7 +155,7 @@ def _text(document: Mapping[str, Any], name: str, *, where: str, what: str) -> s
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         raise InvalidInput(
             f"{where}: {what} is declared as field {name!r}, which holds {value!r}; "
-            f"the document's fields: {', '.join(map(str, document))}"
+            f"fields of the document: {', '.join(map(str, document))}"
         )
     return str(value)
 

@@ -1,4 +1,4 @@
-"""Reads fields of a document; a field that is not as it must be is an error that names it."""
+"""Reads fields of a document; a wrong field is an error that names it."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from string import ascii_uppercase
@@ -56,16 +57,30 @@ def query_text(question: Question, form: str = "question") -> str:
     Raises:
         InvalidInput: a form that is neither.
     """
+    check_query_form(form)
     if form == "question":
         return question.query
     options = "\n".join(f"{letter}. {text}" for letter, text in zip(ascii_uppercase, question.options, strict=False))
     if form == "question_and_options":
         return f"{question.query}\n{options}".rstrip()
+    return form.replace("{question}", question.query).replace("{options}", options)
+
+
+def check_query_form(form: str) -> None:
+    """Refuse a `form` that `query_text` cannot fill.
+
+    Raises:
+        InvalidInput: neither a known form nor a template with `{question}`, or a template with another field.
+    """
+    if form in ("question", "question_and_options"):
+        return
     if "{question}" not in form:
         raise InvalidInput(
             f'query must be "question", "question_and_options" or a template with {{question}}, got {form!r}'
         )
-    return form.replace("{question}", question.query).replace("{options}", options)
+    others = sorted(set(re.findall(r"\{\w*\}", form)) - {"{question}", "{options}"})
+    if others:
+        raise InvalidInput(f"query {form!r}: a template has {{question}} and {{options}}, not {', '.join(others)}")
 
 
 class Benchmark(Protocol):

@@ -16,8 +16,7 @@ from focus_eval.benchmarks.question import Benchmark
 from focus_eval.benchmarks.videomme import VideoMME
 from focus_eval.benchmarks.vsibench import VSIBench
 from focus_eval.errors import InvalidInput, unknown_name
-from focus_eval.resources import resource_path
-from focus_eval.untrusted import read_yaml
+from focus_eval.resources import read_yaml, resource_path
 
 # A package registers a benchmark here: a function that takes `edges=` and returns it, or the path of a YAML file.
 ENTRY_POINT_GROUP = "focus_eval.benchmarks"
@@ -43,11 +42,6 @@ _BUILT_IN: dict[str, BenchmarkMaker] = {
 }
 # A task of ours is the official name, or the benchmark's, behind this prefix.
 TASK_PREFIX = "focus_"
-
-
-def benchmark_names() -> list[str]:
-    """Return the names of the benchmarks: built in, declared in `configs/benchmarks`, registered by packages."""
-    return list(_makers())
 
 
 def make_benchmark(name: str, *, edges_seconds: tuple[float, float] | None = None) -> Benchmark:
@@ -92,7 +86,7 @@ def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenc
     """
     given = read_yaml(path)
     if not isinstance(given, dict) or not isinstance(given.get("fields"), dict):
-        raise InvalidInput(f"{path}: declares no benchmark: the key `fields` with the names of fields is missing")
+        raise InvalidInput(f"{path}: not a benchmark: the key `fields`, which names the document's fields, is missing")
     return declared(given, name=str(given.get("benchmark") or path.stem), where=str(path), edges=edges)
 
 

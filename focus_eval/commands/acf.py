@@ -1,4 +1,4 @@
-"""`focus-eval acf`: plot how relevance at one moment predicts relevance later."""
+"""`focus-eval acf`: plot the autocorrelation of relevance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from focus_eval.errors import unknown_name
 
 def acf(
     run: Annotated[Path, typer.Argument(help="Folder of a run that has a sampler with a regular grid (topk, aks).")],
-    out: Annotated[Path, typer.Option(help="Figure to write, as PNG and as .pdf (or .svg).")],
+    out: Annotated[Path, typer.Option(help="Figure to write (.pdf or .svg); a PNG is written too.")],
     sampler: Annotated[
         str | None, typer.Option(help="Sampler to plot. [default: the first with a regular grid]")
     ] = None,
@@ -27,15 +27,15 @@ def acf(
     from focus_eval.report.run import load_run
     from focus_eval.samplers.registry import sampler_name
 
-    rows = load_run(run).selections
-    names = list(dict.fromkeys(row.sampler for row in rows))
+    loaded = load_run(run)
+    names = list(dict.fromkeys(row.sampler for row in loaded.variants))
     sampler = sampler_name(sampler) if sampler else None
     if sampler is not None and sampler not in names:
         raise unknown_name(f"sampler of {run}:", sampler, names)
     # One sampler's rows only: the same grid pulled by another would count every question twice.
     wanted = sampler or next((name for name in ("aks_dense", "topk", "aks", "bolt") if name in names), None)
     curve = relevance_autocorrelation(
-        [row for row in rows if wanted in (None, row.sampler)], max_lag_seconds=max_lag_seconds
+        (row for row in loaded.selections if wanted in (None, row.sampler)), max_lag_seconds=max_lag_seconds
     )
     for path in save_figure(draw_acf(curve), out):
         typer.echo(str(path))

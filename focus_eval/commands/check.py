@@ -17,11 +17,12 @@ def check(
     option: Annotated[
         list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
     ] = [],  # noqa: B006
-    seconds: Annotated[float, typer.Option(help="Allowed for a video of ten hours.")] = 30.0,
+    seconds: Annotated[float, typer.Option(help="Processor seconds allowed for a ten-hour video.")] = 30.0,
 ) -> None:
-    """Run the contract suite on a sampler: counts, ranges, determinism, budget, one frame, ten hours.
+    """Check that a sampler keeps the sampler contract.
 
-    Exit code 0 where every promise is kept, 1 where one is broken.
+    Tries counts, ranges, determinism and budgets on videos from one frame to ten hours. Exits with code 1 if a rule of
+    the contract is broken.
     """
     from focus_eval.samplers.contract.suite import check_sampler
     from focus_eval.samplers.registry import parse_options

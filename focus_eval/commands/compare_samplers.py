@@ -19,27 +19,38 @@ _K = [8, 32]
 
 
 def compare_samplers(
-    sampler: Annotated[str, typer.Argument(help="The new sampler: NAME or mine.py:Mine.")],
-    others: Annotated[list[str], typer.Argument(help="Samplers to compare with; focus topk even_diverse.")] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Folder; results/runs/compare-NAME by default.")] = None,
-    videos: Annotated[int, typer.Option(help="Simulated videos of each world.", min=5)] = 150,
-    world: Annotated[list[str], typer.Option(help="Simulated world; repeatable; calibrated.")] = [],  # noqa: B006
+    sampler: Annotated[str, typer.Argument(help="Name of the new sampler, or FILE.py:Class.")],
+    others: Annotated[
+        list[str],
+        typer.Argument(metavar="OTHERS", help="Samplers to compare with. [default: focus topk even_diverse]"),
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: results/runs/compare-NAME]")] = None,
+    videos: Annotated[int, typer.Option(help="Number of simulated videos of each world.", min=5)] = 150,
+    world: Annotated[
+        list[str], typer.Option(metavar="NAME", help="Simulated world; repeatable. [default: calibrated]")
+    ] = [],  # noqa: B006
     demo: Annotated[bool, typer.Option(help="Run the quick demo too.")] = True,
 ) -> None:
-    """Say whether a sampler keeps its promises and finds more evidence than others, on one page.
+    """Compare a new sampler with others, on one page.
 
-    Exit code 1 where a promise is broken: the rest then does not run.
+    Checks the sampler contract, then measures how much evidence each sampler finds. Exits with code 1 at once if the
+    contract is broken.
     """
     from focus_eval.commands.check import check
     from focus_eval.commands.simulate import run_with_progress
     from focus_eval.report.run import load_run
-    from focus_eval.samplers.registry import make_sampler
+    from focus_eval.samplers.registry import make_sampler, sampler_name
     from focus_eval.simulation.config import SimulationConfig
+    from focus_eval.simulation.worlds import world_of
 
+    name = sampler_name(sampler)
+    against = [other for other in others or ["focus", "topk", "even_diverse"] if make_sampler(other).name != name]
+    if not against:
+        raise typer.BadParameter(f"name a sampler other than {name} to compare it with", param_hint="OTHERS")
+    names = [make_sampler(other).name for other in against]
+    for entry in world:
+        world_of(entry)
     check(sampler, option=[], seconds=30.0)
-    name = make_sampler(sampler).name
-    against = [one for one in others or ["focus", "topk", "even_diverse"] if one != sampler]
-    names = [make_sampler(one).name for one in against]
     folder = out or Path("results/runs") / f"compare-{name.replace('/', '_').replace(':', '_')}"
     config = SimulationConfig(
         name=f"compare {name}",
@@ -74,7 +85,7 @@ def simulation_sections(
         lines = verdict_lines(table, name)
         for line in lines:
             typer.echo(line)
-        sections.append((f"Verdict in the world {world!r}, {config.videos} videos", [*lines, table]))
+        sections.append((f"Verdict in the world {world!r}, {part['question_id'].nunique()} videos", [*lines, table]))
     sections.append(("Recall and cost", [recall_overview(frame), _svg(draw_frontier(frame))]))
     sections += _timelines(run, config, name, names)
     return sections
@@ -94,7 +105,7 @@ def _timelines(run: Run, config: SimulationConfig, name: str, names: list[str]) 
         pictures: list[str | Table] = []
         for question in questions:
             number = int(question.rpartition("-")[2])
-            pictures.append(_svg(draw_timelines([select_on(source, config, one, _K[0], number) for one in series])))
+            pictures.append(_svg(draw_timelines([select_on(source, config, drawn, _K[0], number) for drawn in series])))
         heading = f"Where {name} {word} against {names[0]}, K = {_K[0]}"
         sections.append((heading, pictures or ["No question."]))
     return sections

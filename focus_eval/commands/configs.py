@@ -57,7 +57,7 @@ def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:
     sizes = {benchmark.name: benchmark.questions for benchmark in matrix.benchmarks}
     more = "+" if None in sizes.values() else ""
     chosen = sum(sizes[spec.benchmark.name] or 0 for spec in specs)
-    asked = sum(sizes[cell.selection.benchmark.name] or 0 for cell in answers)
+    asked = sum(sizes[cell.benchmark.name] or 0 for cell in answers)
     weights = sum(model.disk_gigabytes for model in matrix.models)
     weights += sum(encoder.disk_gigabytes for encoder in matrix.encoders)
     return f"{chosen:,}{more}", f"{asked:,}{more}" if answers else "", f"{weights:.0f}"

@@ -1,28 +1,40 @@
-"""`focus-eval demo`: the whole thing on this machine, offline."""
+"""`focus-eval demo`: the whole pipeline on a small benchmark, offline."""
 
 from __future__ import annotations
 
 import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from focus_eval.matrix.config import MatrixConfig, SamplerConfig
 
 # A short, a medium and a long video would take minutes: the quick demo shows the way on the short ones.
 QUICK_VIDEOS = ("short_a", "short_b")
 QUICK_SAMPLERS = ("uniform", "topk", "focus", "even_cover", "oracle")
 RECALL_K = (4, 8, 16, 32)
+# Percent of the frames that the picture's samplers score, besides the 2 % that focus scores by default.
+BUDGETS = (0.5, 1.0, 4.0)
 
 
 def demo(
-    quick: Annotated[bool, typer.Option(help="Two short videos and few samplers; takes half a minute.")] = False,
+    quick: Annotated[bool, typer.Option(help="Use two short videos and few samplers (under a minute).")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: results/runs/demo]")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the benchmark. [default: results/demo]")] = None,
-    k: Annotated[list[int], typer.Option("-k", help="Keyframes to answer from; repeatable. [default: 8]")] = [],  # noqa: B006
-    sampler: Annotated[list[str], typer.Option(help="Sampler to add: NAME or FILE.py:CLASS; repeatable.")] = [],  # noqa: B006
+    data: Annotated[
+        Path | None, typer.Option(help="Folder for the benchmark's videos. [default: results/demo]")
+    ] = None,
+    k: Annotated[
+        list[int], typer.Option("-k", metavar="INT", help="Keyframes to answer from; repeatable. [default: 8]")
+    ] = [],  # noqa: B006
+    sampler: Annotated[
+        list[str], typer.Option(metavar="NAME", help="Sampler to add, or FILE.py:Class; repeatable.")
+    ] = [],  # noqa: B006
     seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 1,
 ) -> None:
     """Run the whole pipeline offline on a small benchmark.
@@ -35,7 +47,7 @@ def demo(
     build_videos(data, quick=quick)
     folder = out or Path("results/runs") / name
     run_demo(name, folder, data, quick=quick, k=k, samplers=sampler, seeds=seeds)
-    _show(folder, data / "datasets" / "longvideobench" / "videos")
+    _show(folder, data / "datasets" / "longvideobench" / "videos", quick=quick)
 
 
 def run_demo(
@@ -75,46 +87,82 @@ def _matrix(name: str, *, quick: bool, k: int, samplers: list[str], seeds: int) 
     matrix = load_matrix(resource_path("configs") / "demo.yaml", overrides=overrides)
     if quick:
         matrix = narrow(matrix, {"sampler": list(QUICK_SAMPLERS)})
-    made = [_at_depth(one, k) for one in matrix.samplers]
-    present = {one.sampler for one in made}
-    made += [SamplerConfig(sampler=one) for one in samplers if one not in present]
+    made = [_at_depth(sampler, k) for sampler in matrix.samplers]
+    present = {item.sampler for item in made}
+    made += [SamplerConfig(sampler=sampler) for sampler in samplers if sampler not in present]
     return matrix.model_copy(update={"samplers": made})
 
 
-def _at_depth(one: SamplerConfig, k: int) -> SamplerConfig:
+def _at_depth(config: SamplerConfig, k: int) -> SamplerConfig:
     """AKS at its own depth of 5 where K allows, else the deepest at which a segment still gives a frame."""
-    if one.sampler != "aks":
-        return one
-    return one.model_copy(update={"options": {"max_depth": min(5, k.bit_length() - 1)}})
+    if config.sampler != "aks":
+        return config
+    return config.model_copy(update={"options": {"max_depth": min(5, k.bit_length() - 1)}})
 
 
 def _recall_only(matrix: MatrixConfig) -> MatrixConfig:
     """The matrix without answers, and without what needs none: blind sees nothing, oracle finds all."""
-    kept = [one for one in matrix.samplers if one.sampler not in ("blind", "oracle")]
+    kept = [sampler for sampler in matrix.samplers if sampler.sampler not in ("blind", "oracle")]
     return matrix.model_copy(update={"models": [], "samplers": kept})
 
 
 def _run(matrix: MatrixConfig, folder: Path) -> None:
     from focus_eval.commands.matrix import run_progress
-    from focus_eval.matrix.running import run_matrix
+    from focus_eval.matrix.running import complete_run
 
     with run_progress() as progress:
-        run_matrix(matrix, out=folder, progress=progress)
+        complete_run(matrix, out=folder, progress=progress)
 
 
-def _show(folder: Path, videos: Path) -> None:
-    from focus_eval.commands.report import report
+def replay_budgets(folder: Path) -> pd.DataFrame:
+    """Return what samplers choose at several budgets from the relevance that the run in `folder` stored.
+
+    A frame has the relevance of the nearest frame that any sampler of the run scored for the question: nothing is
+    decoded or scored anew. The rows lie in `budgets` below the run.
+    """
+    import shutil
+
+    from focus_eval.report.lab import lab_frame
+    from focus_eval.report.run import load_run
+    from focus_eval.simulation.config import SamplerEntry, SimulationConfig
+    from focus_eval.simulation.running import run_simulation
+
+    even = [SamplerEntry(sampler=name, budgets=True) for name in ("focus", "even_topk", "even_diverse", "even_cover")]
+    config = SimulationConfig(
+        name="budgets",
+        recorded=str(folder),
+        samplers=[*even, SamplerEntry(sampler="even_cover", options={"budget_of": "focus"})],
+        k=list(RECALL_K),
+        budgets=list(BUDGETS),
+    )
+    out = folder / "budgets"
+    # Made anew: an earlier run may have stored other relevance.
+    shutil.rmtree(out, ignore_errors=True)
+    run_simulation(config, out)
+    return lab_frame(load_run(out))
+
+
+def _show(folder: Path, videos: Path, *, quick: bool) -> None:
+    from focus_eval.commands.report import write_report
     from focus_eval.commands.tables import print_table, write_table
     from focus_eval.report.figures import save_figure
     from focus_eval.report.lab import demo_tables, lab_frame
     from focus_eval.report.lab_figures import draw_frontier
     from focus_eval.report.run import load_run
 
-    report(folder, videos=videos, link_thumbnails=True)
     run = load_run(folder)
+    # In a process of its own, beside the report: both are a single thread's work.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        replay = None if quick else pool.submit(replay_budgets, folder)
+        write_report(run, folder, videos=videos, link_thumbnails=True)
+        replayed = replay.result() if replay else None
     tables = demo_tables(run, "focus")
     write_table(tables, folder / "demo.md")
-    picture = save_figure(draw_frontier(lab_frame(run)), folder / "figures" / "frontier.pdf")
+    frame = lab_frame(run)
+    # Floor and ceiling are lines at 0 and 100 %; the tables have them.
+    shown = frame[~frame["sampler"].isin(["blind", "oracle"])]
+    figure = draw_frontier(shown, replayed=replayed)
+    picture = save_figure(figure, folder / "figures" / "frontier.pdf")
     for table in reversed(tables[:2]):  # the first stands last, where the terminal ends
         print_table(table)
     for path in (folder / "demo.md", *picture, folder / "report.html"):

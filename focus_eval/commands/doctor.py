@@ -18,7 +18,7 @@ def doctor(
     store: Annotated[Path | None, typer.Option(help="Also show the size of this store.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Show versions, devices, decoders, extras and checkpoints.
+    """Show versions, devices, decoders, extras and weights.
 
     Also shows the disk space of the folders that matter. Downloads nothing.
     """
@@ -57,12 +57,12 @@ def devices() -> dict[str, str]:
 
 
 def decoders() -> dict[str, str]:
-    """Return each video backend with its version, or what to install."""
+    """Return each package that decodes videos with its version, or what to install."""
     from focus_eval.video import backend_names
 
     packages = {"pyav": ("av", ""), "torchcodec": ("torchcodec", "torchcodec"), "decord": ("decord", "lmms")}
     found = {}
-    for name in backend_names():
+    for name in (name for name in backend_names() if not name.startswith("torchcodec_")):
         package, extra = packages.get(name, (name, ""))
         missing = f'missing: pip install "focus-eval[{extra}]"' if extra else "missing"
         found[name] = _version(package) or _version(f"eva-{package}") or missing
@@ -94,11 +94,13 @@ def extras() -> dict[str, str]:
 def checkpoints() -> dict[str, dict[str, str]]:
     """Return each known checkpoint with its encoder, its size and where it is, or how to fetch it."""
     from focus_eval.errors import FocusEvalError, MissingWeights
-    from focus_eval.scoring.encoders.checkpoints import KNOWN, locate
+    from focus_eval.scoring.encoders.checkpoints import locate
+    from focus_eval.scoring.encoders.published import KNOWN
 
     found = {}
     for known in KNOWN.values():
-        row = {"encoder": known.encoder, "size": f"{known.gigabytes:.2f} GB", "revision": known.revision}
+        row = {"encoder": known.encoder, "size": known.size, "revision": known.revision}
+        row["pinned"] = "yes" if known.is_pinned else "unpinned"
         if find_spec("huggingface_hub") is None or find_spec("safetensors") is None:
             row["state"] = 'needs pip install "focus-eval[encoders]"'
         else:
@@ -140,7 +142,9 @@ def _print_tables(facts: dict[str, Any]) -> None:
         for name, value in rows.items():
             if isinstance(value, dict):
                 note = f" ({value['note']})" if value.get("note") else ""
-                value = f"{value['encoder']}, {value['size']}, {value['revision'][:12]}{note}\n  {value['state']}"
+                pinned = "" if value["pinned"] == "yes" else " (unpinned)"
+                revision = value["revision"][:12] + pinned
+                value = f"{value['encoder']}, {value['size']}, {revision}{note}\n  {value['state']}"
             console.print(f" {name:<{width}}  {value}", soft_wrap=True)
         console.print()
 

@@ -15,28 +15,32 @@ if TYPE_CHECKING:
 
 
 def evidence(
-    run: Annotated[Path | None, typer.Argument(help="Folder of a run, in place of --selections.")] = None,
+    run: Annotated[Path | None, typer.Argument(help="Folder of a run, instead of --selections.")] = None,
     annotations: Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")] = None,
     rates: Annotated[
-        Path | None, typer.Option(help="CSV file with the columns id, duration_s and fps, in place of the videos.")
+        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps, if there are no videos.")
     ] = None,
     selections: Annotated[
-        list[str], typer.Option(help="Selections published with answers: FILE or NAME=FILE; repeatable.")
+        list[str], typer.Option(metavar="[NAME=]FILE", help="Selections published with answers; repeatable.")
     ] = [],  # noqa: B006
-    format: Annotated[list[str], typer.Option(help="Format of each file, in their order.")] = [],  # noqa: B006
-    column: Annotated[list[str], typer.Option(help="Field of the format answers: NAME=FIELD.")] = [],  # noqa: B006
-    model: Annotated[str, typer.Option(help="Who answered: the files do not say.")] = "model",
+    format: Annotated[
+        list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
+    ] = [],  # noqa: B006
+    column: Annotated[
+        list[str], typer.Option(metavar="NAME=FIELD", help="Field of the format answers; repeatable.")
+    ] = [],  # noqa: B006
+    model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "model",
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
     distance: Annotated[float, typer.Option(help="Seconds within which evidence is in view: 1, 2 or 5.")] = 5.0,
     min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 180.0,
     estimate: Annotated[
-        list[str], typer.Option(help="Selections to estimate from these answers: FILE or NAME=FILE; repeatable.")
+        list[str], typer.Option(metavar="[NAME=]FILE", help="Estimate the accuracy of these selections; repeatable.")
     ] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Write the tables here too (.md, .csv or .tex).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")] = None,
 ) -> None:
     """Compare accuracy with and without the evidence in view.
 
-    By distance, length and category, and question by question.
+    Prints tables by distance, video length and category, and by question.
     """
     from focus_eval.commands.tables import print_table, write_table
     from focus_eval.report.estimate_tables import estimate_table

@@ -1,4 +1,4 @@
-"""`focus-eval export`: our selections become files that other pipelines read."""
+"""`focus-eval export`: write selections as files that other pipelines read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def export(
         raise unknown_name("export format", format, writers)
     questions = read_questions(benchmark, annotations)
     if questions is None:
-        raise InvalidInput("these formats follow the order of the annotation; give --annotations")
+        raise InvalidInput("these formats list selections in the order of the annotations; give --annotations")
     selections = load_selections(source, questions=questions, sampler=sampler)
     for path in writers[format](selections, out, questions=questions):
         typer.echo(str(path))

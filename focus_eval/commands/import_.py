@@ -1,4 +1,4 @@
-"""`focus-eval import`: published selections become one common file."""
+"""`focus-eval import`: convert published selections."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ SamplerOption = Annotated[str | None, typer.Option(help="Sampler to take, if the
 def import_(
     format: Annotated[str, typer.Argument(help="aks, focus, bolt, qca, wfs, toolmerge, answers, rows, or auto.")],
     file: Annotated[Path, typer.Argument(help="Selection file, or a run's folder (rows).")],
-    out: Annotated[Path, typer.Option(help="Parquet file, or a run's folder: then with answers.")],
+    out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write.")],
     annotations: AnnotationsOption = None,
     benchmark: BenchmarkOption = "longvideobench",
     rates: Annotated[
-        Path | None, typer.Option(help="CSV file with id, duration_s and fps; finds indices past the end.")
+        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps; finds indices past the end.")
     ] = None,
     unit: Annotated[str | None, typer.Option(help="frames or seconds. [default: the format's own]")] = None,
     field: Annotated[str | None, typer.Option(help="Name of the field that holds the frames (format wfs).")] = None,
     sampler: SamplerOption = None,
     allow_missing: Annotated[bool, typer.Option(help="Leave out questions without frames.")] = False,
-    column: Annotated[list[str], typer.Option(help="Field of the format answers: NAME=FIELD.")] = [],  # noqa: B006
-    model: Annotated[str, typer.Option(help="Who gave the answers of the file.")] = "",
-    name: Annotated[str, typer.Option(help="Name of the selection in the rows; by default the file's.")] = "",
+    column: Annotated[
+        list[str], typer.Option(metavar="NAME=FIELD", help="Field of the format answers; repeatable.")
+    ] = [],  # noqa: B006
+    model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the selection in the rows. [default: the file's]")] = "",
 ) -> None:
-    """Convert a published selection file to Parquet or to a run.
+    """Convert a published selection file.
 
-    Its frames are checked against the benchmark's questions first; a run holds its answers too.
+    Writes Parquet (frames only), or a run folder for `focus-eval report` (with the answers). The frames are checked
+    against the benchmark's questions first.
     """
     from focus_eval.benchmarks.rates import read_rates
     from focus_eval.options import parse_assignments

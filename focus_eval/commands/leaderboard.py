@@ -19,17 +19,17 @@ ACTIONS = ("show", "add", "check")
 
 def leaderboard(
     action: Annotated[
-        str, typer.Argument(help="show, add (one entry), or check (all whose files are there).")
+        str, typer.Argument(help="show, add (an entry), or check (measure all entries whose files are present).")
     ] = "show",
     entry: Annotated[Path | None, typer.Argument(help="YAML file of the entry to add.")] = None,
     files: Annotated[Path, typer.Option(help="Folder of the published files.")] = Path("."),
     annotations: Annotated[Path | None, typer.Option(help="LongVideoBench's annotation file.")] = None,
-    rates: Annotated[Path | None, typer.Option(help="CSV of id, duration_s, fps.")] = None,
-    entries: Annotated[Path | None, typer.Option(help="Folder of the entries (default: the shipped ones).")] = None,
-    results: Annotated[Path | None, typer.Option(help="CSV of the figures (default: the shipped one).")] = None,
-    page: Annotated[Path | None, typer.Option(help="Page whose table is rewritten by add.")] = None,
+    rates: Annotated[Path | None, typer.Option(help="CSV with the columns id, duration_s and fps.")] = None,
+    entries: Annotated[Path | None, typer.Option(help="Folder of the entries. [default: the shipped ones]")] = None,
+    results: Annotated[Path | None, typer.Option(help="CSV of the figures. [default: the shipped one]")] = None,
+    page: Annotated[Path | None, typer.Option(help="Markdown page; add updates its table.")] = None,
 ) -> None:
-    """Show the leaderboard, extend it, or measure it again."""
+    """Show the leaderboard, add an entry, or measure all again."""
     from focus_eval.commands.tables import print_table
     from focus_eval.report.leaderboard import (
         baseline_rows,

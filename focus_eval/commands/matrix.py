@@ -1,9 +1,9 @@
-"""`focus-eval plan`, `run`, `status`, `slurm-script`: matrices from the command line."""
+"""`focus-eval run` and `status`, and how matrices are named on the command line."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,13 +14,11 @@ from focus_eval.options import parse_assignments
 
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
-    from focus_eval.matrix.planning import Plan
     from focus_eval.matrix.preflight import Preflight
     from focus_eval.matrix.running import RunProgress
-    from focus_eval.report.table import Table
 
 MatrixArgument = Annotated[
-    list[Path], typer.Argument(help="Matrix files, or names of shipped ones (focus-eval configs).")
+    list[Path], typer.Argument(metavar="MATRIX", help="Matrix files, or names of shipped ones (focus-eval configs).")
 ]
 OnlyOption = Annotated[
     list[str], typer.Option("--only", metavar="LIST=NAMES", help="Run only these, e.g. sampler=focus,aks; repeatable.")
@@ -31,42 +29,8 @@ SetOption = Annotated[
 LimitOption = Annotated[int | None, typer.Option(help="Ask only the first questions of each benchmark.")]
 FolderOption = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder of the run (of all runs, with several matrices); results/runs/NAME by default."),
+    typer.Option("--out", help="Folder of the run (of all runs, with several matrices). [default: results/runs/NAME]"),
 ]
-
-
-def plan(
-    matrix: MatrixArgument,
-    annotations: Annotated[Path | None, typer.Option(help="Annotation file, in place of the matrix's.")] = None,
-    rates: Annotated[
-        Path | None, typer.Option(help="CSV file with the columns id, duration_s and fps, in place of the videos.")
-    ] = None,
-    only: OnlyOption = [],  # noqa: B006
-    set_: SetOption = [],  # noqa: B006
-    limit: LimitOption = None,
-    out: FolderOption = None,
-    calibrate: Annotated[bool, typer.Option(help="Measure this machine first, to estimate hours.")] = False,
-) -> None:
-    """Show what matrices will run, cost and lack.
-
-    Exits with code 1 if something is missing.
-    """
-    from focus_eval.matrix.planning import make_plan
-    from focus_eval.matrix.preflight import check_all
-
-    loaded = [_with_files(item, annotations, rates) for item in _load_all(matrix, only, set_, limit)]
-    found = check_all(_folders(loaded, out))
-    plans = []
-    for selections in loaded:
-        if not all(f"{selections.name}/{benchmark.name}" in found.sets for benchmark in selections.benchmarks):
-            continue  # what it lacks is listed below
-        with plan_progress() as progress:
-            plans.append(make_plan(selections, progress=progress))
-        _print_plan(plans[-1], calibrate)
-    if len(plans) > 1:
-        _print_pool(plans)
-    if _print_missing(found):
-        raise typer.Exit(1)
 
 
 def run(
@@ -78,27 +42,29 @@ def run(
     engine: Annotated[str, typer.Option(help="Where to run: local or ray.")] = "local",
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster, or auto.")] = None,
     store: Annotated[
-        Path | None, typer.Option(help="File of embeddings. [default: store.sqlite beside the run]")
+        Path | None, typer.Option(help="File that keeps embeddings. [default: store.sqlite beside the run]")
     ] = None,
-    retry_errors: Annotated[bool, typer.Option(help="Ask questions again that failed.")] = False,
-    preflight: Annotated[bool, typer.Option(help="Check first that nothing is missing (else exit code 1).")] = True,
+    retry_errors: Annotated[bool, typer.Option(help="Retry the questions that failed.")] = False,
+    preflight: Annotated[
+        bool, typer.Option(help="Check for missing files before starting (exit code 1 if any).")
+    ] = True,
 ) -> None:
-    """Run matrices, or what is left of them.
+    """Run matrices; continue runs that were stopped.
 
-    Checks first that nothing is missing. Questions that have a row are not asked again, so a run that was stopped goes
-    on where it was.
+    Checks first that nothing is missing. Questions that already have a row are skipped, so the same command continues
+    a stopped run.
     """
-    from focus_eval.matrix.engines import make_engine
+    from focus_eval.matrix.engine import make_engine
     from focus_eval.matrix.preflight import check_all
-    from focus_eval.matrix.running import run_matrix
+    from focus_eval.matrix.running import complete_run
 
-    matrices = _folders(_load_all(matrix, only, set_, limit), out)
-    if preflight and _print_missing(check_all(matrices, engine=engine)):
+    matrices = with_folders(load_all(matrix, only, set_, limit), out)
+    if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
         raise typer.Exit(1)
     for loaded, folder in matrices:
         made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
         with run_progress() as progress:
-            run_matrix(loaded, out=folder, engine=made, retry_errors=retry_errors, progress=progress)
+            complete_run(loaded, out=folder, engine=made, retry_errors=retry_errors, progress=progress)
         _print_results(folder)
 
 
@@ -139,18 +105,8 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
 
 
 @contextmanager
-def plan_progress() -> Iterator[Callable[[int, int], None]]:
-    """Show a bar of the selections that are counted, with the time that is left."""
-    from focus_eval.commands.progress import progress_bar
-
-    with progress_bar("selections") as bar:
-        task = bar.add_task("counting pulls", total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
-
-
-@contextmanager
 def run_progress() -> Iterator[RunProgress]:
-    """Show a bar per phase, with the time that is left and the errors so far."""
+    """Show a bar per phase, with the time left and the errors so far."""
     os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
     from focus_eval.commands.progress import progress_bar
 
@@ -174,7 +130,12 @@ def run_progress() -> Iterator[RunProgress]:
             raise
 
 
-def _load_all(paths: list[Path], only: list[str], set_: list[str], limit: int | None) -> list[MatrixConfig]:
+def load_all(paths: list[Path], only: list[str], set_: list[str], limit: int | None) -> list[MatrixConfig]:
+    """Return the matrices that a command names, narrowed and changed by its options.
+
+    Raises:
+        InvalidInput: two matrices of one name, whose runs would have one folder.
+    """
     from focus_eval.errors import InvalidInput
 
     loaded = [_load(path, only, set_, limit) for path in paths]
@@ -184,7 +145,7 @@ def _load_all(paths: list[Path], only: list[str], set_: list[str], limit: int | 
     return loaded
 
 
-def _folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[MatrixConfig, Path]]:
+def with_folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[MatrixConfig, Path]]:
     """Return each matrix with its run's folder; with several, `out` is the folder of all runs."""
     if out is not None and len(matrices) == 1:
         return [(matrices[0], out)]
@@ -192,9 +153,11 @@ def _folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[Matri
 
 
 def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> MatrixConfig:
+    from focus_eval.matrix.cells import check_lists
     from focus_eval.matrix.config import load_matrix
     from focus_eval.matrix.narrowing import narrow
     from focus_eval.matrix.yaml_source import read_yaml_value
+    from focus_eval.report.layouts import layout_named
 
     overrides = {key: read_yaml_value(value) for key, value in parse_assignments(set_).items()}
     if "k" in overrides and not isinstance(overrides["k"], list):
@@ -202,103 +165,14 @@ def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> Ma
     if limit is not None:
         overrides["limit"] = limit
     chosen = {key: value.split(",") for key, value in parse_assignments(only).items()}
-    return narrow(load_matrix(path, overrides=overrides), chosen)
+    matrix = narrow(load_matrix(path, overrides=overrides), chosen)
+    check_lists(matrix)
+    if matrix.anchors:
+        layout_named(matrix.anchors)  # the report's layout: better now than after the run
+    return matrix
 
 
-def _with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
-    if annotations is None and rates is None:
-        return matrix
-    from focus_eval.errors import InvalidInput
-
-    if len(matrix.benchmarks) != 1:
-        raise InvalidInput("--annotations and --rates need one benchmark; narrow the matrix with --only benchmark=NAME")
-    changes: dict[str, Any] = {"annotations": str(annotations)} if annotations else {}
-    if rates is not None:
-        changes |= {"rates": str(rates), "videos": ""}
-    return matrix.model_copy(update={"benchmarks": [matrix.benchmarks[0].model_copy(update=changes)]})
-
-
-def _print_plan(plan: Plan, calibrate: bool) -> None:
-    from focus_eval.commands.tables import print_table, table_console
-
-    console = table_console()
-    for name, (asked, everything) in plan.questions.items():
-        part = "" if asked == everything else f" of {everything}"
-        console.print(f"{name}: {asked}{part} questions")
-    print_table(_selection_table(plan))
-    unknown = next((selection for selection in plan.selections if selection.unknown), None)
-    if unknown:
-        console.print(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
-    for line in _warning_lines(plan):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
-    _print_sharing(plan, calibrate)
-
-
-def _warning_lines(plan: Plan) -> list[str]:
-    """Return one line for each thing that will go wrong with a sampler, whatever encoder and seed."""
-    lines = [
-        f"warning: {selection.spec.sampler.name}, K {selection.spec.k}: {warning.questions} of "
-        f"{selection.questions} questions (first: {warning.first}) {warning.text}"
-        for selection in plan.selections
-        for warning in selection.warnings
-    ]
-    return list(dict.fromkeys(lines))
-
-
-def _selection_table(plan: Plan) -> Table:
-    from focus_eval.report.table import Table, TableRow
-
-    has_unknown = any(selection.unknown for selection in plan.selections)
-    rows = []
-    for selection in plan.selections:
-        spec, encoder = selection.spec, selection.spec.encoder.name if selection.spec.encoder else ""
-        keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
-        share = f"{selection.frames_scored:.2%}" if selection.frames else "-"
-        embedded = (f"{selection.embedded_alone:,}", f"{selection.embedded_shared:,}")
-        rows.append(
-            TableRow(keys, (f"{selection.pulls:,}", share, *embedded, str(selection.unknown or ""))[: 4 + has_unknown])
-        )
-    columns = ("pulls", "frames scored", "embedded, each question alone", "embedded, shared by a video", "unknown")
-    return Table(
-        name="plan",
-        title=f"selections of {plan.matrix.name}",
-        key_titles=("benchmark", "encoder", "K", "seed", "sampler"),
-        columns=columns[: 4 + has_unknown],
-        rows=tuple(rows),
-    )
-
-
-def _print_sharing(plan: Plan, calibrate: bool) -> None:
-    from focus_eval.commands.tables import table_console
-    from focus_eval.matrix.calibration import calibrated_seconds
-
-    console = table_console()
-    console.print(
-        f"{len(plan.selections)} selections serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; "
-        "each model is loaded once"
-    )
-    for encoder in plan.matrix.encoders:
-        pulls, shared = plan.pulls_by_encoder.get(encoder.name, 0), plan.forwards_by_encoder.get(encoder.name, 0)
-        how = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
-        console.print(f"{encoder.name}: {pulls:,} pulls, {shared:,} frames to embed: {how}")
-        speed = calibrated_seconds(encoder, measure=calibrate)
-        if speed is None:
-            console.print(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")
-        else:
-            hours, rate = shared * speed.seconds_per_frame / 3600, 1 / speed.seconds_per_frame
-            console.print(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
-
-
-def _print_pool(plans: list[Plan]) -> None:
-    """Say how many answers the matrices ask for in all, and how many of them are distinct."""
-    from focus_eval.commands.tables import table_console
-    from focus_eval.matrix.planning import pooled
-
-    for what, (asked, distinct) in pooled(plans).items():
-        table_console().print(f"all {len(plans)} matrices: {asked:,} {what}, {distinct:,} of them distinct")
-
-
-def _print_missing(found: Preflight) -> bool:
+def print_missing(found: Preflight) -> bool:
     """Print all that is missing and what to do about it, in lines that can be copied; return whether anything is."""
     for note in found.notes:
         typer.echo(f"note: {note}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 from rich.console import Console
@@ -21,11 +21,19 @@ from rich.progress import (
 
 
 class PullProgress:
-    """A bar of frames scored, with the time that is left."""
+    """A bar of frames scored, with the time left.
 
-    def __init__(self, bar: Progress, title: str) -> None:
+    Args:
+        waiting: what the bar says until the first frames are scored: encoders load when they are first needed.
+    """
+
+    def __init__(self, bar: Progress, title: str, *, waiting: str) -> None:
         self._bar = bar
-        self._task = bar.add_task(title, total=None)
+        self._title = title
+        self._task = bar.add_task(waiting, total=None)
+        self._waiting = ExitStack()
+        if bar.disable:  # no terminal, so no bar: one line, where it takes long
+            self._waiting.enter_context(say_if_slow(waiting))
 
     def expect(self, n_pulls: int) -> None:
         """Set the length of the bar; a sampler whose count varies with chance may end a little before or after."""
@@ -33,7 +41,14 @@ class PullProgress:
 
     def advance(self, n_pulls: int) -> None:
         """Move the bar by the frames just scored."""
+        if n_pulls:
+            self.stop_waiting()
         self._bar.advance(self._task, n_pulls)
+
+    def stop_waiting(self) -> None:
+        """Say the title from now on."""
+        self._waiting.close()
+        self._bar.update(self._task, description=self._title)
 
 
 class ProgressLines(Progress):
@@ -105,7 +120,11 @@ def say_if_slow(text: str, *, after_seconds: float = 1.0) -> Iterator[None]:
 
 
 @contextmanager
-def pull_progress(title: str) -> Iterator[PullProgress]:
-    """Show a bar while frames are scored inside the block."""
+def pull_progress(title: str, *, waiting: str) -> Iterator[PullProgress]:
+    """Show a bar while frames are scored inside the block; it says `waiting` until the first are."""
     with progress_bar() as bar:
-        yield PullProgress(bar, title)
+        progress = PullProgress(bar, title, waiting=waiting)
+        try:
+            yield progress
+        finally:
+            progress.stop_waiting()

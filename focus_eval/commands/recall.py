@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focus_eval.errors import InvalidInput
-from focus_eval.untrusted import read_json
+from focus_eval.resources import read_json
 
 if TYPE_CHECKING:
     from focus_eval.benchmarks.question import Question
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 def recall(
     annotations: Annotated[Path, typer.Option(help="The benchmark's annotation file.")],
-    rates: Annotated[
-        Path, typer.Option(help="CSV file with the columns id, duration_s and fps, in place of the videos.")
-    ],
+    rates: Annotated[Path, typer.Option(help="CSV with the columns id, duration_s and fps.")],
     selections: Annotated[list[Path], typer.Option(metavar="[NAME=]FILE", help="Selection file; repeatable.")],
     format: Annotated[list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order.")] = [],  # noqa: B006
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from focus_eval.report.run import Run
 
 # A longer table is only written: every two samplers at every distance and K.
 _MOST_ROWS_PRINTED = 40
@@ -14,10 +17,10 @@ _MOST_ROWS_PRINTED = 40
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a run: results/runs/NAME.")],
     table: Annotated[
-        str | None, typer.Option(help="Layout of the first table. [default: the matrix's own, or the overview]")
+        str | None, typer.Option(help="Layout of the first table. [default: the matrix's, or the overview]")
     ] = None,
-    baseline: Annotated[str | None, typer.Option(help="Sampler to compare with; uniform by default.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to; the run's own by default.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Sampler to compare with. [default: uniform]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: the run's]")] = None,
     videos: Annotated[Path | None, typer.Option(help="Folder of the videos, to show keyframes as thumbnails.")] = None,
     thumbnail_megabytes: Annotated[float, typer.Option(help="Limit on the thumbnails in the page.")] = 12.0,
     link_thumbnails: Annotated[
@@ -29,18 +32,41 @@ def report(
 
     Prints the first tables; writes report.md, report.tex, report.csv, report.html and figures/ beside the rows.
     """
+    from focus_eval.report.run import load_run
+
+    write_report(
+        load_run(folder),
+        out or folder,
+        table=table,
+        baseline=baseline,
+        videos=videos,
+        thumbnail_megabytes=thumbnail_megabytes,
+        link_thumbnails=link_thumbnails,
+        html=html,
+    )
+
+
+def write_report(
+    run: Run,
+    target: Path,
+    *,
+    table: str | None = None,
+    baseline: str | None = None,
+    videos: Path | None = None,
+    thumbnail_megabytes: float = 12.0,
+    link_thumbnails: bool = False,
+    html: bool = True,
+) -> None:
+    """Print the first tables of `run` and write all that `report` writes to `target`; the arguments are its options."""
     from focus_eval.commands.tables import print_table, write_table
     from focus_eval.report.page.html import report_tables, write_html
     from focus_eval.report.page.run_figures import write_figures
     from focus_eval.report.page.thumbnails import thumbnail_maker
-    from focus_eval.report.run import load_run
     from focus_eval.report.table import notes_once
     from focus_eval.samplers.registry import sampler_name
     from focus_eval.video.thumbnails import read_thumbnails
 
-    run = load_run(folder)
     baseline = sampler_name(baseline) if baseline else None
-    target = out or folder
     tables = report_tables(run, table, baseline=baseline)
     for item in notes_once(tables):
         if len(item.rows) <= _MOST_ROWS_PRINTED:
@@ -61,7 +87,7 @@ def report(
         page = target / "report.html"
         beside = page if link_thumbnails else None
         make = None if videos is None else thumbnail_maker(videos, beside, read=read_thumbnails)
-        limit = 10**12 if link_thumbnails else int(thumbnail_megabytes * 1e6)
+        limit = None if link_thumbnails else int(thumbnail_megabytes * 1e6)
         written.append(write_html(run, page, tables=tables, thumbnails=make, thumbnail_bytes=limit))
     for path in written:
         typer.echo(str(path))

@@ -39,7 +39,7 @@ def select(
     out: Annotated[Path | None, typer.Option(help="Write the selection to this JSON file.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
     store: Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")] = None,
-    backend: Annotated[str, typer.Option(help="Video reader: pyav, torchcodec or decord.")] = "pyav",
+    backend: Annotated[str, typer.Option(help="Video reader: pyav, torchcodec, decord, torchcodec_cuda.")] = "pyav",
 ) -> None:
     """Choose keyframes of one video for one query."""
     from focus_eval.api import query_question
@@ -47,7 +47,9 @@ def select(
 
     _check_writable(out, sheet)
     selector = _selector(sampler, option, encoder, encoder_option, k=k, seed=seed, store=store, backend=backend)
-    with pull_progress(f"{sampler} on {video.name}") as progress:
+    title = f"{sampler} on {video.name}"
+    waiting = f"loading encoder {encoder}, decoding the first frames" if selector.encoder else title
+    with pull_progress(title, waiting=waiting) as progress:
         row = selector.select(query_question(video, query), video, progress=progress)
     document = selection_document(row, selector)
     pictures = _pictures(row, video, backend)

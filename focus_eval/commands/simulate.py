@@ -14,16 +14,19 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    config: Annotated[Path | None, typer.Argument(help="Simulation file (YAML); the shipped one by default.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first videos of each world.", min=1)] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; results/runs/NAME by default.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 2,
+    config: Annotated[Path | None, typer.Argument(help="Simulation file (YAML). [default: the shipped one]")] = None,
+    limit: Annotated[int | None, typer.Option(help="Simulate only the first videos of each world.", min=1)] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: results/runs/NAME]")] = None,
+    workers: Annotated[int, typer.Option(help="Number of processes.", min=1)] = 2,
 ) -> None:
-    """Run samplers on simulated or recorded relevance with known evidence, and show what they find.
+    """Run samplers on simulated or recorded relevance.
 
-    Rows, tables and figures are those of a real run. A run that was stopped goes on with the same command.
+    The evidence is known, so the tables show how much of it each sampler finds.
+
+    Rows, tables and figures are those of a real run. The same command continues a stopped run.
     """
     loaded = load_simulation(config)
+    loaded.check_baseline()  # before the minutes that a simulation takes
     folder = out or Path("results/runs") / loaded.name
     run_with_progress(loaded, folder, limit=limit, workers=workers)
     for path in show_simulation(folder, baseline=loaded.baseline):

@@ -19,11 +19,13 @@ def videos(
     action: Annotated[Action, typer.Argument(help="index: write the manifest of a folder.")],
     folder: Annotated[Path, typer.Argument(help="Folder of videos, read with the folders in it.")],
 ) -> None:
-    """Write `videos.manifest.json` into a folder: size, SHA-256, frames, seconds and rate of each video.
+    """Write a manifest of a folder's videos, for later checks.
+
+    `videos.manifest.json` holds size, SHA-256, frames, seconds and rate of each video.
 
     From then on a file that is not the one that was indexed is refused wherever it is opened, and `plan` reads the
     manifest and not the videos. Do it once the videos are known to be whole: the formats in which damage leaves no
-    trace (VP8, VP9, MJPEG above all) are guarded by nothing else. Run it again after fetching videos anew.
+    trace (VP8, VP9, MJPEG above all) are guarded by nothing else. Run it again after downloading videos again.
     """
     from focus_eval.video.indexing import index_folder
     from focus_eval.video.manifest import MANIFEST_NAME

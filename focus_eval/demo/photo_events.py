@@ -1,15 +1,17 @@
-"""Builds the demo benchmark on disk, whole or not at all."""
+"""Builds the demo benchmark on disk, completely or not at all."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +53,7 @@ def build_photo_events(
     Args:
         video_ids: make only these videos and their questions; None: all.
         n_workers: videos written at once.
-        progress: called as (video id, frames written, frames of the video), from several threads.
+        progress: called as (video id, frames written, frames of the video), from a thread of its own.
 
     Raises:
         MissingDependency: a photograph's package, or the picture in it, is not installed.
@@ -102,11 +104,20 @@ def _row(board: Storyboard, number: int, asked: Asked) -> dict[str, Any]:
 
 
 def _write_videos(root: Path, todo: Sequence[Storyboard], done: _Done, *, n_workers: int, progress: Progress) -> None:
-    """Write the videos, longest first, `n_workers` at once; the first failure stops all of them."""
-    stop = threading.Event()
-    pool = ThreadPoolExecutor(max_workers=max(1, n_workers))
+    """Write the videos, longest first, `n_workers` at once; the first failure stops all of them.
+
+    In processes: drawing and encoding hold Python's lock for a third of their time.
+    """
+    if not todo:
+        return
+    context = multiprocessing.get_context("spawn")
+    stop, steps = context.Event(), context.SimpleQueue()
+    teller = threading.Thread(target=_tell, args=(steps, progress))
+    teller.start()
+    n_processes = max(1, min(n_workers, len(todo)))
+    pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=_share, initargs=(stop, steps))
     longest_first = sorted(todo, key=lambda board: -board.n_frames)
-    jobs = {pool.submit(_write_video, root, board, stop, progress): board for board in longest_first}
+    jobs = {pool.submit(_write_video, root, board): board for board in longest_first}
     try:
         for job in as_completed(jobs):
             job.result()
@@ -114,13 +125,39 @@ def _write_videos(root: Path, todo: Sequence[Storyboard], done: _Done, *, n_work
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
+        steps.put(None)
+        teller.join()
 
 
-def _write_video(root: Path, board: Storyboard, stop: threading.Event, progress: Progress) -> None:
+def _tell(steps: Any, progress: Progress) -> None:
+    for step in iter(steps.get, None):
+        progress(*step)
+
+
+def _share(stop: Any, steps: Any) -> None:
+    """Keep, in a process that writes videos, what it hears of and tells the others."""
+    # Ctrl-C reaches every process of a terminal; the first one then stops the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _shared.update(stop=stop, steps=steps)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+_shared: dict[str, Any] = {}
+
+
+def _write_video(root: Path, board: Storyboard) -> None:
     from focus_eval.video.synthetic import ClipWriter
 
     path = _video_path(root, board)
-    partial = path.with_name(f".{board.video_id}.{os.getpid()}.mp4")
+    # Named after the process that builds, which knows its own leftovers and those of a build that was killed.
+    partial = path.with_name(f".{board.video_id}.{os.getppid()}.mp4")
     pictures = {name: _working_copy(name) for name in {shot.photograph for shot in board.shots}}
     written = 0
     try:
@@ -128,10 +165,10 @@ def _write_video(root: Path, board: Storyboard, stop: threading.Event, progress:
             for shot in board.shots:
                 for pixels, n_times in render(shot, pictures[shot.photograph], width=WIDTH, height=HEIGHT):
                     writer.write(pixels, n_times=n_times)
-                if stop.is_set():
+                if _shared["stop"].is_set():
                     return
                 written += shot.n_frames
-                progress(board.video_id, written, board.n_frames)
+                _shared["steps"].put((board.video_id, written, board.n_frames))
         os.replace(partial, path)
     except VideoError as error:
         raise RunError(_write_failure(path, error)) from error

@@ -39,7 +39,7 @@ class Photograph:
 
     @property
     def path(self) -> Path:
-        """Where the picture lies on this machine; the package is located, not imported.
+        """Path of the picture on this machine; its package is found without importing it.
 
         Raises:
             MissingDependency: the package, or this file of it, is not installed.

@@ -20,7 +20,7 @@ _FROM_COMMAND_LINE = ("batch_size", "max_batch_size", "device")
 
 @dataclass(frozen=True, kw_only=True)
 class SeamOptions:
-    """What the plugin itself is told, the same for every model.
+    """The plugin's own arguments, the same for every model.
 
     Args:
         sampler: a registered frame sampler, or "native": the wrapper's own sampling, untouched.
@@ -35,11 +35,13 @@ class SeamOptions:
         query: what of a question the encoder is given: "question", "question_and_options" or a template with
             {question} and {options}.
         benchmark: a benchmark's name or the YAML file that declares one, for tasks that focus-eval does not know.
+        subtitles: true puts the subtitles spoken at the shown frames before the question (LongVideoBench).
         frame_policy: "exact" feeds the keyframes; "aks" feeds what the AKS evaluation code would.
         store: file that keeps what was encoded.
         record: folder for the rows.
         backend: video reader.
         answer_parsing: how the answer in a row is read: "strict", or "lmms_eval" with its random guess, seeded.
+        decode_gigabytes: most decoded frames held at once; a batch that needs more is answered in parts.
         max_error_share: more failed questions than this share fail the run at its end.
 
     Raises:
@@ -57,11 +59,13 @@ class SeamOptions:
     coarse_seed: CoarseSeed = "question"
     query: str = "question"
     benchmark: str = ""
+    subtitles: bool = False
     frame_policy: FramePolicy = "exact"
     store: str = ""
     record: str = "results/runs/lmms"
     backend: str = "pyav"
     answer_parsing: AnswerParsing = "strict"
+    decode_gigabytes: float = 4.0
     max_error_share: float = 0.02
 
     def __post_init__(self) -> None:
@@ -74,17 +78,22 @@ class SeamOptions:
                 raise unknown_name(name, getattr(self, name), get_args(choices))
         if self.frames is not None and self.frames < 1:
             raise InvalidInput(f"frames must be at least 1, got {self.frames}")
+        if not float(self.decode_gigabytes) > 0:
+            raise InvalidInput(f"decode_gigabytes must be above 0, got {self.decode_gigabytes}")
         if not 0 <= float(self.max_error_share) <= 1:
-            raise InvalidInput(f"max_error_share must lie in [0, 1], got {self.max_error_share}")
+            raise InvalidInput(f"max_error_share must be between 0 and 1, got {self.max_error_share}")
         self._check_who_chooses()
 
     def _check_who_chooses(self) -> None:
+        # Both or neither: then it is not said who chooses.
         if bool(self.sampler) == bool(self.selections):
             raise InvalidInput(
                 "give either sampler=NAME (sampler=native for the wrapper's own sampling) or selections=FILE, not both"
             )
         if self.selections and not Path(self.selections).exists():
             raise InvalidInput(f"selections={self.selections}: no such file or folder")
+        if self.sampler == NATIVE and self.subtitles:
+            raise InvalidInput("sampler=native does not say which frames it shows; subtitles=true needs their times")
         if self.sampler == NATIVE and self.frame_policy != "exact":
             raise InvalidInput(
                 f"sampler=native leaves the wrapper's own sampling as it is; frame_policy={self.frame_policy} cannot"
@@ -97,7 +106,12 @@ class SeamOptions:
 
 
 def split_arguments(
-    model: str, arguments: Mapping[str, Any], base: type, *, extra: tuple[str, ...] = ()
+    model: str,
+    arguments: Mapping[str, Any],
+    base: type,
+    *,
+    extra: tuple[str, ...] = (),
+    passed_on: tuple[str, ...] = (),
 ) -> tuple[SeamOptions, dict[str, Any], dict[str, Any]]:
     """Return our options, the wrapper's arguments, and those of the adapter itself (`extra`).
 
@@ -105,17 +119,19 @@ def split_arguments(
         model: the model's name, for messages.
         arguments: everything in `--model_args`, and batch size and device.
         base: the wrapper's class; its constructor says what it takes.
+        passed_on: further names it takes, for what it builds (an engine).
 
     Raises:
         UnknownName: an argument nobody takes; the message has the nearest name.
         InvalidInput: a value that is not as it must be.
     """
     plain = [declared.name for declared in fields(SeamOptions) if not declared.name.endswith("_options")]
-    theirs = constructor_parameters(base)
+    theirs = [*constructor_parameters(base), *passed_on]
     ours: dict[str, Any] = {}
     wrapper: dict[str, Any] = {}
     own: dict[str, Any] = {}
     for name, value in arguments.items():
+        # `--model_args` is a flat list of pairs, so an option carries the name of what it belongs to.
         head, dot, tail = name.partition(".")
         if dot and head in _WITH_OPTIONS:
             ours.setdefault(f"{head}_options", {})[tail] = value
@@ -126,9 +142,11 @@ def split_arguments(
         elif name in theirs or name in _FROM_COMMAND_LINE:
             wrapper[name] = value
         else:
+            # An ignored typing error would leave the default in force for a run of hours.
             known = [*plain, *extra, *theirs, "sampler.<option>", "encoder.<option>", "selections.<option>"]
             raise unknown_name(f"argument of {model}:", name, known)
     for name in _FROM_COMMAND_LINE:
+        # lmms-eval gives these to every model; a constructor that does not take them would fail.
         if name in wrapper and name not in theirs:
             del wrapper[name]
     return SeamOptions(**ours), wrapper, own
@@ -147,6 +165,7 @@ def constructor_parameters(base: type) -> list[str]:
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         ]
         names.update(dict.fromkeys(parameter.name for parameter in named if parameter.name != "self"))
+        # Only a constructor with **kwargs passes names on to its parents.
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             break
     return list(names)
@@ -172,7 +191,7 @@ def texts(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain_value(name: str, value: Any) -> Any:
     """Return an argument in its declared type; lmms-eval has already guessed at one (8.0 where 8 is meant)."""
-    kinds = {"frames": int | None, "seed": int, "max_error_share": float}
+    kinds = {"frames": int | None, "seed": int, "max_error_share": float, "decode_gigabytes": float, "subtitles": bool}
     if name not in kinds:
         return str(value)
     if isinstance(value, float) and value.is_integer():

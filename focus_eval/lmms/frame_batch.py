@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from focus_eval.lmms.shared_frames import SharedFrames, read_frames
 from focus_eval.rows.records import SelectionRow
-from focus_eval.video import open_video
 from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class FrameBatch:
         fallback: why these are not the chosen frames; None where they are.
         is_black: True for the one black frame that stands for none; its index and time are 0.
         encoded: what an adapter made of the pixels ahead of time (`FrameSeam.ready`).
+        encoded_bytes: what `encoded` takes in memory.
         is_taken: set when a wrapper reads the pixels; one that never does answered without them.
     """
 
@@ -45,6 +46,7 @@ class FrameBatch:
     fallback: str | None = None
     is_black: bool = False
     encoded: Any = None
+    encoded_bytes: int = 0
     is_taken: bool = field(default=False, compare=False)
 
     @property
@@ -52,8 +54,14 @@ class FrameBatch:
         """The frames of the video among those shown."""
         return () if self.is_black else self.frames
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory of the pixels and of what an adapter made of them."""
+        return self.pixels.nbytes + self.encoded_bytes
+
     def take(self) -> Pixels:
         """Return the pixels and note that they were read."""
+        # The only way to the pixels, so that an answer given without them is found out.
         self.is_taken = True
         return self.pixels
 
@@ -64,6 +72,7 @@ class FrameBatch:
         images = [Image.fromarray(frame) for frame in self.take()]
         if self.scales is None:
             return images
+        # PIL refuses an image without pixels.
         sizes = [
             (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
             for image, scale in zip(images, self.scales, strict=True)
@@ -71,6 +80,8 @@ class FrameBatch:
         return [image.resize(size, Image.Resampling.LANCZOS) for image, size in zip(images, sizes, strict=True)]
 
 
+# A str, because the wrappers check `isinstance(visual, str)`, look at its suffix and open it to learn its length: an
+# object of our own would take another branch in each of them.
 class PathWithFrames(str):
     """A video's path that also carries the frames to show, as `frame_batch`. It exists and opens like any path."""
 
@@ -92,47 +103,46 @@ class PathWithFrames(str):
         return self
 
 
-def decode_frame_batch(row: SelectionRow, path: Path, *, frame_policy: FramePolicy, backend: str) -> FrameBatch:
+def decode_frame_batch(
+    row: SelectionRow, path: Path, *, frame_policy: FramePolicy, backend: str, shared: SharedFrames | None = None
+) -> FrameBatch:
     """Decode the frames that `frame_policy` feeds for the selection `row`.
+
+    Args:
+        shared: frames of the video that are decoded already, where some are.
 
     Raises:
         VideoError: a frame that cannot be decoded.
     """
-    if row.role == "floor":
-        return _black_frame(path, backend)
-    frames, fallback = frames_to_feed(row, frame_policy)
-    with open_video(path, backend=backend) as reader:
-        wanted = np.asarray(frames, dtype=np.int64)
-        pixels = reader.read(wanted)
-        times = reader.frame_times(wanted)
-        info = reader.info
+    is_floor = row.role == "floor"
+    frames, fallback = frames_to_decode(row, frame_policy)
+    decoded = shared.read(path, frames) if shared else None
+    if decoded is None:
+        decoded = read_frames(path, frames, backend=backend)
     return FrameBatch(
         path=path,
         frames=frames,
-        times_seconds=tuple(float(time) for time in times),
-        fps=info.fps,
-        n_frames=info.n_frames,
-        pixels=pixels,
+        times_seconds=(0.0,) if is_floor else tuple(float(time) for time in decoded.times_seconds),
+        fps=decoded.info.fps,
+        n_frames=decoded.info.n_frames,
+        # The floor answers from the question alone; a black frame keeps the prompt's form, for no model takes a video
+        # of none.
+        pixels=np.zeros_like(decoded.pixels) if is_floor else decoded.pixels,
+        # Scales belong to the chosen frames; others are fed at full size.
         scales=tuple(row.scales) if row.scales is not None and fallback is None else None,
         fallback=fallback,
+        is_black=is_floor,
     )
 
 
-def _black_frame(path: Path, backend: str) -> FrameBatch:
-    """Return one black frame of the video's size: no model takes a video of none."""
-    with open_video(path, backend=backend) as reader:
-        pixels = np.zeros_like(reader.read(np.zeros(1, dtype=np.int64)))
-        info = reader.info
-    return FrameBatch(
-        path=path,
-        frames=(0,),
-        times_seconds=(0.0,),
-        fps=info.fps,
-        n_frames=info.n_frames,
-        pixels=pixels,
-        fallback="no frame chosen: one black frame shown",
-        is_black=True,
-    )
+def frames_to_decode(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
+    """Return the frames decoded for `row`, and why they are not the chosen ones (None where they are).
+
+    For the floor it is the first, whose size the black frame has: a damaged file then fails as it does elsewhere.
+    """
+    if row.role == "floor":
+        return (0,), "no frame chosen: one black frame shown"
+    return frames_to_feed(row, frame_policy)
 
 
 def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
@@ -146,6 +156,7 @@ def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[
     if frame_policy == "exact":
         return chosen, None
     if row.sampler in ("uniform", "uniform_1fps"):
+        # As the AKS code has it: the baseline is 1 fps until that is more than k.
         every_second = tuple(range(0, row.n_frames, max(1, round(row.fps))))
         if len(every_second) <= row.k:
             return every_second, f"aks frame policy: one frame per second, {len(every_second)} of {row.k}"

@@ -28,7 +28,7 @@ class GenerateTrace:
 
 
 class TracedModel:
-    """A model that is its original in everything, but notes what goes through `generate`.
+    """Wraps a model and records what goes through `generate`; everything else is the model's own.
 
     Args:
         model: a transformers model.
@@ -41,6 +41,7 @@ class TracedModel:
         self._trace = trace
         self._frames_reaching = frames_reaching
 
+    # Wrappers read `config`, `device` and more of their model, so everything else is the original's.
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
@@ -51,15 +52,18 @@ class TracedModel:
         """Generate, and note seconds, tokens, frames and an exception, which is raised on."""
         trace = self._trace
         trace.n_calls += 1
+        # Before the call: a model that runs out of memory was still shown these frames.
         trace.frames = self._frames_reaching(inputs)
         started = time.perf_counter()
         try:
             output = self._model.generate(*args, **inputs)
         except BaseException as error:
+            # The wrapper may swallow it; `BatchAnswerer` raises it again from here.
             trace.error = error
             raise
         finally:
             trace.generate_seconds += time.perf_counter() - started
+        # Wrappers pass the prompt by position or under either name.
         given = args[0] if args else inputs.get("input_ids", inputs.get("inputs"))
         trace.tokens = token_counts(given, output, inputs, getattr(self._model, "config", None))
         return output
@@ -70,10 +74,12 @@ def token_counts(given: Any, output: Any, inputs: dict[str, Any], config: Any) -
 
     Frames count where they have a token of their own in the input, as in Qwen-VL and LLaVA-OneVision.
     """
+    # Embeddings in place of tokens, or a list of texts: there is nothing to count.
     if given is None or getattr(given, "ndim", 0) != 2 or getattr(output, "ndim", 0) != 2:
         return []
     mask = inputs.get("attention_mask")
     n_given = given.shape[1]
+    # `generate` returns the prompt too, unless it was given embeddings in place of tokens.
     generated = output[:, n_given:] if output.shape[1] >= n_given else output
     padding = inputs.get("pad_token_id")
     visual = [getattr(config, name, None) for name in ("video_token_id", "image_token_id")]

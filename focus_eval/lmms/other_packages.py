@@ -6,9 +6,10 @@ changes what is relied on here.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -74,6 +75,68 @@ def alone_in_accelerate() -> Iterator[None]:
         for state, values in zip(shared, before, strict=True):
             state.clear()
             state.update(values)
+
+
+# Fields that hold a document's video, the surest first.
+_VIDEO_FIELDS = ("video_path", "videoID", "video_id", "video_name", "video", "scene_name")
+
+
+def keep_videos_on_one_rank() -> None:
+    """Let lmms-eval give all questions of a video to one of its processes.
+
+    Relies on: `create_iterator(iterator, rank, world_size, limit, offset)`, which `lmms_eval.api.task` looks up in
+    `lmms_eval.utils` and `lmms_eval.evaluator` by its own name; documents come as pairs (number, document). Ranks
+    with fewer requests are filled up by lmms-eval itself.
+
+    Why: documents are dealt out in turn, so that each video is decoded and embedded by several processes.
+    """
+    from lmms_eval import evaluator, utils
+
+    # Called for each model made: a second one must not wrap the first one's function.
+    stock = getattr(utils.create_iterator, "stock", utils.create_iterator)
+
+    def create_iterator(
+        raw_iterator: Any, rank: Any, world_size: Any, limit: Any = None, offset: Any = 0
+    ) -> Iterator[Any]:
+        stock(iter(()), rank, world_size, limit, offset)  # refuses what it refuses
+        if int(world_size) < 2:
+            return iter(stock(raw_iterator, rank, world_size, limit, offset))
+        # `limit` and `offset` are applied by lmms-eval, as in a run of one process.
+        every = stock(raw_iterator, 0, 1, limit, offset)
+        # Every rank deals out all documents and keeps its own: they agree without talking to each other.
+        return (item for of, item in _dealt_by_video(every, int(world_size)) if of == int(rank))
+
+    create_iterator.stock = stock  # type: ignore[attr-defined]
+    utils.create_iterator = evaluator.create_iterator = create_iterator
+
+
+def _dealt_by_video(items: Iterator[Any], world_size: int) -> Iterator[tuple[int, Any]]:
+    """Yield (rank, item): a video goes where its first question goes, to the rank that has the fewest items so far.
+
+    Items that name no video, and all of them where there are fewer videos than ranks, are dealt out in turn: lmms-eval
+    fills a rank up with copies of its own requests, so each needs one.
+    """
+    # Looks only as far as needed: `items` is an iterator over the whole task.
+    start, videos = [], set[str]()
+    for item in items:
+        start.append(item)
+        videos |= {video} if (video := _video_of(item)) is not None else set()
+        if len(videos) == world_size:
+            break
+    counts, rank_of = [0] * world_size, dict[str, int]()
+    for at, item in enumerate(itertools.chain(start, items)):
+        video = _video_of(item) if len(videos) == world_size else None
+        fewest = counts.index(min(counts))
+        rank = at % world_size if video is None else rank_of.setdefault(video, fewest)
+        counts[rank] += 1
+        yield rank, item
+
+
+def _video_of(item: Any) -> str | None:
+    """Return the video of a pair (number, document), as far as one of the usual fields names it."""
+    document = item[1] if isinstance(item, tuple) and len(item) == 2 else None
+    values = document if isinstance(document, Mapping) else {}
+    return next((values[name] for name in _VIDEO_FIELDS if isinstance(values.get(name), str)), None)
 
 
 def uses_response_cache() -> bool:

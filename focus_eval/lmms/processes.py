@@ -27,7 +27,9 @@ class Processes:
         if self.was_alone:
             from accelerate import Accelerator
 
+            # Left undone, every rank would answer all questions and lmms-eval would gather each answer once per rank.
             model._rank, model._world_size = rank_and_world()
+            # lmms-eval's evaluator waits for the other ranks through this attribute.
             model.accelerator = Accelerator()
 
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from focus_eval.errors import RunError
 from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.recording import CellNames, Recorder
+from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.requests import PendingRequest, RequestParts
 from focus_eval.lmms.weights import weights_identity
 from focus_eval.pipeline.timing import device_name
-from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.building import CellNames
+from focus_eval.rows.identity import identity_hash, with_effect
 from focus_eval.rows.provenance import answering_versions, git_revision, versions
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, replace_file
 from focus_eval.rows.storage import load_rows
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 # Raised whenever our code may turn the same answer into another row, or show other frames.
 SEAM_VERSION = 1
-# What a wrapper may be told without any answer changing.
-_WITHOUT_EFFECT = ("device", "device_map", "batch_size", "num_concurrent", "timeout", "max_retries", "retry_backoff_s")
 
 
 class FolderRecorder(Recorder):
@@ -77,7 +76,9 @@ class FolderRecorder(Recorder):
         """Return the answer that an earlier start has written for this question; None where there is none."""
         cell = self.names(pending.parts).cell
         if cell not in self._answers:
+            # The files of all ranks: a run may go on with another number of processes.
             rows = load_rows(self.where / cell / "answers", AnswerRow)
+            # A row with an error is not an answer: the question is asked again.
             self._answers[cell] = {row.question_id: row for row in rows if row.error is None}
         return self._answers[cell].get(pending.question.id)
 
@@ -91,11 +92,11 @@ class FolderRecorder(Recorder):
 
     def selection(self, pending: PendingRequest) -> None:
         """Write the selection of `pending`, unless an earlier start has."""
+        # The very row that was read is not written a second time; one that was chosen again is.
         if pending.row is not None and self.earlier_selection(pending) is not pending.row:
             self._writer(pending.parts, "selections").write(pending.row)
 
     def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
-        """Write an answer."""
         self._writer(pending.parts, "answers").write(row)
 
     def close(self) -> None:
@@ -103,14 +104,17 @@ class FolderRecorder(Recorder):
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+        # After the writers: until then our lines may not be on the disk.
         for lock in self._locks.values():
             lock.release()
         self._locks.clear()
+        # Read again next time, since others may write from now on.
         self._answers.clear()
         self._selections.clear()
 
     def _cell_identity(self, parts: RequestParts) -> dict[str, Any]:
         known = {key: value for key, value in parts.generation.items() if value is not None}
+        # Through JSON, so that a tuple and a list give one hash.
         generation = json.loads(json.dumps(known, default=str))
         return {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
 
@@ -119,6 +123,7 @@ class FolderRecorder(Recorder):
         if (cell, kind) not in self._writers:
             folder = self.where / cell / kind
             folder.mkdir(parents=True, exist_ok=True)
+            # Before the first line, and only where a line is written: reading needs no lock.
             self._hold(cell)
             self._describe(parts)
             self._writers[cell, kind] = RowWriter(folder / self._file_name)
@@ -134,6 +139,7 @@ class FolderRecorder(Recorder):
             return
         from filelock import FileLock, Timeout
 
+        # One per rank's file: the ranks of one run write side by side.
         lock = FileLock(self.where / cell / f".{self._file_name}.lock", timeout=0)
         try:
             lock.acquire()
@@ -145,9 +151,11 @@ class FolderRecorder(Recorder):
 
     def _describe(self, parts: RequestParts) -> None:
         file = self.where / self.names(parts).cell / "cell.json"
+        # Ranks share the folder; the first of them describes it.
         if file.exists() or not self._file_name.startswith("rank0"):
             return
         document = {"identity": self._cell_identity(parts), "git": git_revision(), "versions": versions()}
+        # Whole or not at all, so that a kill leaves no half of it.
         with replace_file(file) as part:
             part.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
 
@@ -169,7 +177,6 @@ def command_line_recorder(
         pretrained: the checkpoint that is loaded, "" for none.
         prepared: what the adapter made of its own arguments.
     """
-    given = {name: value for name, value in wrapper_arguments.items() if name not in _WITHOUT_EFFECT}
     chooser = options.sampler or Path(options.selections).stem
     rank, world = rank_and_world
     return FolderRecorder(
@@ -177,7 +184,7 @@ def command_line_recorder(
         name=f"{model}-{chooser}-k{frames}-seed{options.seed}",
         identity={
             "model": model,
-            "arguments": given,
+            "arguments": with_effect(wrapper_arguments),
             "weights": weights_identity(pretrained, str(wrapper_arguments.get("revision") or "main")),
             "versions": answering_versions(),
             "adapter": str(prepared) if prepared is not None else "",
@@ -186,6 +193,8 @@ def command_line_recorder(
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
             "seam_version": SEAM_VERSION,
+            # Left out where it is off: cells without subtitles keep the id they had before the option.
+            **({"subtitles": True} if options.subtitles else {}),
         },
         model=model,
         options=options,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,9 @@ from focus_eval.lmms.arguments import SeamOptions
 from focus_eval.lmms.requests import PendingRequest, RequestParts
 from focus_eval.lmms.tasks.parsing import ParsedAnswer, read_answer, read_option
 from focus_eval.lmms.tasks.scoring import task_of, task_score
+from focus_eval.rows.building import CellNames, answer_row
 from focus_eval.rows.records import AnswerRow, SelectionRow
 from focus_eval.samplers.randomness import derived_rng
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellNames:
-    """How a run's answers are called: a hash over all that can change them, and a readable name."""
-
-    cell_id: str
-    cell: str
 
 
 class Recorder(ABC):
@@ -48,7 +40,7 @@ class Recorder(ABC):
 
     @abstractmethod
     def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
-        """Write an answer."""
+        """Write the row of an answered question, or of one that failed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -75,29 +67,23 @@ class Recorder(ABC):
     def answer_row(self, pending: PendingRequest, frames: int) -> AnswerRow:
         """Return the row of `pending`: a row with an error has no answer."""
         question, chosen = pending.question, pending.row
-        names = self.names(pending.parts)
         text = None if pending.error is not None else answer_text(pending.output)
         reading = self._read(pending, text)
-        return AnswerRow(
-            benchmark=question.benchmark,
-            question_id=question.id,
-            video=question.video,
-            selection_id=chosen.selection_id if chosen else self._selection_id,
-            cell_id=names.cell_id,
-            cell=names.cell,
+        # Without a selection only the model's inputs tell how many frames it was shown.
+        own_sampling = {} if chosen else {"selection_id": self._selection_id, "frames_fed": pending.n_reached or 0}
+        return answer_row(
+            question,
+            self.names(pending.parts),
             model=self._model,
-            bucket=(chosen.bucket if chosen else question.bucket) or "",
             frames_asked=frames,
-            frames_chosen=len(chosen.keyframes) if chosen else 0,
-            frames_fed=len(pending.fed_frames) if chosen else pending.n_reached or 0,
-            fed_frames=list(pending.fed_frames),
+            selection=chosen,
+            fed_frames=pending.fed_frames,
+            **own_sampling,
             fallback=pending.fallback,
             answer=text,
             parsed=reading.parsed,
-            correct_answer=question.answer,
             score=reading.score,
             metric=reading.metric,
-            category=question.category,
             seconds={stage: round(seconds, 6) for stage, seconds in pending.seconds.items()},
             tokens=pending.tokens,
             device=self._device,
@@ -108,6 +94,7 @@ class Recorder(ABC):
         if text is None:
             return ParsedAnswer(None, 0.0)
         question, parsing = pending.question, self._options.answer_parsing
+        # Of a declared benchmark only questions with options can be read here; its task scores the others.
         is_ours = pending.benchmark is not None and not isinstance(pending.benchmark, DeclaredBenchmark)
         if is_ours or (question.options and parsing == "strict"):
             return read_answer(question, text, answer_parsing=parsing, seed=self._options.seed)
@@ -119,6 +106,7 @@ class Recorder(ABC):
         parsed = read_option(text, question.options) if question.options else text
         if task is None:
             return ParsedAnswer(parsed, None)
+        # From the question, so that a task's guess does not depend on what was answered before.
         seed = int(derived_rng(self._options.seed, question.benchmark, question.id, "guess").integers(2**32))
         scored = task_score(task, pending.document, text, seed=seed)
         return ParsedAnswer(parsed, scored.score, scored.metric)

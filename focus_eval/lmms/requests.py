@@ -40,7 +40,7 @@ class RequestParts:
 
 @dataclass(kw_only=True, eq=False)
 class PendingRequest:
-    """One request on its way to an answer: what is asked, which frames are shown, what came of it.
+    """One request until its answer: the question, the frames shown, and the answer or the error.
 
     Args:
         request: lmms-eval's own, never changed.
@@ -49,6 +49,7 @@ class PendingRequest:
         path: the video file; None where the document has none.
         document: as the task gives it; empty where it could not be read.
         row: the selection; None before it is made, and for the wrapper's own sampling.
+        preface: text put before the question; "" for none.
         frame_batch: decoded frames, only while a wrapper works on them.
         output: what the wrapper returned.
         error: one line; None while all is well.
@@ -64,6 +65,7 @@ class PendingRequest:
     document: Document = field(default_factory=dict)
     messages: list[dict[str, Any]] | None = None
     row: SelectionRow | None = None
+    preface: str = ""
     frame_batch: FrameBatch | None = None
     fed_frames: tuple[int, ...] = ()
     fallback: str | None = None
@@ -81,6 +83,7 @@ class PendingRequest:
     @property
     def is_padding(self) -> bool:
         """True for the copies that only keep ranks in step."""
+        # lmms-eval's own mark on the copies that fill a rank up.
         return bool((self.request.metadata or {}).get("__padding_only__"))
 
     def fail(self, error: BaseException | str) -> None:
@@ -112,6 +115,7 @@ def pending_request(
     """
     parts = request_parts(request, is_simple=is_simple)
     benchmark = _benchmark(parts.task, benchmark_name)
+    # Stands in until the document is read: a document that cannot be read still gets a row.
     unknown = Question(
         benchmark=benchmark.name if benchmark else parts.task,
         id=f"document {parts.doc_id}",
@@ -124,6 +128,7 @@ def pending_request(
     try:
         document = pending.document = documents[parts.task][parts.split][parts.doc_id]
         if benchmark is not None:
+            # Before the video is looked up: a row about a missing file then names the real question.
             pending.question = benchmark.question(document)
         pending.path, pending.messages = _look(parts, document, is_simple=is_simple)
         if benchmark is None:
@@ -133,8 +138,11 @@ def pending_request(
     return pending
 
 
-def rewritten(request: Any, *, is_simple: bool) -> Any:
+def rewritten(request: Any, *, is_simple: bool, preface: str = "") -> Any:
     """Return a copy of `request` whose document is the `PendingRequest` itself, with generation arguments of its own.
+
+    `preface` stands before the question, on lines of its own; a chat request has its text in the messages
+    (`prefaced`).
 
     Several wrappers use the first request's function for a whole batch, so what is shown comes from the document
     (the view of the model maps (task, split, doc_id) to the `PendingRequest`), never from a closure over one
@@ -142,13 +150,24 @@ def rewritten(request: Any, *, is_simple: bool) -> Any:
     """
     parts = request_parts(request, is_simple=is_simple)
     new = copy.copy(request)
+    context = f"{preface}\n{parts.context}" if preface else parts.context
     generation = copy.deepcopy(parts.generation)
     if is_simple:
-        new.arguments = (parts.context, generation, _visuals, parts.doc_id, parts.task, parts.split)
+        new.arguments = (context, generation, _visuals, parts.doc_id, parts.task, parts.split)
     else:
-        new.arguments = (parts.context, _messages, generation, parts.doc_id, parts.task, parts.split)
+        new.arguments = (context, _messages, generation, parts.doc_id, parts.task, parts.split)
+    # A shallow copy shares these lists with lmms-eval's own request, to which the wrapper appends.
     new.resps, new.token_counts = [], []
     return new
+
+
+def prefaced(messages: list[dict[str, Any]], preface: str) -> list[dict[str, Any]]:
+    """Return chat messages with `preface` before the last text, which is the question."""
+    changed = copy.deepcopy(messages)
+    texts = [part for message in changed for part in message["content"] if part["type"] == "text"]
+    if preface and texts:
+        texts[-1]["text"] = f"{preface}\n{texts[-1]['text']}"
+    return changed
 
 
 @dataclass(frozen=True)
@@ -184,8 +203,14 @@ def _look(
 
 def _single_video(visuals: list[Any], parts: RequestParts) -> Path | None:
     videos = [visual for visual in visuals if isinstance(visual, str)]
+    # k frames of one video is what a selection means; two videos, or an image, have none.
     if len(videos) != 1 or len(visuals) != 1:
-        raise InvalidInput(f"{parts.task}, document {parts.doc_id}: expected one video, found {len(visuals)} visuals")
+        hint = ""
+        if parts.task.startswith("longvideobench") and parts.task.endswith("_i"):
+            hint = f"; this task samples frames by itself: ask {parts.task[:-1]}v with subtitles=true"
+        raise InvalidInput(
+            f"{parts.task}, document {parts.doc_id}: expected one video, found {len(visuals)} visuals{hint}"
+        )
     return Path(videos[0])
 
 

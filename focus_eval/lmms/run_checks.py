@@ -33,10 +33,12 @@ class RunCounts:
 
 def over_all_ranks(counts: RunCounts) -> RunCounts:
     """Return the sum over all ranks of a distributed run, so that every rank comes to the same conclusion."""
+    # Not imported: a run that never loaded it is not distributed.
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return counts
     parts: list[RunCounts | None] = [None] * distributed.get_world_size()
+    # Collective: it returns only when every rank has called it, also those without an error.
     distributed.all_gather_object(parts, counts)
     known = [part for part in parts if part is not None]
     return RunCounts(
@@ -78,10 +80,10 @@ def refuse_response_cache() -> None:
 
 @contextmanager
 def command_line_errors() -> Iterator[None]:
-    """End lmms-eval's command line with one line and exit code 2 where something goes wrong inside.
+    """End lmms-eval's command line with one line and exit code 2 if the block raises one of our errors.
 
     That command line catches every Exception, prints a traceback and ends with code 0: a script would take a model
-    that could not be loaded for a finished run. What is no error of ours keeps its traceback. Called from Python, the
+    that could not be loaded for a finished run. Errors of other code keep their traceback. Called from Python, the
     error is raised as it is.
     """
     try:
@@ -90,6 +92,7 @@ def command_line_errors() -> Iterator[None]:
         if "lmms_eval.__main__" not in sys.modules:
             raise
         print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        # No Exception, so that lmms-eval's handler lets it pass.
         raise SystemExit(2) from error
     except (OSError, RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:
         if "lmms_eval.__main__" not in sys.modules:

@@ -9,9 +9,10 @@ from loguru import logger
 
 from focus_eval.errors import InvalidInput
 from focus_eval.lmms.arguments import NATIVE, SeamOptions, default_of, split_arguments
-from focus_eval.lmms.evaluation import RequestRunner, RunContext
+from focus_eval.lmms.evaluation import RequestRunner
 from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
 from focus_eval.lmms.generate_trace import GenerateTrace, TracedModel
+from focus_eval.lmms.other_packages import keep_videos_on_one_rank
 from focus_eval.lmms.processes import one_process_on_cpu, rank_and_world
 from focus_eval.lmms.record_folder import command_line_recorder
 from focus_eval.lmms.recording import Recorder
@@ -23,6 +24,8 @@ from focus_eval.lmms.run_checks import (
     over_all_ranks,
     refuse_response_cache,
 )
+from focus_eval.lmms.run_context import RunContext
+from focus_eval.lmms.shared_frames import SharedFrames
 from focus_eval.lmms.sources import FrameSource, check_source, make_source
 from focus_eval.rows.records import AnswerRow
 
@@ -32,7 +35,8 @@ class FrameSeam:
 
     An adapter is a class `class FocusX(FrameSeam, X)` that says
 
-    - `model_id`: the name in `focus_eval.lmms.manifests.MODELS` (one line there makes lmms-eval know it);
+    - `model_id`: the name in `focus_eval.lmms.manifests.MODELS`, where one line makes lmms-eval know it; for a class of
+      another package the name of its entry point in the group `focus_eval.models`;
     - `frames_argument`: the wrapper's argument for the most frames it takes;
     - how the wrapper gets the pixels. What its `doc_to_visual` returns is `visuals(frame_batch)`, by default a list
       with one `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's own
@@ -40,8 +44,10 @@ class FrameSeam:
       wants; else call `super()`.
       Chat wrappers: `video_parts(frame_batch)` are the message parts that stand for the video.
     - where they differ: `takes_mixed_sizes` (the wrapper can show frames of different sizes as images),
-      `largest_batch`, `questions_at_once` (an API), `frames_reaching(inputs)` (frames per question among the inputs of
-      the model's `generate`, or None), `own_arguments` (further names, handed to `prepare`), `prepare`, `defaults`.
+      `largest_batch`, `questions_at_once` (an API), `answers_by_video` (it answers faster than frames are decoded: a
+      matrix asks it about one video after another, each decoded once for all selections), `frames_reaching(inputs)`
+      (frames per question among the inputs of the model's `generate`, or None), `own_arguments` (further names, handed
+      to `prepare`), `prepare`, `defaults`.
 
     Per question: selection, decode, then the wrapper's own `generate_until` on a copy of the request, called on a
     shallow copy of the model (a view), so that one question's failure is its own. A frame batch that the wrapper never
@@ -53,6 +59,7 @@ class FrameSeam:
     frames_merged: ClassVar[int] = 1
     takes_mixed_sizes: ClassVar[bool] = False
     largest_batch: ClassVar[int | None] = None
+    answers_by_video: ClassVar[bool] = False
     own_arguments: ClassVar[tuple[str, ...]] = ()
 
     context: RunContext
@@ -65,9 +72,11 @@ class FrameSeam:
     def __init__(self, **arguments: Any) -> None:
         with command_line_errors():
             refuse_response_cache()
+            # Everything that can be wrong is found before the weights load: a 72B model takes minutes.
             options, wrapper_arguments, frames, prepared = self._checked(arguments)
             source = make_source(options, frames=frames)
             self.defaults(wrapper_arguments)
+            # The wrapper's own constructor, with its own arguments: nothing of it is repeated here.
             with one_process_on_cpu(wrapper_arguments.get("device")) as processes:
                 super().__init__(**wrapper_arguments)
             processes.place(self)
@@ -75,6 +84,9 @@ class FrameSeam:
             self.seam_options = options
             self._wrapper_arguments = wrapper_arguments
             self._rank_and_world = rank_and_world()
+            # In time: lmms-eval deals the documents out after the model is made.
+            if self._rank_and_world[1] > 1:
+                keep_videos_on_one_rank()
             self._counts = RunCounts()
             self._most_frames = int(wrapper_arguments[self.frames_argument])
             self.show(source, frames=frames)
@@ -86,17 +98,24 @@ class FrameSeam:
         Raises:
             FocusEvalError: an argument that nobody takes or of the wrong kind, a missing package, key or checkpoint.
         """
+        # Without `__init__`, which would load the weights.
         cls.__new__(cls)._checked(arguments)
 
     # What an adapter may override.
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise `MissingDependency` where the wrapper needs a package that is not here."""
+        """Raise `MissingDependency` if a package that the wrapper needs is not installed."""
+
+    @classmethod
+    def passed_on(cls) -> tuple[str, ...]:
+        """Return names that the wrapper takes without naming them, to hand them to what it builds."""
+        return ()
 
     @classmethod
     def wrapper(cls) -> type:
         """Return the stock wrapper's class."""
+        # The first class behind the seam with a constructor: adapters may have bases of their own between the two.
         return next(kind for kind in cls.__mro__ if not issubclass(kind, FrameSeam) and "__init__" in vars(kind))
 
     def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> Any:
@@ -120,7 +139,7 @@ class FrameSeam:
         return [{"type": "video", "url": PathWithFrames(frame_batch)}]
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
-        """Return the frames per question among the inputs of the model's `generate`; None where they do not tell."""
+        """Return the frames per question, read from the inputs of `generate`; None if they do not show it."""
         return None
 
     @property
@@ -144,6 +163,7 @@ class FrameSeam:
         options: SeamOptions | None = None,
         recorder: Recorder | None = None,
         answered: Mapping[str, AnswerRow] | None = None,
+        shared: SharedFrames | None = None,
     ) -> None:
         """Show the frames of `source` from now on: one loaded model serves one selection after another.
 
@@ -154,10 +174,12 @@ class FrameSeam:
             options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
             recorder: where rows go and under which cell; by default a folder below `record`.
             answered: rows by question id that need no asking again: their answers are handed back as they are.
+            shared: frames of the videos that are decoded for several selections together.
         """
         options = options or self.seam_options
         if frames > self._most_frames:
             raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {self._most_frames}")
+        # The rows of the last selection are written through, and its folder is free for others.
         if hasattr(self, "context"):
             self.context.recorder.close()
         recorder = recorder or command_line_recorder(
@@ -171,7 +193,12 @@ class FrameSeam:
             rank_and_world=self._rank_and_world,
         )
         self.context = RunContext(
-            source=source, frames=frames, options=options, recorder=recorder, answered=dict(answered or {})
+            source=source,
+            frames=frames,
+            options=options,
+            recorder=recorder,
+            answered=dict(answered or {}),
+            shared=shared,
         )
 
     @property
@@ -183,12 +210,14 @@ class FrameSeam:
         """Answer `requests` in their order; a question that fails gives `NO_ANSWER` and an error row."""
         with command_line_errors():
             refuse_response_cache()
+            # Only the first rank shows progress bars.
             return RequestRunner(self, self.context, counts=self._counts, quiet=self._rank_and_world[0] != 0).run(
                 requests
             )
 
     def wrapper_generate(self, requests: Sequence[Any]) -> list[Any]:
         """Answer `requests` as the stock wrapper does; called on a view that holds what they are shown."""
+        # The stock code sees requests like any other; only what their documents show is ours.
         return super().generate_until(requests)  # type: ignore[misc, no-any-return]
 
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[Any]:
@@ -200,6 +229,7 @@ class FrameSeam:
         with command_line_errors():
             refuse_response_cache()
             self.context.recorder.close()
+            # A sum over ranks: if one rank ended alone, the others would wait for it in the next collective call.
             counts, self._counts = over_all_ranks(self._counts), RunCounts()
             if self._rank_and_world[0] == 0:
                 logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.recorder.where}")
@@ -209,6 +239,7 @@ class FrameSeam:
         """Release the model, as lmms-eval's own `clean` does after every run, and close the rows."""
         self.context.recorder.close()
         self._unwrapped = None
+        # Not in our `clean`: lmms-eval calls that after every run, and the matrix goes on with the loaded model.
         super().clean()  # type: ignore[misc]
 
     # Before any weight loads.
@@ -217,7 +248,9 @@ class FrameSeam:
         """Return our options, the wrapper's arguments, the frames per question, and what `prepare` returns."""
         self.check_installed()
         base = self.wrapper()
-        options, wrapper_arguments, own = split_arguments(self.model_id, arguments, base, extra=self.own_arguments)
+        options, wrapper_arguments, own = split_arguments(
+            self.model_id, arguments, base, extra=self.own_arguments, passed_on=self.passed_on()
+        )
         check_source(options)
         frames = self._agree_on_frames(options, wrapper_arguments, base)
         self._check_batch(wrapper_arguments)
@@ -230,6 +263,7 @@ class FrameSeam:
             raise InvalidInput(f"{self.model_id}: set frames= to the number of frames")
         if limit is not None and frames > int(limit):
             raise InvalidInput(f"frames={frames} is more than {self.frames_argument}={limit}, the most the model takes")
+        # The wrapper may cut to its own most frames; it must be no lower than ours.
         wrapper_arguments.setdefault(self.frames_argument, int(frames))
         return int(frames)
 

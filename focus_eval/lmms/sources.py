@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -13,14 +13,13 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.errors import InvalidInput, SelectionMismatch
 from focus_eval.lmms.arguments import SeamOptions, texts
 from focus_eval.options import read_options
-from focus_eval.rows.records import SelectionRow, error_line
+from focus_eval.rows.building import BucketOf, Chooser, failed_selection_row, selection_row
+from focus_eval.rows.records import SelectionRow
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
     from focus_eval.pipeline.selector import Selector
     from focus_eval.selections import ImportedSelection
-
-BucketOf = Callable[[float], str]
 
 
 class FrameSource(Protocol):
@@ -76,6 +75,7 @@ def check_source(options: SeamOptions) -> None:
 
 def _refuse_idle(options: SeamOptions) -> None:
     who = "sampler=native" if options.is_native else "selections="
+    # Ignored, they would seem to have had an effect.
     for name, given in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
         if given:
             raise InvalidInput(f"{who} does not choose frames itself; remove the {name}")
@@ -125,7 +125,7 @@ def _selector(options: SeamOptions, frames: int) -> Selector:
 
 
 class ReplayedSelections:
-    """Selections from a file: rows of ours or a published index file (see `focus_eval.selections`).
+    """Selections from a file: our rows, or a published index file (see `focus_eval.selections`).
 
     Args:
         path: the file, or the folder of a run.
@@ -138,6 +138,7 @@ class ReplayedSelections:
         self._path = path
         self._options = _reader_options(options or {})
         self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
+        # By content: a file that was changed in place is another selection.
         self._content = _content_hash(path)
         from focus_eval.selections.our_rows import is_rows_path
 
@@ -178,54 +179,35 @@ class ReplayedSelections:
         found = self._by_benchmark[question.benchmark].get(question.id)
         if found is None:
             raise SelectionMismatch(f"{self._path}: no selection for {question.benchmark} {question.id}")
+        # A file of indices gives neither the video's length nor the times of its frames.
         with open_video(video_path) as reader:
             frames = found.frames_in(reader.info)
             times = reader.frame_times(np.asarray(frames, dtype=np.int64))
             info = reader.info
-        stated = question.duration_seconds
-        duration = info.duration_seconds if stated is None else stated
-        return SelectionRow(
-            **self._who(question, found.sampler),
-            bucket=question.bucket or (bucket_of(duration) if bucket_of else ""),
-            duration_seconds=duration,
-            n_frames=info.n_frames,
-            fps=info.fps,
-            keyframes=list(frames),
+        return selection_row(
+            question,
+            self._chooser(found.sampler),
+            video=info,
+            keyframes=frames,
             times_seconds=[round(float(time), 6) for time in times],
+            bucket_of=bucket_of,
+            facts=self._facts,
             scales=None if found.scales is None else list(found.scales),
             pulled_frames=list(found.pulled_frames),
             pulled_relevance=list(found.pulled_relevance),
             clips=[list(clip) for clip in found.clips],
-            evidence_seconds=list(question.evidence_seconds),
         )
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the row that records why `question` has no selection."""
-        seconds = question.duration_seconds
-        return SelectionRow(
-            **self._who(question, "replay"),
-            bucket=question.bucket or (bucket_of(seconds) if bucket_of and seconds else ""),
-            duration_seconds=seconds or 0.0,
-            evidence_seconds=list(question.evidence_seconds),
-            error=error_line(error),
-        )
+        return failed_selection_row(question, self._chooser("replay"), error, bucket_of=bucket_of, facts=self._facts)
 
-    def _who(self, question: Question, sampler: str) -> dict[str, Any]:
-        return {
-            "benchmark": question.benchmark,
-            "question_id": question.id,
-            "video": question.video,
-            "query": question.query,
-            "option_texts": list(question.options),
-            "selection_id": self.selection_id,
-            "sampler": sampler,
-            "options": {},
-            "encoder": "",
-            "encoder_revision": "",
-            "k": self.k,
-            "seed": 0,
-            "facts": {"replayed_from": self._path.name},
-        }
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return {"replayed_from": self._path.name}
+
+    def _chooser(self, sampler: str) -> Chooser:
+        return Chooser(selection_id=self.selection_id, sampler=sampler, k=self.k)
 
     def _read(self, questions: Sequence[Question] | None) -> Mapping[str, ImportedSelection]:
         from focus_eval.selections import load_selections
@@ -233,6 +215,7 @@ class ReplayedSelections:
         # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
         found = load_selections(self._path, questions=questions, **{**self._options, "allow_missing": True})
         for selection in found.values():
+            # A selection with scales has more and smaller frames by design.
             if selection.n_keyframes > self.k and selection.scales is None:
                 raise SelectionMismatch(
                     f"{selection.where} ({selection.question_id}): {selection.n_keyframes} frames, "
@@ -271,24 +254,10 @@ class GivenRows:
         """Return the row that records why `question` has no selection: the given one where there is one."""
         given = self._rows.get((question.benchmark, question.id))
         if given is not None and given.error is not None:
+            # Its error says why the choice failed, which tells more than that there is none.
             return given
-        return SelectionRow(
-            benchmark=question.benchmark,
-            question_id=question.id,
-            video=question.video,
-            query=question.query,
-            selection_id=self.selection_id,
-            sampler="",
-            options={},
-            encoder="",
-            encoder_revision="",
-            k=self.k,
-            seed=0,
-            bucket=question.bucket or "",
-            duration_seconds=question.duration_seconds or 0.0,
-            option_texts=list(question.options),
-            error=error_line(error),
-        )
+        chooser = Chooser(selection_id=self.selection_id, sampler="", k=self.k)
+        return failed_selection_row(question, chooser, error, bucket_of=bucket_of)
 
 
 def _reader_options(options: Mapping[str, Any]) -> dict[str, Any]:

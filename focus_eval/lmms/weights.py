@@ -46,7 +46,9 @@ def weights_identity(pretrained: str, revision: str = "main") -> str:
     if folder is None:
         return f"{pretrained}@{revision}, not here"
     if Path(pretrained).expanduser().is_dir():
+        # By content and without the path: two machines then give one checkpoint one identity.
         return f"{folder.resolve().name}@{_folder_hash(folder)}"
+    # In the hub's cache a snapshot's folder is named by its commit.
     return f"{pretrained}@{folder.name}"
 
 
@@ -60,6 +62,7 @@ def weights_problems(folder: Path, model: str) -> list[str]:
         model_type = str(config["model_type"])
     except (OSError, ValueError, KeyError, TypeError):
         return ["no readable config.json"]
+    # A model that is not listed may load any architecture.
     expected = MODEL_TYPES.get(model, (model_type,))
     problems = []
     if model_type not in expected:

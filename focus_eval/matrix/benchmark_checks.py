@@ -8,8 +8,8 @@ from pathlib import Path
 from focus_eval.errors import FocusEvalError
 from focus_eval.matrix.config import BenchmarkConfig
 from focus_eval.matrix.documents import MissingDocuments, find_documents, task_source
-from focus_eval.matrix.missing import Missing
 from focus_eval.matrix.questions import QuestionSet, load_questions, read_questions
+from focus_eval.matrix.requirement import Missing
 from focus_eval.matrix.task_requests import data_home
 
 
@@ -17,6 +17,7 @@ def questions_or_problems(config: BenchmarkConfig, limit: int | None) -> tuple[Q
     """Return the questions of a benchmark, or what keeps them from being read; the rates are read too."""
     try:
         found = load_questions(config, limit=limit)
+        # Read here, so that a damaged file of rates is found before the run and not in the middle of it.
         _ = found.rates
     except MissingDocuments as error:
         return None, [_with_token_hint(config, error)]
@@ -30,11 +31,13 @@ def documents_problems(questions: QuestionSet) -> list[Missing]:
     config = questions.config
     try:
         find_documents(config)
+        # Without `annotations`, so that what is read is what the task itself would ask.
         documents, where = read_questions(config.model_copy(update={"annotations": ""}))
     except MissingDocuments as error:
         return [_with_token_hint(config, error)]
     except FocusEvalError as error:
         return [Missing(f"documents of task {config.task} of {config.name}", str(error))]
+    # By id, not by number: another version may hold as many questions, but others.
     known = {question.id for question in documents}
     absent = [question.id for question in questions.questions if question.id not in known]
     if not absent:
@@ -45,15 +48,20 @@ def documents_problems(questions: QuestionSet) -> list[Missing]:
 
 def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
     """Yield where the task would look for videos in another folder than the samplers do."""
+    # Only where both are stated can they disagree.
     if not (config.videos and config.task):
         return
     try:
         folder = task_source(config.task).video_folder
     except FocusEvalError:
         return  # reported with the questions
+    # Samplers read from `videos`, the task from HF_HOME: two copies could differ without anyone noticing.
     looked = data_home(config) / folder
-    videos = Path(config.videos).expanduser().resolve()
-    if folder and looked.resolve() != videos and looked.resolve() not in videos.parents:
+    stated = Path(config.videos).expanduser()
+    videos = stated.resolve()
+    # Links are followed: one folder under two names is one place.
+    is_one_place = looked.resolve() in (videos, *videos.parents) or (looked / stated.name).resolve() == videos
+    if folder and not is_one_place:
         yield Missing(
             f"one place for the videos of {config.name}: its task looks below {looked}, the config says {videos}",
             f"set data_home so that {folder} lies below it, or link {looked} to the videos",
@@ -76,12 +84,14 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
         return []
     files = {video: questions.video_path(video) for video in questions.by_video}
     absent = [video for video, file in files.items() if not file.is_file()]
+    # A download that was broken off may leave such files, and they would fail one question at a time.
     empty = [video for video, file in files.items() if file.is_file() and file.stat().st_size == 0]
     missing = []
     if absent:
         present = sum(file.stat().st_size for file in files.values() if file.is_file()) / 1e9
         size = f"; {present:.3g} GB of about {config.disk_gigabytes:g} GB are here" if config.disk_gigabytes else ""
         what = f"{len(absent)} of {len(files)} videos of {config.name} ({_named(absent)}){size}"
+        # By the number of videos; their sizes are not known before they are here.
         share = config.disk_gigabytes * len(absent) / len(files)
         missing.append(Missing(what, _fetch_videos(config), gigabytes=share))
     if empty:
@@ -98,6 +108,7 @@ def _fetch_videos(config: BenchmarkConfig) -> str:
 def _with_token_hint(config: BenchmarkConfig, error: MissingDocuments) -> Missing:
     if not config.gated:
         return Missing(error.what, error.fix)
+    # Only whether there is one: the token itself is shown nowhere.
     from huggingface_hub import get_token
 
     has_token = "a token is set" if get_token() else "no token is set on this machine"

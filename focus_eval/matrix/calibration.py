@@ -15,6 +15,7 @@ from focus_eval.pipeline.timing import device_name
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import replace_file
 
+# A few full batches: enough to average over, and few enough for a processor.
 N_FRAMES, BATCH = 64, 16
 
 
@@ -37,6 +38,7 @@ def calibrated_seconds(encoder: EncoderConfig, *, measure: bool = False) -> Enco
     if measure:
         speed = _measure(encoder)
         file.parent.mkdir(parents=True, exist_ok=True)
+        # Whole or not at all: another process may be reading it.
         with replace_file(file) as part:
             part.write_text(json.dumps(asdict(speed)))
         return speed
@@ -49,9 +51,12 @@ def _measure(encoder: EncoderConfig) -> EncoderSpeed:
 
     scorer = make_encoder(encoder.encoder, **encoder.options)
     device = device_name(getattr(scorer, "device", "cpu"))
+    # Recorded relevance is looked up, not computed: next to nothing, but not 0, which would divide.
     if isinstance(scorer, ScoresFrames):
         return EncoderSpeed(encoder.name, 1e-7, device)
+    # Noise will do: the time of a forward does not depend on what a picture shows.
     frames = np.random.default_rng(0).integers(0, 256, (BATCH, 360, 640, 3), dtype=np.uint8)
+    # Once before the clock runs: the first forward loads weights and warms the device up.
     scorer.relevance(scorer.embed(frames), "a cat")
     started = time.perf_counter()
     for _ in range(N_FRAMES // BATCH):
@@ -62,5 +67,6 @@ def _measure(encoder: EncoderConfig) -> EncoderSpeed:
 
 
 def _cache_file(encoder: EncoderConfig) -> Path:
+    # In the user's cache, not in the run's folder: the speed is the machine's and serves every run.
     home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     return home / "focus-eval" / f"speed-{encoder.name}-{identity_hash(encoder.model_dump())}.json"

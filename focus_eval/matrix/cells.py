@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from focus_eval.benchmarks.question import check_query_form
 from focus_eval.errors import InvalidInput, unknown_name
 from focus_eval.matrix.config import (
     BenchmarkConfig,
@@ -18,7 +19,7 @@ from focus_eval.matrix.config import (
     SamplerConfig,
 )
 from focus_eval.matrix.resolved import encoder_weights, model_weights, questions_digest
-from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.identity import identity_hash, with_effect
 from focus_eval.rows.provenance import answering_versions
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler
@@ -60,12 +61,14 @@ class SelectionSpec:
             "k": self.k,
             "seed": self.seed,
             "coarse_seed": self.coarse_seed,
+            # The usual query is left out, so that selections made before there was a choice keep their names.
             **({} if self.query == "question" else {"query": self.query}),
         }
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Everything that can change a selection: `configuration`, and what its names stand for on this machine."""
+        # A name such as "main" may mean other weights tomorrow; the rows belong to the exact ones.
         weights = encoder_weights(self.encoder) if self.encoder else ""
         return {**self.configuration, "encoder_weights": weights, "questions": questions_digest(self.benchmark)}
 
@@ -73,6 +76,7 @@ class SelectionSpec:
     def label(self) -> str:
         """The sampler with its options that differ from the defaults, e.g. `focus,alpha=0.1`."""
         defaults = type(self.sampler)().options
+        # Only these: names stay short, and two variants differ by what was varied.
         changed = [f"{key}={value}" for key, value in self.sampler.options.items() if value != defaults[key]]
         changed += [] if self.query == "question" else [f"query={self.query}"]
         return ",".join([self.sampler.name, *changed])
@@ -82,6 +86,7 @@ class SelectionSpec:
         """Readable, unique among all runs: its hash stands at the end."""
         encoder = f"-{self.encoder.name}" if self.encoder else ""
         label = re.sub(r"[^\w.,=+-]+", "_", self.label)  # a query's template may hold anything
+        # Same choice, other cost: a folder of its own keeps the two kinds of seconds apart.
         alone = "" if self.share_frames else "-alone"
         readable = f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}{alone}"
         return f"{readable}-{identity_hash(self.identity)[:8]}"
@@ -96,17 +101,23 @@ class Cell:
     frame_policy: FramePolicy
     answer_parsing: AnswerParsing
 
+    @property
+    def benchmark(self) -> BenchmarkConfig:
+        """The benchmark whose questions are answered."""
+        return self.selection.benchmark
+
     @cached_property
     def configuration(self) -> dict[str, Any]:
         """Everything a matrix says that can change an answer."""
         return {
             "selection": self.selection.configuration,
             "model": self.model.model,
-            "args": dict(self.model.args),
+            "args": with_effect(self.model.args),
             "frames": self.model.frames,
-            "task": self.selection.benchmark.task,
+            "task": self.benchmark.task,
             "frame_policy": self.frame_policy,
             "answer_parsing": self.answer_parsing,
+            # So that raising it makes new cells, and old rows are not mixed with new ones.
             "answer_version": ANSWER_VERSION,
         }
 
@@ -117,6 +128,7 @@ class Cell:
             **self.configuration,
             "selection": self.selection.identity,
             "weights": model_weights(self.model),
+            # Another version of these packages may give another answer to the same prompt.
             "versions": answering_versions(),
         }
 
@@ -137,6 +149,7 @@ class Cell:
 def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
     """Return the distinct selections of `matrix`, in the order of its lists."""
     specs: dict[str, SelectionSpec] = {}
+    # Models matter here only where their own `frames` stand in for k.
     models: list[ModelConfig | None] = [*matrix.models] or [None]
     for benchmark, model in itertools.product(matrix.benchmarks, models):
         for sampler in matrix.samplers:
@@ -149,17 +162,37 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
                         k=k,
                         seed=seed,
                         coarse_seed=matrix.coarse_seed,
+                        # Without an encoder nothing reads the query: all queries are one selection.
                         query=query if encoder else "question",
                         share_frames=matrix.share_frames,
                     )
+                    # Several models with one k, or several queries without an encoder, give the same selection once.
                     specs.setdefault(spec.name, spec)
     return list(specs.values())
+
+
+def check_lists(matrix: MatrixConfig) -> None:
+    """Refuse what only a run or its report would find: it needs neither data nor weights to be seen.
+
+    Raises:
+        UnknownName, InvalidInput: a sampler, an option or an encoder that does not exist, or a query that cannot be
+            filled.
+        SamplerError: a sampler's file that cannot be used.
+    """
+    for sampler in matrix.samplers:
+        for made in _made(sampler):
+            _encoders(matrix, made, sampler.encoders)
+    for query in matrix.queries:
+        check_query_form(query)
+    if "/" in matrix.name or matrix.name in ("", ".", ".."):
+        raise InvalidInput(f"name: {matrix.name!r} cannot be the name of the run's folder")
 
 
 def cells(matrix: MatrixConfig) -> list[Cell]:
     """Return the cells of `matrix`: every selection with every model that is shown as many frames."""
     return [
         Cell(selection=spec, model=model, frame_policy=matrix.frame_policy, answer_parsing=matrix.answer_parsing)
+        # Model outermost: each is loaded once and answers all of its cells.
         for model in matrix.models
         for spec in selection_specs(matrix)
         if spec.k in _frame_counts(matrix, model)
@@ -179,6 +212,7 @@ def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> 
     for name in names:
         if name not in known:
             raise unknown_name(f"encoder of matrix {matrix.name!r}:", name, known)
+    # A sampler that names no encoder is run with every one.
     return [known[name] for name in names or known]
 
 

@@ -17,11 +17,13 @@ from focus_eval.types import AnswerParsing, CoarseSeed, FramePolicy
 Option = bool | int | float | str | None
 
 
-class _Strict(BaseModel):
+class StrictModel(BaseModel):
+    """A part of a configuration: what it does not know is refused, and nothing changes it."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class BenchmarkConfig(_Strict):
+class BenchmarkConfig(StrictModel):
     """Where a benchmark's questions and videos are.
 
     The questions are the documents of `task`, from the hub's cache or from the local folder `dataset`. `annotations`
@@ -64,7 +66,7 @@ class BenchmarkConfig(_Strict):
         return self
 
 
-class ModelConfig(_Strict):
+class ModelConfig(StrictModel):
     """One model as lmms-eval knows it, its checkpoint and the frames it is shown.
 
     `gpus` is how many one copy of the model takes, where that differs from the matrix's `answer_resources`.
@@ -82,7 +84,7 @@ class ModelConfig(_Strict):
     source: str = ""
 
 
-class EncoderConfig(_Strict):
+class EncoderConfig(StrictModel):
     """One encoder with its checkpoint."""
 
     name: str
@@ -93,7 +95,7 @@ class EncoderConfig(_Strict):
     source: str = ""
 
 
-class SamplerConfig(_Strict):
+class SamplerConfig(StrictModel):
     """One sampler; every option given a list is tried with each of its values, all combinations.
 
     `encoders` restricts it to some of the matrix's encoders, by name.
@@ -104,21 +106,28 @@ class SamplerConfig(_Strict):
     options: dict[str, Option | list[Option]] = {}
 
 
-class Resources(_Strict):
-    """What one worker of a cluster takes."""
+class Resources(StrictModel):
+    """What one worker of a cluster takes; of the last two, a worker in this process too.
+
+    `decode_cores` is how many cores decode videos: by default `cpus` on a cluster, and here the cores of this machine
+    by its GPUs. `frame_gigabytes` is the most memory for decoded frames.
+    """
 
     gpus: float = Field(default=1, ge=0)
     cpus: float = Field(default=4, gt=0)
+    decode_cores: int | None = Field(default=None, gt=0)
+    frame_gigabytes: float = Field(default=4, gt=0)
 
 
 def worker_resources(model: ModelConfig, resources: Resources) -> Resources:
     """Return what one worker that runs `model` takes: no GPU where the model needs none, or where workers get none."""
+    # 0 in the matrix means a cluster without GPUs, whatever a model's config asks for.
     if resources.gpus == 0 or not model.needs_gpu:
         return resources.model_copy(update={"gpus": 0.0})
     return resources.model_copy(update={"gpus": resources.gpus if model.gpus is None else model.gpus})
 
 
-class MatrixConfig(_Strict):
+class MatrixConfig(StrictModel):
     """All configurations of one table: the product of its lists.
 
     `k` is a list of frame counts; empty means each model's own `frames`. `queries` lists what of a question encoders
@@ -147,7 +156,7 @@ class MatrixConfig(_Strict):
     answer_resources: Resources = Resources()
 
 
-_PARTS: dict[str, type[_Strict]] = {
+_PARTS: dict[str, type[StrictModel]] = {
     "benchmarks": BenchmarkConfig,
     "models": ModelConfig,
     "encoders": EncoderConfig,
@@ -165,6 +174,7 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
         InvalidInput: file, line and key of the first mistake, with the nearest name for an unknown key.
     """
     file = find_matrix(path)
+    # What the command line says is checked like the file, since it is put in before.
     values = {**load_yaml(file), **(overrides or {})}
     values.setdefault("name", file.stem)
     for kind, model in _PARTS.items():
@@ -172,13 +182,15 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
             values[kind] = [_part(kind, model, entry, file) for entry in values[kind]]
     if isinstance(values.get("samplers"), list):
         values["samplers"] = [{"sampler": value} if isinstance(value, str) else value for value in values["samplers"]]
+    # Parts are put in first, so that a mistake in one is reported with the part's own file.
     matrix = check(MatrixConfig, values, file)
+    # With neither there would be no cells, and a run that does nothing ends well.
     if not matrix.k and not matrix.models:
         raise InvalidInput(f"{file}: a matrix without models needs k")
     return matrix
 
 
-def _part(kind: str, model: type[_Strict], entry: Any, matrix_file: Path) -> Any:
+def _part(kind: str, model: type[StrictModel], entry: Any, matrix_file: Path) -> Any:
     if not isinstance(entry, str):
         if isinstance(entry, dict):
             return _expanded(entry, matrix_file)
@@ -190,6 +202,7 @@ def _part(kind: str, model: type[_Strict], entry: Any, matrix_file: Path) -> Any
 
 
 def _part_file(kind: str, name: str, matrix_file: Path) -> Path:
+    # Beside the matrix before the package's own: a user's part replaces a shipped one of its name.
     folders = [folder / kind for folder in matrix_file.resolve().parents[:3]] + [resource_path("configs") / kind]
     for folder in folders:
         if (folder / f"{name}.yaml").is_file():

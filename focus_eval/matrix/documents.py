@@ -18,8 +18,7 @@ import yaml
 
 from focus_eval.errors import FocusEvalError, InvalidInput
 from focus_eval.matrix.config import BenchmarkConfig
-from focus_eval.resources import resource_path
-from focus_eval.untrusted import read_yaml
+from focus_eval.resources import read_yaml, resource_path
 
 _SUFFIXES = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".arrow": "arrow"}
 
@@ -82,6 +81,7 @@ def find_documents(config: BenchmarkConfig) -> DocumentFiles:
     """
     source = task_source(config.task)
     if config.dataset:
+        # A stated folder is the only place: falling back to a cache could ask another version of the questions.
         found = documents_in(Path(config.dataset), source)
         if found is None:
             raise InvalidInput(
@@ -114,6 +114,7 @@ def documents_in(folder: Path, source: TaskSource) -> DocumentFiles | None:
     # A split may be stated as several files (VSI-Bench's is): all of them are its documents, in the card's order.
     for patterns in [stated, *([item] for item in (*usual, f"*/{source.split}-*.parquet"))]:
         matches = [sorted(folder.glob(pattern)) for pattern in patterns]
+        # The card names files that are not here: what is here is not the whole split.
         if patterns is stated and any(matches) and not all(matches):
             return None
         files = tuple(dict.fromkeys(file for match in matches for file in match))
@@ -133,6 +134,7 @@ def dataset_snapshot(repository: str) -> Path | None:
         return None
     # Not snapshot_download: it refuses a snapshot of which only the documents were fetched.
     kept = Path(constants.HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
+    # A cache may hold several snapshots; this is the one that a load without a revision takes.
     reference = kept / "refs" / "main"
     if not reference.is_file():
         return None
@@ -149,6 +151,7 @@ def task_source(task: str) -> TaskSource:
     """
     values = _task_values(_task_file(task))
     kwargs = values.get("dataset_kwargs") or {}
+    # As lmms-eval: the test split where there is one, else the validation split.
     split = values.get("test_split") or values.get("validation_split") or values.get("training_split")
     if not values.get("dataset_path") or not split:
         raise InvalidInput(f"task {task!r}: its file names no dataset_path or no split")
@@ -161,29 +164,33 @@ def task_source(task: str) -> TaskSource:
 
 
 def _task_file(task: str) -> Path:
+    # Ours first, as when the task is loaded (`task_requests`).
     ours = resource_path("tasks") / f"{task}.yaml"
     if task and ours.is_file():
         return ours
     from importlib.util import find_spec
 
+    # Found without importing it: that takes seconds, and a plan needs the file only.
     found = find_spec("lmms_eval")
     folders = [Path(folder) / "tasks" for folder in (found.submodule_search_locations or [])] if found else []
     for folder in folders:
         for file in sorted(folder.rglob(f"{task}.yaml")):
             return file
-    raise InvalidInput(f"task {task!r} is not known: neither ours nor lmms-eval's (set task, or annotations)")
+    raise InvalidInput(f"task {task!r} is known neither to focus-eval nor to lmms-eval (set task, or annotations)")
 
 
 class _TaskLoader(yaml.SafeLoader):
     """Reads a task file; what its `!function` tags name is not loaded."""
 
 
+# Loading them would import the task's code, which may need packages that are not here.
 _TaskLoader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
 def _task_values(file: Path) -> dict[str, Any]:
     values: dict[str, Any] = read_yaml(file, _TaskLoader) or {}
     included = values.pop("include", None)
+    # A task's own values come after those it includes, and win.
     return {**_task_values(file.parent / included), **values} if included else values
 
 
@@ -198,6 +205,7 @@ def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
         return []
     wanted = [config for config in configs if not source.subset or config.get("config_name") == source.subset]
     patterns: list[str] = []
+    # A task without a subset means the first configuration of the card.
     for item in wanted[:1]:
         patterns += _patterns_of(item.get("data_files"), source.split)
     return patterns
@@ -217,6 +225,7 @@ def _patterns_of(data_files: Any, split: str) -> list[str]:
 
 def _is_whole(files: tuple[Path, ...]) -> bool:
     """Return False where shards named "..-00000-of-00003" are not all there."""
+    # Half a data set, from a fetch that was broken off, must not pass for a short one.
     ends = files[0].stem.rsplit("-of-", 1)
     return len(ends) == 1 or not ends[1].isdigit() or len(files) == int(ends[1])
 
@@ -226,9 +235,11 @@ def _prepared(source: TaskSource) -> DocumentFiles | None:
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     places = [os.environ.get("LMMS_EVAL_DATASETS_CACHE"), os.environ.get("HF_DATASETS_CACHE"), str(home / "datasets")]
     folder_name = source.repository.replace("/", "___")
+    # Each place once, the most specific variable first.
     for place in dict.fromkeys(item for item in places if item):
         for folder in sorted(Path(place).expanduser().glob(f"{folder_name}/{source.subset or 'default'}/*/*")):
             files = tuple(sorted(folder.glob(f"*-{source.split}*.arrow")))
+            # Without the last of these files the library had not finished writing.
             if files and _is_whole(files) and (folder / "dataset_info.json").is_file():
                 return DocumentFiles("arrow", files)
     return None

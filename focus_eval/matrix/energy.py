@@ -12,7 +12,7 @@ from typing import Any
 
 
 def gpu_joules() -> float | None:
-    """Return joules drawn by all GPUs of this machine since their driver was loaded; None where none can tell.
+    """Return joules drawn by all GPUs of this machine since their driver was loaded; None if no GPU reports them.
 
     Needs the package `nvidia-ml-py` (extra `energy`) and NVIDIA's driver.
     """
@@ -37,11 +37,13 @@ def gpu_joules() -> float | None:
 
 @contextmanager
 def measured_energy(into: dict[str, Any], part: str) -> Iterator[None]:
-    """Note the joules that the block took as `into[part]`; nothing where no GPU can tell."""
+    """Write the joules that the block took to `into[part]`; nothing if no GPU reports them."""
+    # The counter runs since the driver was loaded: only a difference means something.
     before = gpu_joules()
     try:
         yield
     finally:
         after = gpu_joules()
+        # Nothing is noted rather than a guess: 0 would read as a measured nothing.
         if before is not None and after is not None:
             into[part] = round(after - before, 1)

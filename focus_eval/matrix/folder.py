@@ -1,4 +1,4 @@
-"""Reads and writes the folder of a run.
+"""Reads and writes the folder of a run, and says which questions of a part are done.
 
 run.json                         the matrix and with what it was run, one entry per start
 recoveries-WORKER.jsonl          what an encoder recovered from, if anything
@@ -27,7 +27,8 @@ from focus_eval.matrix.pool import Pool
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.provenance import git_revision, versions
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, replace_file
-from focus_eval.rows.storage import compact, finished_questions, load_rows
+from focus_eval.rows.storage import FinishedQuestions, compact
+from focus_eval.rows.stored import StoredRows
 
 
 class RunFolder:
@@ -35,11 +36,12 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Rows lie in the pool, so that another matrix with the same part finds them.
         self.pool = Pool(path)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for one run; the lock goes with the process, however it ends.
+        """Hold the folder for one run; the lock is released when the process ends, however it ends.
 
         Raises:
             RunError: another run holds it.
@@ -47,14 +49,16 @@ class RunFolder:
         from filelock import FileLock, Timeout
 
         if self.path.name == POOL_NAME:
-            raise InvalidInput(f"{self.path}: this is where all runs keep their rows; name another folder with --out")
+            raise InvalidInput(f"{self.path}: runs share this folder for their rows; name another one with --out")
         self.path.mkdir(parents=True, exist_ok=True)
+        # A lock of the operating system: a killed run leaves none behind.
         lock = FileLock(self.path / ".lock", timeout=0)
         try:
             lock.acquire()
         except Timeout as error:
             raise RunError(f"{self.path}: another run is writing here; wait for it, or use another folder") from error
         try:
+            # Other runs see from this which files in the pool are still being written.
             with self.pool.writing():
                 yield
         finally:
@@ -65,10 +69,11 @@ class RunFolder:
         return self.pool.part(kind_of(spec), spec.name)
 
     def open_part(self, spec: SelectionSpec | Cell) -> Path:
-        """Make the folder of `one` with its description, and return it."""
+        """Make the folder of a selection or a cell with its description, and return it."""
         folder = self.part(spec)
         folder.mkdir(parents=True, exist_ok=True)
         description = folder / ("cell.json" if isinstance(spec, Cell) else "spec.json")
+        # Written once: the name ends in a hash of what it says, so it cannot change.
         if not description.exists():
             _write_json({"name": spec.name, "identity": spec.identity}, description)
         self.pool.link(self.path, kind_of(spec), spec.name)
@@ -78,22 +83,27 @@ class RunFolder:
         """Return the appending writer of `worker` for a selection or a cell."""
         return RowWriter(self.open_part(spec) / self.pool.file_name(worker))
 
-    def finished(self, spec: SelectionSpec | Cell) -> set[str]:
-        """Return the ids of the questions of a selection or a cell that have a row."""
-        kind = AnswerRow if isinstance(spec, Cell) else SelectionRow
-        return finished_questions(self.part(spec), kind)
+    def finished(self, spec: SelectionSpec | Cell) -> FinishedQuestions:
+        """Return the finished questions of a selection or a cell; it can be read again while the run goes on."""
+        return FinishedQuestions(self.part(spec), AnswerRow if isinstance(spec, Cell) else SelectionRow)
 
-    def selections(self, spec: SelectionSpec) -> dict[str, SelectionRow]:
-        """Return the finished rows of `spec` by question id."""
-        return {row.question_id: row for row in load_rows(self.part(spec), SelectionRow)}
+    def selections(self, spec: SelectionSpec) -> StoredRows[SelectionRow]:
+        """Return the finished rows of `spec`, read as they are iterated over."""
+        return StoredRows(self.part(spec), SelectionRow)
 
-    def answers(self, cell: Cell) -> dict[str, AnswerRow]:
-        """Return the finished rows of `cell` by question id."""
-        return {row.question_id: row for row in load_rows(self.part(cell), AnswerRow)}
+    def answers(self, cell: Cell) -> StoredRows[AnswerRow]:
+        """Return the finished rows of `cell`, read as they are iterated over."""
+        return StoredRows(self.part(cell), AnswerRow)
+
+    def errors(self, part: SelectionSpec | Cell) -> dict[str, str | None]:
+        """Return the error of each finished row of a selection or a cell by question id; None where it went well."""
+        rows = self.answers(part) if isinstance(part, Cell) else self.selections(part)
+        return {question_id: error for (_, question_id, _), error in rows.states()}
 
     def compact(self, spec: SelectionSpec | Cell, order: list[str]) -> None:
         """Turn the lines of a finished part into Parquet; lines that another run still writes stay."""
         part = self.open_part(spec)
+        # Two runs that end together must not both fold the same lines.
         with self.pool.alone_in(part):
             held = self.pool.held(part)
             if isinstance(spec, Cell):
@@ -113,21 +123,23 @@ class RunFolder:
                     self._drop_errors(part)
 
     def _drop_errors(self, spec: SelectionSpec | Cell) -> None:
-        rows = self.answers(spec) if isinstance(spec, Cell) else self.selections(spec)
-        kept = [row for row in rows.values() if row.error is None]
-        if len(kept) == len(rows):
+        if all(error is None for error in self.errors(spec).values()):
             return
         folder = self.part(spec)
+        # Its files cannot be taken away from it, and its errors would come back.
         if self.pool.held(folder):
-            raise RunError(f"{folder}: another run writes here; try its errors again when it has ended")
+            raise RunError(f"{folder}: another run writes here; retry its errors when that run has ended")
+        # Written whole before anything old goes: a kill leaves the rows twice, which `load_rows` reads once.
         file = folder / self.pool.file_name("kept")
         old = [folder / name for name in ("rows.parquet", "costs.parquet") if (folder / name).exists()]
         old += [path for path in folder.glob("rows-*.jsonl") if path != file]
         with replace_file(file) as part:
             writer = RowWriter(part)
-            for row in kept:
-                writer.write(row)
+            for row in self.answers(spec) if isinstance(spec, Cell) else self.selections(spec):
+                if row.error is None:
+                    writer.write(row)
             writer.close()
+        # Last: from here on the kept rows are safe on the disk.
         for path in old:
             path.unlink()
 
@@ -141,8 +153,10 @@ class RunFolder:
         document = json.loads(file.read_text(encoding="utf-8"))
         shown = document.setdefault("parts", {})
         for part in parts:
+            # By what the matrix says, without weights and versions: this is how the part it replaces is found.
             key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': _plain_name(part.name)})}"
             before = self.path / kind_of(part) / shown.get(key, part.name)
+            # Only the link goes: the rows of the earlier weights stay in the pool.
             if before.name != part.name and before.is_symlink():
                 before.unlink()
             shown[key] = part.name
@@ -162,6 +176,7 @@ class RunFolder:
         """
         file = self.path / "run.json"
         earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"starts": []}
+        # A folder shows the tables of one matrix; the rows of another would be mixed in.
         if earlier.get("name", matrix.name) != matrix.name:
             raise InvalidInput(
                 f"{self.path}: holds the run of matrix {earlier['name']!r}; name another folder with --out"
@@ -178,6 +193,7 @@ class RunFolder:
             "name": matrix.name,
             "matrix": matrix.model_dump(mode="json"),
             "asked": {name: list(ids) for name, ids in (asked or {}).items()},
+            # Kept from the first start on: a run that went on with other versions says so.
             "starts": [*earlier["starts"], start],
         }
         _write_json(document, file)
@@ -199,6 +215,7 @@ class RunFolder:
     def note_recoveries(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
         """Append what an encoder of `worker` recovered from: kept at once, since a kill must not hide it."""
         path = self.path / f"recoveries-{worker}.jsonl"
+        # A kill in the middle of a line would otherwise spoil the next line too.
         if path.exists():
             cut_torn_line(path)
         with open(path, "a", encoding="utf-8") as file:
@@ -215,7 +232,7 @@ class RunFolder:
 
 
 def kind_of(spec: SelectionSpec | Cell) -> str:
-    """Return the name of the folder that parts like `one` lie in."""
+    """Return the name of the folder that holds parts of this kind."""
     return "answers" if isinstance(spec, Cell) else "selections"
 
 

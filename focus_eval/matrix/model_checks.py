@@ -11,7 +11,7 @@ from focus_eval.errors import FocusEvalError, MissingWeights
 from focus_eval.matrix.answering import load_arguments
 from focus_eval.matrix.config import EncoderConfig, ModelConfig
 from focus_eval.matrix.devices import best_device, gpu_gigabytes, host_gigabytes
-from focus_eval.matrix.missing import Missing
+from focus_eval.matrix.requirement import Missing
 from focus_eval.matrix.resolved import HUB_ENCODERS
 
 _TOKENIZERS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("spiece.model",))
@@ -30,12 +30,14 @@ def argument_problems(
     """
     from lmms_eval.models import get_model
 
+    # A missing key is reported already, and must not hide what else is wrong.
     key, stand_in = model.api_key, without_key and bool(model.api_key)
     if stand_in:
         os.environ[key] = "any"
     try:
         arguments = load_arguments(model, frames=frames, device=best_device())
         made = get_model(model.model)
+        # A stock wrapper has no such check: it would have to load its weights.
         if hasattr(made, "check_arguments"):
             made.check_arguments(arguments)
     except MissingWeights as error:
@@ -48,6 +50,7 @@ def argument_problems(
         yield Missing(f"model {model.name} ({model.model})", f"lmms-eval cannot make it: {error}")
     finally:
         if stand_in:
+            # Nothing after this may take the stand-in for a key.
             del os.environ[key]
 
 
@@ -72,7 +75,7 @@ def weights_problems(model: ModelConfig) -> Iterator[Missing]:
 
 
 def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
-    """Yield a key that is not set, or that the service refuses; a model it does not serve; a service out of reach."""
+    """Yield what keeps an API from answering: no key, a refused key, an unknown model, an unreachable service."""
     if not model.api_key:
         return
     key = os.environ.get(model.api_key)
@@ -84,6 +87,7 @@ def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
     except ImportError:
         return  # reported as a missing package
     where = str(model.args.get("base_url") or os.environ.get("OPENAI_API_BASE") or "") or None
+    # No retries: a service that is down should be reported now, not after a minute.
     client = openai.OpenAI(api_key=key, base_url=where, timeout=_API_SECONDS, max_retries=0)
     name = str(model.args.get("model_version") or model.args.get("model") or "")
     service = str(client.base_url).rstrip("/")
@@ -99,6 +103,7 @@ def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
     except openai.APIStatusError as error:
         notes.append(f"{model.name}: {service} lists no models ({error.status_code}): its key could not be checked")
     else:
+        # An empty list says nothing of what is served.
         if served and name and name not in served:
             known = ", ".join(sorted(served)[:5])
             yield Missing(f"model {name} at {service}", f"set model_version to one it serves: {known}")
@@ -113,6 +118,7 @@ def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
     except FocusEvalError as error:
         yield Missing(f"encoder {encoder.name}", str(error))
         return
+    # Recorded relevance is read from a file, which is checked like weights.
     path = encoder.options.get("path")
     if isinstance(path, str) and not Path(path).expanduser().exists():
         yield Missing(f"the file {path} of encoder {encoder.name}", "record it, or correct the option path")
@@ -131,6 +137,7 @@ def _checkpoint_problems(encoder: EncoderConfig) -> Iterator[Missing]:
             model_type=HUB_ENCODERS[encoder.encoder],
         )
     except FocusEvalError as error:
+        # Only what must be fetched takes room on the disk.
         size = encoder.disk_gigabytes if isinstance(error, MissingWeights) else 0.0
         yield Missing(f"weights of encoder {encoder.name} ({encoder.disk_gigabytes:g} GB)", str(error), gigabytes=size)
         return
@@ -149,6 +156,7 @@ def memory_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
     needed, cards, wanted = weights_gigabytes(folder), gpu_gigabytes(), int(model.gpus or 1)
     if not cards:
         notes.append(f"{model.name} will run on the CPU: torch finds no GPU")
+        # Weights only: frames and activations come on top, so a model that fails here cannot run.
         memory = host_gigabytes()
         if memory is not None and needed > memory:
             yield Missing(

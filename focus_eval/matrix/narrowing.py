@@ -35,10 +35,12 @@ def narrow(matrix: MatrixConfig, chosen: dict[str, list[str]]) -> MatrixConfig:
         attribute, name_of = _LISTS[key]
         entries = getattr(matrix, attribute)
         known = [name_of(entry) for entry in entries]
+        # A sampler from a file has a path in the matrix, and a name in the rows: both are understood.
         names = [sampler_name(name) for name in names] if key == "sampler" else names
         for name in names:
             if name not in known:
                 raise unknown_name(f"{key} of matrix {matrix.name!r}:", name, known)
+        # In the matrix's own order, so that cells and tables keep theirs.
         changes[attribute] = [entry for entry in entries if name_of(entry) in names]
         if not changes[attribute]:
             raise InvalidInput(f"--only {key}=... matches nothing in matrix {matrix.name!r}")

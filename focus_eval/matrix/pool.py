@@ -1,4 +1,4 @@
-"""Keeps the rows of all runs beside each other, so that what a table has answered the next one finds.
+"""Keeps the rows of all runs in one place, so that one table can use what another has answered.
 
     RESULTS/pool/selections/NAME/   one selection, whichever matrices ask for it
     RESULTS/pool/answers/NAME/      one cell
@@ -36,6 +36,7 @@ class Pool:
 
     def file_name(self, worker: str) -> str:
         """Return the name of the file that `worker` of this run writes, in every part."""
+        # One writer per file: lines of two processes cannot run into each other.
         return f"rows-{self.run_id}-{worker}.jsonl"
 
     def link(self, run: Path, kind: str, name: str) -> None:
@@ -46,21 +47,24 @@ class Pool:
         """
         link = run / kind / name
         link.parent.mkdir(parents=True, exist_ok=True)
+        # A link whose target is not made yet does not `exist`, but is there.
         if link.is_symlink() or link.exists():
             return
         try:
+            # Relative, so that the results can be moved or copied together.
             link.symlink_to(os.path.relpath(self.part(kind, name), link.parent.resolve()), target_is_directory=True)
         except FileExistsError:
             return  # another worker of this run was faster
         except OSError as error:
-            raise RunError(f"{link}: cannot be made a link to {self.path} ({error.strerror or error})") from error
+            raise RunError(f"{link}: cannot be linked to {self.path} ({error.strerror or error})") from error
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Say that this run writes; goes with the process, however it ends."""
+        """Mark that this run is writing; the mark is released when the process ends, however it ends."""
         from filelock import FileLock
 
         (self.path / ".writers").mkdir(parents=True, exist_ok=True)
+        # A lock of the operating system: it is gone with the process, also after a kill.
         with FileLock(self._lock_of(self.run_id)):
             yield
 
@@ -76,12 +80,14 @@ class Pool:
         """Return the files of `part` that another run still writes to."""
         by_run: dict[str, list[Path]] = {}
         for file in part.glob("rows-*.jsonl"):
+            # The run's id is the second part of the name: see `file_name`.
             by_run.setdefault(file.name.split("-")[1].removesuffix(".jsonl"), []).append(file)
         return [file for run, files in by_run.items() if self._is_alive(run) for file in files]
 
     def _is_alive(self, run_id: str) -> bool:
         from filelock import FileLock, Timeout
 
+        # A lock that can be taken belongs to nobody who lives; its files are this run's to compact.
         if run_id == self.run_id or not self._lock_of(run_id).exists():
             return False
         try:

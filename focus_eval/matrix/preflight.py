@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from focus_eval.errors import FocusEvalError
 from focus_eval.matrix.benchmark_checks import (
     documents_problems,
     folder_problems,
@@ -18,19 +17,14 @@ from focus_eval.matrix.benchmark_checks import (
     questions_or_problems,
     video_problems,
 )
-from focus_eval.matrix.cells import SelectionSpec, selection_specs
 from focus_eval.matrix.config import MatrixConfig, ModelConfig
-from focus_eval.matrix.missing import Missing
+from focus_eval.matrix.disk import disk_estimate
 from focus_eval.matrix.model_checks import argument_problems, encoder_problems, key_problems, memory_problems
 from focus_eval.matrix.model_checks import weights_problems as model_problems
 from focus_eval.matrix.questions import QuestionSet
-from focus_eval.types import VideoInfo
+from focus_eval.matrix.requirement import Missing
 
 EntryT = TypeVar("EntryT")
-# Bytes written: per row, per pull in a row, and per embedded frame in the store (the largest embeddings we keep).
-ROW_BYTES, PULL_BYTES, FRAME_BYTES = 3_000, 40, 5_000
-# Where neither rates nor the documents say how long a video is.
-_USUAL_VIDEO = VideoInfo(n_frames=30 * 900, fps=30.0)
 
 
 @dataclass(frozen=True)
@@ -48,9 +42,14 @@ class Preflight:
     sets: dict[str, QuestionSet]
 
 
-def check_all(matrices: Sequence[tuple[MatrixConfig, Path]], *, engine: str = "local") -> Preflight:
+def check_all(
+    matrices: Sequence[tuple[MatrixConfig, Path]], *, engine: str = "local", store: Path | None = None
+) -> Preflight:
     """Check the matrices that are to be run, each with its folder: packages, arguments, weights, questions, videos,
     keys, devices and disk. Fetches nothing, loads no weights, writes nothing.
+
+    Args:
+        store: file of embeddings, where it does not lie beside the runs.
     """
     notes: list[str] = []
     missing = [*_packages([matrix for matrix, _ in matrices], engine)]
@@ -62,27 +61,31 @@ def check_all(matrices: Sequence[tuple[MatrixConfig, Path]], *, engine: str = "l
             found, problems = questions_or_problems(benchmark, matrix.limit)
             missing += problems
             if found is None:
+                # Without questions it is not known which videos are needed, but the folder can be checked.
                 missing += folder_problems(benchmark)
                 continue
             sets[f"{matrix.name}/{benchmark.name}"] = found
             missing += video_problems(found, answered=bool(matrix.models))
+            # Only models ask the task's documents; samplers do with the annotations.
             missing += documents_problems(found) if matrix.models and benchmark.annotations else []
     for encoder in _distinct(item for matrix, _ in matrices for item in matrix.encoders):
         missing += encoder_problems(encoder)
     for model in _distinct(item for matrix, _ in matrices for item in matrix.models):
         missing += _of_model(model, [matrix for matrix, _ in matrices if model in matrix.models], engine, notes)
-    missing += _disk(matrices, sets, missing)
+    missing += _disk(matrices, sets, missing, store)
     return Preflight(tuple(_distinct(missing)), tuple(_distinct(notes)), sets)
 
 
 def _of_model(model: ModelConfig, matrices: list[MatrixConfig], engine: str, notes: list[str]) -> Iterator[Missing]:
     frames = max(max(matrix.k, default=model.frames) for matrix in matrices)
+    # Checked first, so that the constructor's own complaint about them is no second line.
     weights = list(model_problems(model))
     yield from weights
     keys = list(key_problems(model, notes))
     yield from keys
     if importlib.util.find_spec("lmms_eval") is not None:
         yield from argument_problems(model, frames, without_weights=bool(weights), without_key=bool(keys))
+    # A cluster's GPUs are not those of this machine.
     if engine == "local" and not weights:
         yield from memory_problems(model, notes)
 
@@ -102,18 +105,27 @@ def _of_folder(folder: Path) -> Iterator[Missing]:
 
 
 def _disk(
-    matrices: Sequence[tuple[MatrixConfig, Path]], sets: dict[str, QuestionSet], missing: Sequence[Missing]
+    matrices: Sequence[tuple[MatrixConfig, Path]],
+    sets: dict[str, QuestionSet],
+    missing: Sequence[Missing],
+    store: Path | None,
 ) -> Iterator[Missing]:
     """Compare what will be written, and what is still to be fetched, with what is free."""
-    needed: dict[Path, float] = {}
+    needed: list[tuple[Path, float]] = []
     for matrix, folder in matrices:
-        there = _existing(folder)
-        needed[there] = needed.get(there, 0.0) + gigabytes_written(matrix, sets)
+        where = store or folder.parent / "store.sqlite"
+        estimate = disk_estimate(matrix, sets, folder, store=where)
+        needed += [(folder, estimate.rows / 1e9), (where, estimate.store / 1e9)]
     to_fetch = sum(item.gigabytes for item in _distinct(missing))
     if to_fetch:
-        home = _existing(Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser())
-        needed[home] = needed.get(home, 0.0) + to_fetch
-    for there, gigabytes in needed.items():
+        needed.append((Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser(), to_fetch))
+    # Summed by disk: several runs, the store, and what is fetched, may share one.
+    disks: dict[int, tuple[Path, float]] = {}
+    for path, gigabytes in needed:
+        there = _existing(path)
+        first, so_far = disks.get(there.stat().st_dev, (there, 0.0))
+        disks[there.stat().st_dev] = (first, so_far + gigabytes)
+    for there, gigabytes in disks.values():
         free = shutil.disk_usage(there).free / 1e9
         if gigabytes > free:
             yield Missing(
@@ -121,50 +133,15 @@ def _disk(
             )
 
 
-def gigabytes_written(matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> float:
-    """Return an upper estimate of what a run of `matrix` writes: rows, and embeddings in the store."""
-    total = 0.0
-    try:
-        specs = selection_specs(matrix)
-    except FocusEvalError:
-        return 0.0  # reported where the plan is made
-    for spec in specs:
-        questions = sets.get(f"{matrix.name}/{spec.benchmark.name}")
-        if questions is None:
-            continue
-        pulls = _pulls(spec, questions) if spec.encoder else 0
-        stored = FRAME_BYTES * pulls if spec.share_frames else 0
-        n_rows = len(questions.questions) * (1 + len(matrix.models))
-        total += n_rows * ROW_BYTES + pulls * PULL_BYTES + stored
-    return total / 1e9
-
-
-def _pulls(spec: SelectionSpec, questions: QuestionSet) -> int:
-    counts: dict[tuple[int, float], int] = {}
-    total = 0
-    for question in questions.questions:
-        info = questions.known_info(question) or _stated(question.duration_seconds)
-        key = (info.n_frames, info.fps)
-        if key not in counts:
-            try:
-                counts[key] = spec.sampler.count_pulls(info, k=spec.k)
-            except FocusEvalError:  # such questions will be error rows; the plan names them
-                counts[key] = 0
-        total += counts[key]
-    return total
-
-
-def _stated(seconds: float | None) -> VideoInfo:
-    return _USUAL_VIDEO if seconds is None else VideoInfo(n_frames=max(1, int(30 * seconds)), fps=30.0)
-
-
 def _existing(folder: Path) -> Path:
+    # A run's folder need not exist yet: the first folder above it that does tells disk and permissions.
     return next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
 
 
 def _distinct(entries: Iterable[EntryT]) -> list[EntryT]:
     kept: list[EntryT] = []
     for entry in entries:
+        # A list, since configurations hold lists and dicts and cannot be put into a set.
         if entry not in kept:
             kept.append(entry)
     return kept

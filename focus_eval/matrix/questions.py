@@ -57,6 +57,7 @@ class QuestionSet:
 
     def known_info(self, question: Question) -> VideoInfo | None:
         """Return length and rate from the file of rates, else from the videos' manifest; None where neither has it."""
+        # The file of rates wins: it is stated by the config, the manifest is only found.
         rate = self.rates.get(question.id)
         if rate is not None:
             return rate.info
@@ -74,21 +75,27 @@ class QuestionSet:
         with open_video(self.video_path(question.video)) as reader:
             return reader.info
 
-    def missing_videos(self) -> list[str]:
-        """Return the videos whose files are not there."""
-        return [video for video in self.by_video if not self.video_path(video).is_file()]
+    def infos(self) -> Iterator[list[tuple[int, Question, VideoInfo | FocusEvalError]]]:
+        """Yield the questions video by video: number, question, and what is known of its video or why nothing is."""
+        # Videos are visited one by one, but whoever counts may need the annotation's order.
+        numbers = {question.id: number for number, question in enumerate(self.questions)}
+        for questions in self.by_video.values():
+            yield [(numbers[question.id], question, info) for question, info in self._infos_of(questions)]
 
-    def infos(self) -> Iterator[tuple[Question, VideoInfo | FocusEvalError]]:
-        """Yield each question with what is known of its video, or the error that says why nothing is."""
-        probed: dict[str, VideoInfo | FocusEvalError] = {}
-        for question in self.questions:
+    def _infos_of(self, questions: list[Question]) -> Iterator[tuple[Question, VideoInfo | FocusEvalError]]:
+        """Yield the questions of one video with its length and rate; it is opened once at most."""
+        probed: VideoInfo | FocusEvalError | None = None
+        for question in questions:
             known = self.known_info(question)
-            if known is None and question.video not in probed:
+            # An error is kept too: a damaged file is opened once, not for each of its questions.
+            if known is None and probed is None:
                 try:
-                    probed[question.video] = self.info(question)
+                    probed = self.info(question)
                 except FocusEvalError as error:
-                    probed[question.video] = error
-            yield question, known or probed[question.video]
+                    probed = error
+            info = known or probed
+            assert info is not None
+            yield question, info
 
 
 def load_questions(config: BenchmarkConfig, *, limit: int | None = None) -> QuestionSet:
@@ -104,6 +111,7 @@ def load_questions(config: BenchmarkConfig, *, limit: int | None = None) -> Ques
             f"{where}: {len(questions)} questions, {config.name} has {config.questions}; "
             "is this another split or version?"
         )
+    # All ids, also under a limit: finished rows are put into the order of the whole benchmark.
     return QuestionSet(config, tuple(questions[:limit]), [question.id for question in questions])
 
 
@@ -127,9 +135,11 @@ def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
 def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) -> list[Mapping[str, Any]]:
     """Add what the data set annotates in another file than its documents (see `LongVideoBench.evidence_file`)."""
     name, field = getattr(config.make(), "evidence_file", ""), "position"
+    # Nothing to add, or the documents have it already.
     if not name or field in documents[0]:
         return documents
     folder = Path(config.dataset) if config.dataset else dataset_snapshot(task_source(config.task).repository)
+    # Not every copy of the data set has it; only what uses evidence does without it then.
     if folder is None or not (folder / name).is_file():
         return documents
     annotated = {row.get("id"): row.get(field) for row in read_documents(folder / name)}

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from focus_eval.errors import MissingDependency, RunError
-from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
-from focus_eval.matrix.cells import Cell, SelectionSpec
-from focus_eval.matrix.config import Resources, worker_resources
-from focus_eval.matrix.engine import Done
+from focus_eval.matrix.config import Resources
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.questions import QuestionSet
-from focus_eval.matrix.selecting import SelectJob, SelectWorker
+from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
+from focus_eval.matrix.worker_share import WorkerShare, cluster_share
 
-JobT = TypeVar("JobT", SelectJob, AnswerJob)
+# A node or two may be lost in a long run; more often than this it is the job that kills its workers.
 MAX_LOSSES = 5
 START_SECONDS = 600
 
@@ -40,15 +39,18 @@ class RayEngine:
     name = "ray"
 
     def __init__(self, *, address: str | None, store: Path | None, select: Resources, answer: Resources) -> None:
+        _use_token_of_cluster(address)
         try:
             import ray
         except ImportError as error:
             raise MissingDependency('the ray engine needs Ray: pip install "focus-eval[ray]"') from error
+        # Absolute, here and in `run`: workers have another working directory.
         self._store = store.resolve() if store else None
-        self._select = select
-        self._answer = answer
+        self._takes = {SelectPhase.name: select, AnswerPhase.name: answer}
         if not ray.is_initialized():
-            ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+            # Without an address Ray would join whatever cluster was last started here, though it may be gone.
+            own = address is None
+            ray.init(address=address or "local", log_to_driver=True, include_dashboard=False if own else None)
 
     @property
     def device(self) -> str:
@@ -58,55 +60,21 @@ class RayEngine:
         held, nodes = _resources(), ray.nodes()  # type: ignore[no-untyped-call]
         return f"ray: {len(nodes)} nodes, {held.get('GPU', 0):g} GPUs, {held.get('CPU', 0):g} CPUs"
 
-    def select(
-        self,
-        jobs: list[SelectJob],
-        specs: list[SelectionSpec],
-        sets: dict[str, QuestionSet],
-        run: RunFolder,
-        done: Done,
-    ) -> None:
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], done: Callable[[int, int], None]) -> None:
         """Do the jobs on as many workers as the cluster holds."""
-
-        def still_missing(job: SelectJob) -> SelectJob | None:
-            left = job.without({spec.name: _absolute(run).finished(spec) for spec in specs if spec.name in job.missing})
-            return left if left.n_rows else None
-
-        pool = _Pool(SelectWorker, (specs, sets, _absolute(run)), self._store, self._select, still_missing)
-        pool.run(jobs, done)
-
-    def answer(
-        self, jobs: list[AnswerJob], cells: list[Cell], sets: dict[str, QuestionSet], run: RunFolder, done: Done
-    ) -> None:
-        """Do the jobs model by model, each on as many workers as the cluster holds: a 72B worker takes several GPUs."""
-        model_of = {cell.name: cell.model for cell in cells}
-
-        def still_missing(job: AnswerJob) -> AnswerJob | None:
-            left = {item for part in answer_jobs(cells, sets, _absolute(run)) for item in part.keys}
-            ids = tuple(question_id for question_id in job.question_ids if (job.cell, question_id) in left)
-            return AnswerJob(job.cell, ids) if ids else None
-
-        for model in dict.fromkeys(model_of[job.cell].name for job in jobs):
-            mine = [job for job in jobs if model_of[job.cell].name == model]
-            takes = worker_resources(model_of[mine[0].cell], self._answer)
-            pool = _Pool(AnswerWorker, (cells, sets, _absolute(run)), self._store, takes, still_missing)
-            pool.run(mine, done)
+        phase = replace(phase, run=RunFolder(phase.run.path.resolve()))
+        for takes, group in phase.groups(jobs, self._takes[phase.name]):
+            _Pool(phase, self._store, takes).run(group, done)
 
 
-class _Pool(Generic[JobT]):
-    """Workers of one kind, each with one job at a time."""
+class _Pool:
+    """Workers of one phase, each with one job or several at a time, in as many threads."""
 
-    def __init__(
-        self,
-        kind: type[Any],
-        arguments: tuple[Any, ...],
-        store: Path | None,
-        resources: Resources,
-        still_missing: Callable[[JobT], JobT | None],
-    ) -> None:
+    def __init__(self, phase: Phase[Any, Any], store: Path | None, resources: Resources) -> None:
         import ray
 
         held = _resources()
+        # Whole workers only: Ray would keep one more waiting.
         fits = [int(held.get("CPU", 0) // resources.cpus)]
         if resources.gpus:
             fits.append(int(held.get("GPU", 0) // resources.gpus))
@@ -116,13 +84,18 @@ class _Pool(Generic[JobT]):
                 f"{resources.gpus:g} and {resources.cpus:g}: change select_resources or answer_resources"
             )
         self._size = min(fits)
-        self._still_missing: Callable[[JobT], JobT | None] = still_missing
+        self._phase = phase
         self._store = store
-        self._shared = ray.put(arguments)
-        self._actor: Any = ray.remote(_Worker).options(num_cpus=resources.cpus, num_gpus=resources.gpus)
-        self._kind = kind
+        self._share = cluster_share(resources)
+        # Once into the cluster's object store, instead of with every actor.
+        self._shared = ray.put(phase)
+        self._jobs_at_once = phase.jobs_at_once(self._share)
+        # One thread per job: a worker decodes several videos while one batch is on its GPU.
+        self._actor: Any = ray.remote(_Worker).options(
+            num_cpus=resources.cpus, num_gpus=resources.gpus, max_concurrency=self._jobs_at_once
+        )
 
-    def run(self, jobs: list[JobT], done: Done) -> None:
+    def run(self, jobs: list[Any], done: Callable[[int, int], None]) -> None:
         """Do all jobs; replace workers that are lost.
 
         A worker gets its first job once it runs: after a node is lost, the cluster may not hold as many as before.
@@ -134,51 +107,64 @@ class _Pool(Generic[JobT]):
         import ray
 
         waiting = deque(jobs)
-        idle: list[Any] = []
-        busy: dict[Any, tuple[Any, JobT]] = {}
+        free: list[Any] = []  # a worker stands here once for each job it can take
+        busy: dict[Any, tuple[Any, Any]] = {}
         starting: dict[Any, Any] = dict(self._hire() for _ in range(min(self._size, len(jobs))))
+        workers: list[Any] = []
         losses = 0
         while waiting or busy:
-            while waiting and idle:
-                worker, job = idle.pop(), waiting.popleft()
+            while waiting and free:
+                worker, job = free.pop(0), waiting.popleft()
                 busy[worker.run.remote(job)] = (worker, job)
+            # With work under way there is no limit: a video may take an hour. A worker that only starts may not.
             ready, _ = ray.wait([*busy, *starting], num_returns=1, timeout=None if busy else START_SECONDS)
             if not ready:
                 raise RunError(f"no worker could be started within {START_SECONDS} seconds: is the cluster full?")
-            unfinished: JobT | None = None
+            unfinished: Any = None
             try:
                 if ready[0] in starting:
                     worker = starting.pop(ready[0])
                     ray.get(ready[0])
+                    # One place less: the line below adds the last one, as after every job.
+                    free += [worker] * (self._jobs_at_once - 1)
+                    workers.append(worker)
                 else:
                     worker, unfinished = busy.pop(ready[0])
+                    # Counts only; the rows are on the shared folder by now.
                     done(*ray.get(ready[0]))
-                idle.append(worker)
+                free.append(worker)
             except ray.exceptions.RayTaskError as error:
+                # Our own code failed, or a model cannot be loaded: it would fail on the next worker too.
                 raise RunError(f"a worker failed: {error.cause}") from error
             except ray.exceptions.RayActorError as error:
                 losses += 1
                 if losses > MAX_LOSSES:
                     raise RunError(f"{losses} workers were lost, the last: {error}") from error
-                left = self._still_missing(unfinished) if unfinished is not None else None
-                if left is not None:
-                    waiting.append(left)
+                # All its jobs are lost at once, though only one of them reported it.
+                lost = [unfinished] if unfinished is not None else []
+                lost += [busy.pop(task)[1] for task in [task for task, (of, _) in busy.items() if of is worker]]
+                waiting += [left for job in lost if (left := self._phase.left(job)).n_rows]
+                free = [other for other in free if other is not worker]
+                workers = [other for other in workers if other is not worker]
+                # Its rows are on the shared folder, so only questions without one are done again.
                 starting.update([self._hire()])
-        ray.get([worker.close.remote() for worker in idle])
-        for worker in [*idle, *starting.values()]:
+        ray.get([worker.close.remote() for worker in workers])
+        # Actors outlive this driver's interest in them: left alive they keep their GPUs from the next phase.
+        for worker in [*workers, *starting.values()]:
             ray.kill(worker)
 
     def _hire(self) -> tuple[Any, Any]:
         """Return what is there once the new worker runs, and the worker."""
-        worker = self._actor.remote(self._kind, self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store)
+        # A new name for each: a replacement must not append to the file of a worker that may still live.
+        worker = self._actor.remote(self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store, self._share)
         return worker.started.remote(), worker
 
 
 class _Worker:
     """What runs in an actor: one worker of a phase, and the count of what it wrote."""
 
-    def __init__(self, kind: type[Any], arguments: tuple[Any, ...], name: str, store: Path | None) -> None:
-        self._worker = kind(*arguments, name=name, store=store)
+    def __init__(self, phase: Phase[Any, Any], name: str, store: Path | None, share: WorkerShare) -> None:
+        self._worker = phase.worker(name=name, store=store, share=share)
 
     def started(self) -> bool:
         """Return True: the worker runs."""
@@ -195,11 +181,18 @@ class _Worker:
         self._worker.close()
 
 
+def _use_token_of_cluster(address: str | None) -> None:
+    """Identify ourselves to a cluster that somebody started, as `ray start` does, where this account has a token.
+
+    From a version on `ray start` asks for the account's token as soon as there is one (a local cluster makes one),
+    but `ray.init` with an address sends it only in this mode, and is refused without it.
+    """
+    stated = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    if address and (stated or (Path.home() / ".ray" / "auth_token").is_file()):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
 def _resources() -> dict[str, float]:
     import ray
 
     return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
-
-
-def _absolute(run: RunFolder) -> RunFolder:
-    return RunFolder(run.path.resolve())

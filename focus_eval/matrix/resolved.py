@@ -13,7 +13,16 @@ from focus_eval.matrix.questions import read_questions
 from focus_eval.rows.identity import identity_hash
 
 # Encoders whose weights are a checkpoint on the model hub, with the architecture its config must state.
-HUB_ENCODERS = {"blip": "blip", "clip": "clip", "siglip": "siglip", "longclip": "clip"}
+HUB_ENCODERS: dict[str, str | tuple[str, ...]] = {
+    "blip": "blip",
+    "blip2": "blip-2",
+    "clip": "clip",
+    "longclip": "clip",
+    "siglip": "siglip",
+    "siglip2": ("siglip", "siglip2"),
+    "metaclip2": "metaclip_2",
+    "aimv2": "aimv2",
+}
 
 
 def model_weights(model: ModelConfig) -> str:
@@ -24,13 +33,14 @@ def model_weights(model: ModelConfig) -> str:
 
 
 def encoder_weights(encoder: EncoderConfig) -> str:
-    """Return the exact checkpoint of `encoder`; "" for one whose weights are no checkpoint of the hub."""
+    """Return the exact checkpoint of `encoder`; "" where its weights are not a checkpoint from the hub."""
     if encoder.encoder not in HUB_ENCODERS:
         return ""
     from focus_eval.lmms.weights import weights_identity
-    from focus_eval.scoring.encoders.checkpoints import KNOWN
+    from focus_eval.scoring.encoders.published import KNOWN
 
     name = str(encoder.options.get("checkpoint") or encoder.name)
+    # A short name and the repository's full name mean the same pinned weights.
     known = KNOWN.get(name) or next((item for item in KNOWN.values() if item.repository == name), None)
     revision = encoder.options.get("revision") or (known.revision if known else "main")
     return weights_identity(known.repository if known else name, str(revision))
@@ -42,6 +52,7 @@ def questions_digest(config: BenchmarkConfig) -> str:
     "" where the questions are not on this machine: no run starts from that.
     """
     try:
+        # Read again only when a file has changed: many parts of a matrix ask for the same benchmark.
         return _digest(config, _stamp(config))
     except (FocusEvalError, OSError):
         return ""
@@ -54,7 +65,9 @@ def _digest_of(key: str, stamp: Hashable) -> str:
     asked = [
         [question.id, question.video, question.query, list(question.options), question.answer] for question in questions
     ]
+    # Where videos are read, the rates change nothing.
     rates = Path(config.rates).read_text(encoding="utf-8") if config.rates and not config.videos else ""
+    # Sorted: the order of the questions changes no row.
     return identity_hash({"asked": sorted(asked, key=lambda entry: str(entry[0])), "rates": rates})
 
 

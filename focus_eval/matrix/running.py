@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from focus_eval.errors import RunError
-from focus_eval.matrix.answering import AnswerJob, answer_jobs
-from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
+from focus_eval.matrix.cells import SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.energy import measured_energy
-from focus_eval.matrix.engine import Engine
+from focus_eval.matrix.engine import Engine, LocalEngine
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.local_engine import LocalEngine
+from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
 from focus_eval.matrix.planning import load_sets
 from focus_eval.matrix.questions import QuestionSet
-from focus_eval.matrix.selecting import SelectJob, select_jobs
-from focus_eval.rows.records import SelectionRow
-from focus_eval.rows.storage import load_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 class RunProgress(Protocol):
-    """Is told how a run goes on."""
+    """Receives the progress of a run."""
 
     def start(self, phase: str, n_rows: int) -> None:
         """Called once per phase ("select", "answer") with the rows it still has to write."""
@@ -39,10 +36,10 @@ class NoProgress:
     """Shows nothing."""
 
     def start(self, phase: str, n_rows: int) -> None:
-        """Ignore it."""
+        pass
 
     def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
-        """Ignore it."""
+        pass
 
 
 def run_matrix(
@@ -54,7 +51,24 @@ def run_matrix(
     retry_errors: bool = False,
     progress: RunProgress | None = None,
 ) -> pd.DataFrame:
-    """Run what of `matrix` has no rows yet, and return all its rows: answers, or selections where no model answers.
+    """Run the part of `matrix` that has no rows yet, and return all rows: answers, or selections without models.
+
+    Arguments and errors as `complete_run`.
+    """
+    run = complete_run(matrix, out=out, engine=engine, store=store, retry_errors=retry_errors, progress=progress)
+    return rows_frame(run, matrix)
+
+
+def complete_run(
+    matrix: MatrixConfig,
+    *,
+    out: str | Path | None = None,
+    engine: Engine | None = None,
+    store: str | Path | None = None,
+    retry_errors: bool = False,
+    progress: RunProgress | None = None,
+) -> RunFolder:
+    """Run the part of `matrix` that has no rows yet, and return the folder of the rows.
 
     Args:
         out: the run's folder; `results/runs/<name>` by default.
@@ -68,48 +82,57 @@ def run_matrix(
     """
     path = Path(out) if out is not None else Path("results/runs") / matrix.name
     run = RunFolder(path)
-    where = engine or LocalEngine(store=Path(store) if store else path.parent / "store.sqlite")
+    where = engine or LocalEngine(
+        store=Path(store) if store else path.parent / "store.sqlite", resources=matrix.select_resources
+    )
     progress = progress or NoProgress()
     sets = load_sets(matrix)
     specs, all_cells = selection_specs(matrix), cells(matrix)
+    # The matrix and its questions are read above, before anything is written.
     with run.locked():
         run.describe(matrix, engine=where.name, device=where.device, asked=_asked_of(sets))
+        # Before the work: the folder then shows also the parts that another run has made.
         run.show([*specs, *all_cells])
         if retry_errors:
             run.drop_errors([*specs, *all_cells])
         joules: dict[str, float] = {}
         try:
+            # All selections first: encoder and model then never need the device at once.
             with measured_energy(joules, "select"):
-                _select(run, specs, sets, where, progress)
+                _run_phase(SelectPhase(specs, sets, run), where, progress)
             with measured_energy(joules, "answer"):
-                _answer(run, all_cells, sets, where, progress)
+                _run_phase(AnswerPhase(all_cells, sets, run), where, progress)
         finally:
             run.note_end(joules if where.name == "local" else {})  # a cluster's GPUs are not this machine's
-    frame = rows_frame(run, matrix, sets=sets)
-    _check_errors(frame, matrix)
-    return frame
+    # Errors are counted at the end: the rows of a run that fails are all written and can be looked at.
+    _check_errors(run, matrix, sets)
+    return run
 
 
-def rows_frame(run: RunFolder, matrix: MatrixConfig, *, sets: dict[str, QuestionSet] | None = None) -> pd.DataFrame:
+def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
     """Return the rows of a run so far: one per cell and question, or per selection and question without models.
 
     What was pulled is counted, not listed (`pulls`); `RunFolder.selections` has the lists. Questions that `matrix`
     does not ask are left out: another run may have asked more.
     """
-    sets = sets or load_sets(matrix)
-    asked = {name: {question.id for question in questions.questions} for name, questions in sets.items()}
+    asked = _asked_ids(load_sets(matrix))
     chosen = {spec.name: _selection_columns(run, spec, asked[spec.benchmark.name]) for spec in selection_specs(matrix)}
     if not matrix.models:
         return frame_of([row for part in chosen.values() for row in part.values()])
     rows = []
     for cell in cells(matrix):
-        for row in run.answers(cell).values():
-            if row.question_id not in asked[cell.selection.benchmark.name]:
+        for row in run.answers(cell):
+            # The pool may hold rows of a larger `limit`, or of another matrix.
+            if row.question_id not in asked[cell.benchmark.name]:
                 continue
             of_selection = chosen[cell.selection.name].get(row.question_id, {})
             seen = {key: of_selection.get(key) for key in ("pulls", "n_frames", "forwards")}
             rows.append({**_who(cell.selection), **seen, **vars(row), "part": cell.name})
     return frame_of(rows)
+
+
+def _asked_ids(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
+    return {name: {question.id for question in questions.questions} for name, questions in sets.items()}
 
 
 def _asked_of(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
@@ -121,10 +144,11 @@ def _asked_of(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
 def _selection_columns(run: RunFolder, spec: SelectionSpec, asked: set[str]) -> dict[str, dict[str, Any]]:
     long = ("pulled_frames", "pulled_relevance", "clips")
     columns = {}
-    for row in load_rows(run.part(spec), SelectionRow):
+    for row in run.selections(spec):
         if row.question_id not in asked:
             continue
         short = {key: value for key, value in vars(row).items() if key not in long}
+        # Counted, not kept: the lists of all selections together take much memory.
         columns[row.question_id] = {**_who(spec), **short, "pulls": len(row.pulled_frames), "part": spec.name}
     return columns
 
@@ -142,35 +166,27 @@ def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return frame
 
 
-def _select(
-    run: RunFolder, specs: list[SelectionSpec], sets: dict[str, QuestionSet], engine: Engine, progress: RunProgress
-) -> None:
-    jobs: list[SelectJob] = select_jobs(specs, sets, run)
+def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) -> None:
+    jobs = phase.jobs()
     if jobs:
-        progress.start("select", sum(job.n_rows for job in jobs))
-        engine.select(jobs, specs, sets, run, lambda rows, errors: progress.advance("select", rows, errors))
-    for spec in specs:
-        run.compact(spec, sets[spec.benchmark.name].all_ids)
+        progress.start(phase.name, sum(job.n_rows for job in jobs))
+        engine.run(phase, jobs, partial(progress.advance, phase.name))
+    # Also where nothing was left to do: an earlier start may have been killed before this.
+    for part in phase.parts:
+        phase.run.compact(part, phase.sets[part.benchmark.name].all_ids)
 
 
-def _answer(
-    run: RunFolder, all_cells: list[Cell], sets: dict[str, QuestionSet], engine: Engine, progress: RunProgress
-) -> None:
-    jobs: list[AnswerJob] = answer_jobs(all_cells, sets, run)
-    if jobs:
-        progress.start("answer", sum(len(job.question_ids) for job in jobs))
-        engine.answer(jobs, all_cells, sets, run, lambda rows, errors: progress.advance("answer", rows, errors))
-    for cell in all_cells:
-        run.compact(cell, sets[cell.selection.benchmark.name].all_ids)
-
-
-def _check_errors(frame: pd.DataFrame, matrix: MatrixConfig) -> None:
-    if frame.empty:
-        return
-    failed = frame[frame["error"].notna()]
-    if len(failed) > matrix.max_error_share * len(frame):
+def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> None:
+    """Count the errors of what the run was for: of the answers, or of the selections where no model answers."""
+    asked = _asked_ids(sets)
+    n_rows, errors = 0, list[str]()
+    for part in cells(matrix) if matrix.models else selection_specs(matrix):
+        found = {key: error for key, error in run.errors(part).items() if key in asked[part.benchmark.name]}
+        n_rows += len(found)
+        errors += [error for error in found.values() if error is not None]
+    # Over all cells: one cell with few questions would pass the share by a single error.
+    if len(errors) > matrix.max_error_share * n_rows:
         raise RunError(
-            f"{len(failed)} of {len(frame)} rows record an error, more than max_error_share = "
-            f"{matrix.max_error_share:.0%}; the first: {failed.iloc[0]['error']} (fix it, then run again with "
-            "--retry-errors)"
+            f"{len(errors)} of {n_rows} rows record an error, more than max_error_share = "
+            f"{matrix.max_error_share:.0%}; the first: {errors[0]} (fix it, then run again with --retry-errors)"
         )

@@ -1,4 +1,4 @@
-"""Makes the selections of one video for every configuration that asks for them."""
+"""Makes the selections of one video for all configurations that need them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -20,7 +21,9 @@ from focus_eval.matrix.cells import SelectionSpec
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet
+from focus_eval.matrix.worker_share import BATCH_FRAMES, FrameMemory, WorkerShare
 from focus_eval.pipeline.frame_server import SharedBatcher
+from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.timing import SharedClock, charged_rows
 from focus_eval.rows.records import RowWriter, SelectionRow
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
 
 # Image states held for a video's other questions, where an encoder stores no embeddings.
 KEPT_BYTES = 2 << 30
-# One is decoded while another is embedded; more would only hold more frames.
-VIDEOS_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,17 @@ def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder
 
     What is in one job is served together; a frame is then embedded once for all who ask for it.
     """
-    done = {spec.name: folder.finished(spec) for spec in specs}
+    done = {spec.name: folder.finished(spec).ids() for spec in specs}
     jobs = []
     for name, questions in sets.items():
         mine = [spec for spec in specs if spec.benchmark.name == name]
+        # One job for all of a video's questions and samplers: their frames are decoded in one pass.
         together = [spec.name for spec in mine if spec.share_frames]
         for video, asked in questions.by_video.items():
             ids = [question.id for question in asked]
             jobs.append(SelectJob(video, name, dict.fromkeys(together, ids)))
             alone = [spec.name for spec in mine if not spec.share_frames]
+            # Each pays alone, so nothing may be served with it.
             jobs += [SelectJob(video, name, {spec: [item]}) for spec in alone for item in ids]
     return [left for job in jobs if (left := job.without(done)).n_rows]
 
@@ -93,6 +96,7 @@ def _row(asked: _Asked, batcher: SharedBatcher | None = None) -> SelectionRow:
     questions, question = asked.questions, asked.question
     bucket_of, path = questions.benchmark.bucket, questions.video_path(question.video)
     try:
+        # Without a folder of videos the stated length is all there is.
         info = None if questions.config.videos else questions.info(question)
         return asked.selector.select(question, path, info=info, batcher=batcher, bucket_of=bucket_of)
     except RunError:
@@ -112,7 +116,12 @@ class SelectWorker:
         *,
         name: str,
         store: Path | None,
+        share: WorkerShare,
     ) -> None:
+        self._share = share
+        self._n_threads = share.threads_per_video()
+        self._memory = FrameMemory(share.frame_bytes)
+        self._batches = FullBatches()
         self._specs = {spec.name: spec for spec in specs}
         self._sets = sets
         self._folder = folder
@@ -125,20 +134,30 @@ class SelectWorker:
         self._clock = SharedClock()
         self._load_seconds = 0.0
         self._noted: dict[str, Counter[str]] = {}
+        # Two locks: writing a row must not wait for an encoder that loads.
         self._writing, self._starting = Lock(), Lock()
         self._underway: set[SharedBatcher] = set()
         self._stopped_by: BaseException | None = None
 
     def run_all(self, jobs: list[SelectJob], *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
-        """Do all `jobs`, a few videos at once: one is decoded while another is embedded. The first failure ends all."""
+        """Do all `jobs`, a few videos at once, so that its cores and encoder are busy. The first failure ends all."""
         for spec in dict.fromkeys(name for job in jobs for name in job.missing):
             self._selector(spec)  # loads the encoders here, where an interrupt is heard
-        n_at_once = VIDEOS_AT_ONCE if any(self._sets[job.benchmark].config.videos for job in jobs) else 1
+        reads_videos = any(self._sets[job.benchmark].config.videos for job in jobs)
+        # Without videos nothing waits for a disk or a decoder; threads would only take turns.
+        n_at_once = self._share.videos_at_once if reads_videos else 1
+        self._n_threads = self._share.threads_per_video(len(jobs))
         with ThreadPoolExecutor(n_at_once, thread_name_prefix="video") as pool:
-            futures = [pool.submit(self.run, job, on_row=on_row) for job in jobs]
+            waiting = iter(jobs)
+            # A few are submitted at a time: of a hundred thousand, the futures alone would take a lot of memory.
+            futures = {pool.submit(self.run, job, on_row=on_row) for job in islice(waiting, 4 * n_at_once)}
             try:
-                for future in as_completed(futures):
-                    future.result()
+                while futures:
+                    ended, futures = wait(futures, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        # Raises what ended a video, here where all others can be stopped.
+                        future.result()
+                    futures |= {pool.submit(self.run, job, on_row=on_row) for job in islice(waiting, len(ended))}
             except BaseException as error:  # an interrupt reaches this thread alone
                 self._stop(error)
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -158,6 +177,7 @@ class SelectWorker:
                 for spec, ids in job.missing.items()
                 for item in ids
             ]
+            # One lock for all of this: two videos that start at once would load an encoder twice.
             loading, self._load_seconds = self._load_seconds, 0.0  # of encoders loaded since the last video
 
         if not questions.config.videos:
@@ -167,17 +187,21 @@ class SelectWorker:
             return
         with self._clock.job() as held:
             rows = self._rows_of_video(questions.video_path(job.video), asked)
-            rows = charged_rows(rows, held(), loading=loading)
+            # The seconds of the threads overlap; the rows of a video must add up to the time the device was held for
+            # it.
+            rows = charged_rows(rows, held(), loading=loading, gpus=self._share.gpus)
         for asked_question, row in zip(asked, rows, strict=True):
             self._write(asked_question, row, on_row)
         self._note_recoveries()
 
     def _rows_of_video(self, path: Path, asked: list[_Asked]) -> list[SelectionRow]:
         try:
-            reader = open_video(path)
+            reader = open_video(path, n_threads=self._n_threads)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
             return [_row(asked_question) for asked_question in asked]
-        with reader, self._batcher(reader) as batcher:
+        n_bytes = self._share.bytes_of_video(reader.width, reader.height, n_threads=self._n_threads)
+        # Room first, then the batcher: no frame is decoded before there is room for it.
+        with reader, self._memory.held(n_bytes), self._batcher(reader) as batcher:
             return batcher.run([partial(_row, asked_question, batcher) for asked_question in asked])
 
     def _write(self, asked: _Asked, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None) -> None:
@@ -185,6 +209,7 @@ class SelectWorker:
             try:
                 asked.writer.write(row)
             except (TypeError, ValueError) as error:  # a sampler's fact that JSON does not hold
+                # The question is still recorded; a missing row would be tried again in every start.
                 row = asked.error_row(error)
                 asked.writer.write(row)
             if on_row is not None:
@@ -204,15 +229,17 @@ class SelectWorker:
                 if not isinstance(scorer, CountsRecoveries):
                     continue
                 so_far, noted = Counter(scorer.recoveries), self._noted.get(encoder, Counter())
+                # Only what is new: the file is added up over all its lines.
                 if fresh := so_far - noted:
                     self._folder.note_recoveries(self._name, encoder, dict(fresh))
                     self._noted[encoder] = so_far
 
     @contextmanager
     def _batcher(self, reader: VideoReader) -> Iterator[SharedBatcher]:
-        """Give batcher that `_stop` reaches."""
-        batcher = SharedBatcher(reader)
+        """Open a batcher that `_stop` can stop."""
+        batcher = SharedBatcher(reader, batch_size=BATCH_FRAMES)
         with self._starting:
+            # A video that began just before the stop must not go on alone.
             if self._stopped_by is not None:
                 raise self._stopped_by
             self._underway.add(batcher)
@@ -234,6 +261,7 @@ class SelectWorker:
     def _selector(self, spec_name: str) -> Selector:
         if spec_name not in self._selectors:
             spec = self._specs[spec_name]
+            # No name, no shared features: such a selection pays for all its frames itself.
             encoder = spec.encoder.name if spec.encoder and spec.share_frames else ""
             self._selectors[spec_name] = Selector(
                 sampler=spec.sampler,
@@ -245,6 +273,7 @@ class SelectWorker:
                 coarse_seed=spec.coarse_seed,
                 query=spec.query,
                 share_frames=spec.share_frames,
+                batches=self._batches,
             )
         return self._selectors[spec_name]
 

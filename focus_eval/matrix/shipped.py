@@ -29,6 +29,7 @@ def find_matrix(name: str | Path) -> Path:
     file = Path(name)
     if file.is_file():
         return file
+    # A path from the repository works from an installed package too.
     tail = Path(*file.parts[1:]) if file.parts[:1] == ("configs",) else file
     inside = resource_path("configs") / tail
     if inside.suffix == ".yaml" and inside.is_file():
@@ -56,8 +57,9 @@ def copy_configs(folder: Path) -> list[Path]:
     source = resource_path("configs")
     files = sorted(path.relative_to(source) for path in source.rglob("*.yaml"))
     there = [folder / file for file in files if (folder / file).exists()]
+    # All are looked at before the first is copied: nothing is left half done.
     if there:
-        raise InvalidInput(f"{there[0]}: there already; name a folder without configs, nothing is overwritten")
+        raise InvalidInput(f"{there[0]}: already exists and is not overwritten; name a folder without configs")
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / file, folder / file)

@@ -1,9 +1,8 @@
-"""Counts how far a run is."""
+"""Counts how far a run is, for `focus-eval status`; what is done is decided in `folder`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from focus_eval.matrix.cells import Cell, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.planning import load_sets
-from focus_eval.rows.records import AnswerRow, SelectionRow
-from focus_eval.untrusted import read_json
+from focus_eval.resources import read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,20 +58,17 @@ def run_status(folder: str | Path) -> list[PartStatus]:
     statuses = []
     parts: list[SelectionSpec | Cell] = [*selection_specs(matrix), *cells(matrix)]
     for part in parts:
-        is_cell = isinstance(part, Cell)
-        benchmark = part.selection.benchmark.name if isinstance(part, Cell) else part.benchmark.name
-        asked = {question.id for question in sets[benchmark].questions}
-        found: Mapping[str, AnswerRow | SelectionRow]
-        found = run.answers(part) if isinstance(part, Cell) else run.selections(part)
-        rows = [row for row in found.values() if row.question_id in asked]
+        asked = {question.id for question in sets[part.benchmark.name].questions}
+        # Other runs may have put rows of more questions into the pool.
+        errors = [error for question_id, error in run.errors(part).items() if question_id in asked]
         statuses.append(
             PartStatus(
                 name=part.name,
-                kind="answers" if is_cell else "selections",
-                rows=len(rows),
+                kind="answers" if isinstance(part, Cell) else "selections",
+                rows=len(errors),
                 questions=len(asked),
-                errors=sum(row.error is not None for row in rows),
-                rows_per_second=_rate(run.part(part), len(rows)),
+                errors=sum(error is not None for error in errors),
+                rows_per_second=_rate(run.part(part), len(errors)),
             )
         )
     return statuses
@@ -81,8 +76,10 @@ def run_status(folder: str | Path) -> list[PartStatus]:
 
 def _rate(folder: Path, rows: int) -> float | None:
     lines = list(folder.glob("*.jsonl"))
+    # A finished part is Parquet, without lines; one row gives no rate.
     if not lines or rows < 2:
         return None
+    # The part's description is written just before its first row.
     started = min(path.stat().st_mtime for path in folder.glob("*.json"))
     seconds = time.time() - started
     return rows / seconds if seconds > 0 else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,17 @@ class TaskRequests:
     """
 
     def __init__(self, questions: QuestionSet, *, kind: str) -> None:
-        self._task = _load_task(questions.config, kind)
-        self._task.build_all_requests(limit=None, rank=0, world_size=1)
+        self._home = data_home(questions.config)
+        with _home_of_tasks(self._home):
+            self._task = _load_task(questions.config, kind)
+            # All documents in one process: which are asked is decided here, by question id.
+            self._task.build_all_requests(limit=None, rank=0, world_size=1)
+        # The same choice that lmms-eval makes when it builds its requests.
         split = self._task.config.test_split if self._task.has_test_docs() else self._task.config.validation_split
         documents = self._task.dataset[split]
         self._by_question: dict[str, Any] = {}
         for request in self._task.instances:
+            # By id, never by position: the task's documents may lie in another order.
             question = questions.benchmark.question(documents[request.doc_id])
             self._by_question[question.id] = request
         missing = [question.id for question in questions.questions if question.id not in self._by_question]
@@ -39,9 +46,13 @@ class TaskRequests:
                 f"questions, the first is {missing[0]!r}: are the annotations of another split or version?"
             )
 
-    def serve(self, model: Any) -> None:
-        """Let `model` look up this task's documents."""
+    @contextmanager
+    def served(self, model: Any) -> Iterator[TaskRequests]:
+        """Let `model` look up this task's documents and videos for a while."""
+        # Every time: the model may have been loaded since, and another benchmark's videos may lie elsewhere.
         model.task_dict[self._task.config.task] = self._task.dataset
+        with _home_of_tasks(self._home):
+            yield self
 
     def of(self, question_ids: tuple[str, ...]) -> list[Any]:
         """Return the requests of these questions, in this order."""
@@ -51,6 +62,20 @@ class TaskRequests:
 def data_home(config: BenchmarkConfig) -> Path:
     """Return the folder below which the task looks for its videos: `data_home`, else the hub's own."""
     return Path(config.data_home or os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser().resolve()
+
+
+@contextmanager
+def _home_of_tasks(folder: Path) -> Iterator[None]:
+    """Set HF_HOME for a while: tasks look their videos up below it whenever asked; MLVU's default points nowhere."""
+    before = os.environ.get("HF_HOME")
+    os.environ["HF_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HF_HOME"]
+        else:
+            os.environ["HF_HOME"] = before
 
 
 def _documents(config: BenchmarkConfig) -> dict[str, Any]:
@@ -68,8 +93,6 @@ def _load_task(config: BenchmarkConfig, kind: str) -> Any:
     name = config.task
     if not name:
         raise RunError("a benchmark that models answer needs its lmms-eval task: set task in its config")
-    # Tasks look the folder of videos up from here, each time they are asked; MLVU's own default points nowhere.
-    os.environ["HF_HOME"] = str(data_home(config))
     from lmms_eval.tasks import TaskManager
 
     folder = resource_path("tasks")

@@ -12,8 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from focus_eval.errors import RENAMED, InvalidInput
-from focus_eval.options import yaml_loader
-from focus_eval.untrusted import read_yaml, yaml_node
+from focus_eval.resources import read_yaml, yaml_loader, yaml_node
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -25,11 +24,12 @@ def load_yaml(path: Path) -> dict[str, Any]:
     Raises:
         InvalidInput: no such file, broken YAML (with its line), no mapping, a key written twice.
     """
-    node = yaml_node(path, yaml_loader())
+    node = yaml_node(path)
     if not isinstance(node, yaml.MappingNode):
         raise InvalidInput(f"{path}: must hold a mapping of keys to values")
+    # YAML keeps the last of two equal keys and says nothing; half of a configuration would be lost.
     _refuse_repeats(node, path)
-    return dict(read_yaml(path, yaml_loader()))
+    return dict(read_yaml(path))
 
 
 def check(model: type[ModelT], values: dict[str, Any], path: Path) -> ModelT:
@@ -54,6 +54,7 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path) -> ModelT:
 
 
 def _unknown_key(key: str, known: list[str]) -> str:
+    # A name from before the first release is not a typing error: its new name may look quite different.
     if RENAMED.get(key) in known:
         return f"unknown key; it is now called {RENAMED[key]!r}"
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
@@ -100,6 +101,7 @@ def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
             continue
         field = getattr(current, "model_fields", {}).get(part)
         inner = _inner_types(field.annotation) if field else []
+        # Optional parts and lists: the model is somewhere inside the annotation.
         current = next((item for item in inner if isinstance(item, type) and issubclass(item, BaseModel)), None)
     return sorted(getattr(current, "model_fields", {}))
 
@@ -115,12 +117,14 @@ def _inner_types(annotation: Any) -> list[Any]:
 
 def _line_of(path: Path, location: list[Any]) -> int:
     """Return the line of the deepest part of `location` that the file has."""
+    # Once more, as nodes: the checked values no longer know their lines.
     node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml_loader())
     line = 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
             pair = next(((key, value) for key, value in node.value if key.value == str(part)), None)
             if pair is None:
+                # The key itself is missing, so its parent's line is the nearest.
                 return line
             line, node = pair[0].start_mark.line + 1, pair[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from focus_eval.pipeline.relevance import VideoSession, Visit, decoded_batches
 from focus_eval.pipeline.timing import Meter
 from focus_eval.types import IntArray
 from focus_eval.video.reader import Pixels, VideoReader
+
+if TYPE_CHECKING:
+    from focus_eval.scoring.cache.store import RelevanceStore
 
 T = TypeVar("T")
 
@@ -53,6 +57,9 @@ class SharedBatcher:
         self._running = 0
         self._waiting: list[_Request] = []
         self._stopped_by: BaseException | None = None
+        self._fingerprinting = threading.Lock()
+        self._fingerprint: str | None = None
+        # Which question a thread runs: a sampler calls its pull and knows nothing of threads.
         self._number = threading.local()
 
     def run(self, questions: Sequence[Callable[[], T]]) -> list[T]:
@@ -65,6 +72,9 @@ class SharedBatcher:
             return []
         self._running = len(questions)
         requests: list[_Request] = []
+        # A thread per question, though they never run at once for long: a sampler is plain Python that calls its pull
+        # and waits, so it needs a stack of its own to wait on. All heavy work is done by this thread, in
+        # `_serve_round`.
         with ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="question") as pool:
             try:
                 futures = [pool.submit(self._question, number, question) for number, question in enumerate(questions)]
@@ -72,7 +82,7 @@ class SharedBatcher:
                     self._serve_round(requests)
             except BaseException as error:  # an interrupt must not leave threads waiting for ever
                 self.stop(error)
-                _send_home(requests, error)
+                _end_with(requests, error)
                 raise
         return [future.result() for future in futures]
 
@@ -82,6 +92,7 @@ class SharedBatcher:
         Raises:
             VideoError, EncoderError: what went wrong with these frames; the other questions go on.
         """
+        # The order of the questions, not of the threads, decides who is first: rows must not depend on timing.
         request = _Request(self._number.value, session, frames, visit)
         with session.meter.stage("waiting"):
             with self._changed:
@@ -95,18 +106,27 @@ class SharedBatcher:
             raise request.error
         return request.forwards
 
+    def fingerprint(self, store: RelevanceStore) -> str:
+        """Return the fingerprint of the open video, looked up in `store` once."""
+        with self._fingerprinting:
+            if self._fingerprint is None:
+                self._fingerprint = store.video_fingerprint(self.reader.path)
+            return self._fingerprint
+
     def _question(self, number: int, question: Callable[[], T]) -> T:
         self._number.value = number
         try:
             return question()
         finally:
             with self._changed:
+                # A question that has ended, well or not, asks no more: the round may begin with those that are left.
                 self._running -= 1
                 self._changed.notify()
 
     def _next_round(self) -> list[_Request]:
         """Wait until every question still running waits for frames; return their requests, [] when none is left."""
         with self._changed:
+            # Not as soon as one waits: the more questions a pass serves, the fewer frames are decoded twice.
             self._changed.wait_for(lambda: len(self._waiting) == self._running)
             requests, self._waiting = sorted(self._waiting, key=lambda entry: entry.number), []
             return requests
@@ -119,7 +139,7 @@ class SharedBatcher:
         except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
             if len(requests) == 1:
                 requests[0].error = error
-            else:  # a damaged stretch that one question needs is no other's concern
+            else:  # a damaged stretch that one question needs does not concern the others
                 for request in requests:
                     self._serve_alone(request)
                 return
@@ -132,38 +152,48 @@ class SharedBatcher:
         if found.any():
             _show(request, request.frames[found], features)
             request.frames = request.frames[~found]
+        # Only what is still missing is decoded again: a frame before the damage is not embedded twice.
         if request.error is not None or request.frames.size == 0:
             request.served.set()
         else:
             self._serve_round([request])
 
     def stop(self, error: BaseException) -> None:
-        """Send every question home that waits now or will; `run` then raises `error`. For any thread."""
+        """End every question that waits now or later with `error`, which `run` then raises; for any thread."""
         with self._changed:
             self._stopped_by = error
             waiting, self._waiting = self._waiting, []
-        _send_home(waiting, error)
+        _end_with(waiting, error)
 
     def _pass(self, requests: list[_Request]) -> None:
         """Decode what is asked for once, forward; embed it once per encoder; show everyone their frames."""
         shared = Meter()
+        # A request may come here again after a failed round, with forwards it was charged for already.
         before = {id(request): request.forwards for request in requests}
+        # One pass over the ascending union: the decoder never has to seek back.
         union = np.unique(np.concatenate([request.frames for request in requests]))
+        # By identity: two encoders of one name may have other options.
         encoders = list({id(request.session.encoder): request.session for request in requests}.values())
         asking = [
             [request for request in requests if request.session.encoder is session.encoder] for session in encoders
         ]
         wanted = [_wanted(union, these) for these in asking]
         encoding = [Meter() for _ in encoders]
+        # Frames can be shrunk while they are decoded only if all encoders want the same size.
         prepare = encoders[0].prepare if len(encoders) == 1 else None
         at = 0
-        for part, pixels in decoded_batches(self.reader, union, self._batch_size, shared, prepare=prepare):
-            if self._stopped_by is not None:
-                raise self._stopped_by
-            for session, these, all_wanted, meter in zip(encoders, asking, wanted, encoding, strict=True):
-                with meter.stage("encode"):
-                    _embed_for(session, these, all_wanted[:, at : at + part.size], part, pixels)
-            at += part.size
+        with ExitStack() as passes:
+            # Open for the whole pass: a shared batch that is not full waits for the frames still to be decoded here.
+            for batches in {id(filled[0]): filled[0] for session in encoders if (filled := session.filled)}.values():
+                passes.enter_context(batches.open_pass())
+            for part, pixels in decoded_batches(self.reader, union, self._batch_size, shared, prepare=prepare):
+                # Looked at between batches, so that an interrupt does not wait for the end of the video.
+                if self._stopped_by is not None:
+                    raise self._stopped_by
+                for session, these, all_wanted, meter in zip(encoders, asking, wanted, encoding, strict=True):
+                    with meter.stage("encode"):
+                        _embed_for(session, these, all_wanted[:, at : at + part.size], part, pixels, meter)
+                at += part.size
         made = {id(request): request.forwards - before[id(request)] for request in requests}
         _share_out(shared, requests, made)
         for meter, these in zip(encoding, asking, strict=True):
@@ -180,8 +210,9 @@ def _share_out(meter: Meter, requests: list[_Request], made: dict[int, int]) -> 
             request.session.meter.add(stage, seconds * mine / sum(forwards))
 
 
-def _send_home(requests: list[_Request], error: BaseException) -> None:
+def _end_with(requests: list[_Request], error: BaseException) -> None:
     for request in requests:
+        # One that was served has its frames already and may go on.
         if not request.served.is_set():
             request.error = error
             request.served.set()
@@ -203,17 +234,24 @@ def _wanted(union: IntArray, requests: list[_Request]) -> NDArray[np.bool_]:
     """Return which frames of the ascending `union` each request asks for, shape `(n_requests, n)`."""
     wanted = np.zeros((len(requests), union.size), dtype=bool)
     for mine, request in zip(wanted, requests, strict=True):
+        # Every asked frame is in the union, so that this is its exact place.
         mine[np.searchsorted(union, request.frames)] = True
     return wanted
 
 
 def _embed_for(
-    session: VideoSession, asking: list[_Request], wanted: NDArray[np.bool_], part: IntArray, pixels: Pixels
+    session: VideoSession,
+    asking: list[_Request],
+    wanted: NDArray[np.bool_],
+    part: IntArray,
+    pixels: Pixels,
+    meter: Meter,
 ) -> None:
     anyone = wanted.any(axis=0)
     if not anyone.any():
         return
-    features, computed = session.embed(part[anyone], pixels if anyone.all() else pixels[anyone])
+    features, computed = session.embed(part[anyone], pixels if anyone.all() else pixels[anyone], meter=meter)
+    # Who pays for a frame that several ask for: the first of them, so that the forwards of all add up to those made.
     first = wanted.argmax(axis=0)
     for at, (request, mine) in enumerate(zip(asking, wanted[:, anyone], strict=True)):
         request.forwards += int((computed & (first[anyone] == at)).sum())

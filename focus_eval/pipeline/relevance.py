@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.timing import Meter
 from focus_eval.scoring.cache.duplicates import duplicate_cache
 from focus_eval.scoring.cache.features import FeatureCache
-from focus_eval.scoring.scorer import EmbedsIndependently, GivesEmbeddings, GivesLogits, PreparesFrames, Scorer
+from focus_eval.scoring.scorer import (
+    EmbedsIndependently,
+    FillsBatches,
+    GivesEmbeddings,
+    GivesLogits,
+    LoadsAhead,
+    PreparesFrames,
+    Scorer,
+)
 from focus_eval.types import FloatArray, IntArray
 from focus_eval.video.reader import Pixels, VideoReader
 
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Is told how many frames will be scored, and of each batch that was."""
+    """Receives how many frames will be scored, and each batch that was."""
 
     def expect(self, n_pulls: int) -> None:
         """Called once, before the first pull."""
@@ -56,6 +65,7 @@ class VideoSession:
         batch_size: frames encoded at once; bounds the pixels held in memory.
         server: embeds frames together with other questions; None: each question alone.
         shares: whether a picture that was embedded for someone else is not embedded again.
+        batches: fills the encoder's batches with frames of other videos, where `FillsBatches` wants that.
     """
 
     reader: VideoReader
@@ -67,6 +77,7 @@ class VideoSession:
     meter: Meter = field(default_factory=Meter)
     server: FrameServer | None = None
     shares: bool = True
+    batches: FullBatches | None = None
 
     @property
     def scorer_key(self) -> str:
@@ -76,20 +87,39 @@ class VideoSession:
     @property
     def prepare(self) -> Prepare | None:
         """What shrinks a frame right after decoding; a GPU resizes faster itself."""
+        # Shrinking in the decoding thread saves memory, and on a processor it costs the same wherever it is done.
         on_processor = str(getattr(self.encoder, "device", "cpu")).startswith("cpu")
         return self.encoder.prepare if on_processor and isinstance(self.encoder, PreparesFrames) else None
 
     def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
         """Return which of `frames` have features already, shape `(n,)`, and these features."""
+        # The store survives the process, `kept` only the video: an encoder has one or the other.
         if self.store is not None and self.encoder.stores_embeddings:
             return self.store.embeddings(self.scorer_key, self.key, frames)
         if self.kept is not None:
             return self.kept.get(str(self.reader.path), frames)
         return np.zeros(frames.shape, dtype=bool), None
 
-    def embed(self, frames: IntArray, pixels: Pixels) -> tuple[Any, NDArray[np.bool_]]:
-        """Return the features of decoded frames, and for which of them the encoder ran; keep them for who asks next."""
-        if self.shares and isinstance(self.encoder, EmbedsIndependently):
+    @property
+    def filled(self) -> tuple[FullBatches, FillsBatches] | None:
+        """Who fills this encoder's batches, and the encoder; None where it takes them as they come."""
+        if self.batches is None or not isinstance(self.encoder, FillsBatches) or not self.encoder.fills_batches:
+            return None
+        return self.batches, self.encoder
+
+    def embed(self, frames: IntArray, pixels: Pixels, *, meter: Meter) -> tuple[Any, NDArray[np.bool_]]:
+        """Return the features of decoded frames, and for which of them the encoder ran; keep them for who asks next.
+
+        `meter` is in its stage "encode"; waiting for frames of other videos is moved to "idle".
+        """
+        if (filled := self.filled) is not None:
+            started = time.perf_counter()
+            features, seconds = filled[0].embed(filled[1], pixels)
+            meter.move("encode", "idle", max(0.0, time.perf_counter() - started - seconds))
+            # Equal pictures are not looked for here: every frame handed in is a forward.
+            computed = np.ones(frames.shape, dtype=bool)
+        elif self.shares and isinstance(self.encoder, EmbedsIndependently):
+            # Slides and still shots repeat to the pixel.
             features, computed = duplicate_cache(self.scorer_key).embed(pixels, self.encoder.embed)
         else:
             features, computed = self.encoder.embed(pixels), np.ones(frames.shape, dtype=bool)
@@ -115,6 +145,7 @@ class VideoRelevance:
         self._session = session
         self._query = query
         self._advance = progress.advance if progress else _ignore
+        # Set only where the encoder has them: a ledger asks with `isinstance` what it may pull.
         if isinstance(session.encoder, GivesLogits):
             self.logits = self._logits
         if isinstance(session.encoder, GivesEmbeddings):
@@ -122,17 +153,19 @@ class VideoRelevance:
             self.relevance_and_embeddings = self._relevance_and_embeddings
 
     def __call__(self, frames: IntArray) -> FloatArray:
-        """Return relevance in [0, 1], shape `(n,)`."""
+        """Return relevance in [0, 1], shape `(n,)`: where the store has it, no weight is loaded."""
         session = self._session
-        if session.store is None or session.encoder.stores_embeddings:
+        if session.store is None:
             return self._from_features(frames, lambda features: session.encoder.relevance(features, self._query))
         values = session.store.relevance(session.scorer_key, session.key, self._query, frames)
         missing = np.isnan(values)
+        # Frames from the store count as progress too, though nothing runs for them.
         self._advance(int((~missing).sum()))
         if missing.any():
             fresh = self._from_features(
                 frames[missing], lambda features: session.encoder.relevance(features, self._query)
             )
+            # What the store returns, not what was computed here: two processes then go on with the same numbers.
             values[missing] = session.store.put_relevance(
                 session.scorer_key, session.key, self._query, frames[missing], fresh
             )
@@ -159,6 +192,7 @@ class VideoRelevance:
 
         def read(features: Any) -> FloatArray:
             images, _ = encoder.embeddings(features, self._query)
+            # One array, so that both come from a single pass over the frames.
             return np.column_stack([encoder.relevance(features, self._query), images])
 
         both = self._from_features(frames, read)
@@ -166,6 +200,7 @@ class VideoRelevance:
 
     def _from_features(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> FloatArray:
         """Return what `read` makes of the features of each frame, one row or number a frame, in their order."""
+        # By frame: known ones come before fresh ones, not in the order asked for.
         found: dict[int, FloatArray] = {}
 
         def visit(part: IntArray, features: Any) -> None:
@@ -182,9 +217,12 @@ class VideoRelevance:
             with session.meter.stage("encode"):
                 visit(frames[found], features)
             self._advance(int(found.sum()))
+        # Ascending, so that the decoder goes over the video once; `_from_features` puts them back in order.
         missing = np.sort(frames[~found])
         if missing.size == 0:
             return
+        if isinstance(session.encoder, LoadsAhead):
+            session.encoder.load_ahead()
         if session.server is not None:
             self.forwards += session.server.serve(session, missing, visit)
             self._advance(missing.size)
@@ -193,7 +231,7 @@ class VideoRelevance:
             session.reader, missing, session.batch_size, session.meter, prepare=session.prepare
         ):
             with session.meter.stage("encode"):
-                features, computed = session.embed(part, pixels)
+                features, computed = session.embed(part, pixels, meter=session.meter)
                 visit(part, features)
             self.forwards += int(computed.sum())
             self._advance(part.size)
@@ -215,12 +253,14 @@ def decoded_batches(
     def decode(part: IntArray) -> tuple[Pixels, float, float]:
         started, preparing, kept = time.perf_counter(), 0.0, []
         for _ in range(part.size):
+            # One frame at a time: a batch of 4K frames at full size would be hundreds of megabytes.
             pixels = next(stream)[1][np.newaxis]
             before = time.perf_counter()
             kept.append(prepare(pixels) if prepare else pixels)
             preparing += time.perf_counter() - before
         return np.concatenate(kept), time.perf_counter() - started - preparing, preparing
 
+    # One thread: the reader is not for several, and one batch ahead is enough to keep the encoder busy.
     with ThreadPoolExecutor(max_workers=1) as pool:
         ahead = pool.submit(decode, parts[0])
         for part, following in zip(parts, [*parts[1:], None], strict=True):
@@ -234,4 +274,4 @@ def decoded_batches(
 
 
 def _ignore(n_pulls: int) -> None:
-    """Nobody watches."""
+    """Do nothing: no progress bar was given."""

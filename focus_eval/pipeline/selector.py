@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import astuple
 from pathlib import Path
@@ -10,20 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focus_eval.benchmarks.question import Question, query_text
+from focus_eval.benchmarks.question import Question, check_query_form, query_text
 from focus_eval.errors import InvalidInput
 from focus_eval.pipeline.frame_server import SharedBatcher
+from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.relevance import Progress, VideoRelevance, VideoSession
 from focus_eval.pipeline.timing import Meter, device_name
+from focus_eval.rows.building import BucketOf, Chooser, failed_selection_row, selection_row
 from focus_eval.rows.identity import identity_hash
-from focus_eval.rows.records import SelectionRow, error_line
+from focus_eval.rows.records import SelectionRow
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.ledger import RelevanceFn
 from focus_eval.samplers.randomness import derived_rng
 from focus_eval.scoring.cache.features import FeatureCache
 from focus_eval.scoring.scorer import AnyScorer, CutsQueries, ScoresFrames
 from focus_eval.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo
-from focus_eval.video import open_video
+from focus_eval.video import gives_exact_pixels, open_video
 from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Selector:
         kept: features of an encoder that stores no embeddings, bounded, for the other questions of a video; may be
             shared by selectors with the same encoder.
         keep_pulls: False writes only how many frames were scored, not which: simulations make too many.
-        share_frames: False embeds every frame anew, whatever other selectors of this process embedded.
+        batches: fills the encoder's batches with frames of other videos that are served at the same time.
+        share_frames: False embeds every frame again, whatever other selectors of this process embedded.
 
     Raises:
         InvalidInput: a sampler that pulls without an encoder, or k below 1.
@@ -67,32 +69,38 @@ class Selector:
         kept: FeatureCache | None = None,
         share_frames: bool = True,
         keep_pulls: bool = True,
+        batches: FullBatches | None = None,
     ) -> None:
         if sampler.needs_encoder and encoder is None:
             raise InvalidInput(f"sampler {sampler.name!r} needs an encoder")
         if k < 1:
             raise InvalidInput(f"k must be at least 1, got {k}")
         self.sampler = sampler
+        # A sampler that never pulls has the same rows with any encoder: none is part of its identity.
         self.encoder = encoder if sampler.needs_encoder else None
         self.k = k
         self.seed = seed
         self._store = store
         self._backend = backend
         self._coarse_seed = coarse_seed
+        check_query_form(query)
         self._query = query
         self._batch_size = batch_size
         self._kept = kept
         self._share_frames = share_frames
         self._keep_pulls = keep_pulls
+        self._batches = batches
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that can change a selection, JSON values only."""
         file = {"sampler_file": self.sampler.file_digest} if self.sampler.file_digest else {}
+        # The usual form is left out, so that ids made before there was a choice stay the same.
         query = {} if self._query == "question" or self.encoder is None else {"query": self._query}
         return {
             **file,
             **query,
+            **self._inexact_backend,
             "sampler": self.sampler.name,
             "sampler_version": self.sampler.version,
             "options": self.sampler.options,
@@ -115,7 +123,7 @@ class Selector:
         *,
         info: VideoInfo | None = None,
         batcher: SharedBatcher | None = None,
-        bucket_of: Callable[[float], str] | None = None,
+        bucket_of: BucketOf | None = None,
         progress: Progress | None = None,
     ) -> SelectionRow:
         """Return the row of `question` on the video at `video_path`.
@@ -132,7 +140,8 @@ class Selector:
         """
         meter = Meter()
         if info is not None:
-            selection, forwards = self._run(question, video_path, info, self._pull_unread(question, video_path), meter)
+            selection, forwards = self._run(question, info, self._pull_unread(question, video_path), meter)
+            # Without the file there are no presentation times; at a constant rate they are these.
             times = np.asarray(selection.keyframes) / info.fps
         else:
             with meter.stage("open"):
@@ -141,17 +150,14 @@ class Selector:
                 if progress is not None:
                     progress.expect(self.sampler.count_pulls(reader.info, k=self.k))
                 pull = self._pull(question, reader, meter, progress, batcher)
-                selection, forwards = self._run(question, video_path, reader.info, pull, meter)
+                selection, forwards = self._run(question, reader.info, pull, meter)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
         return self._row(question, selection, times, forwards, meter, bucket_of)
 
-    def error_row(
-        self, question: Question, error: BaseException, *, bucket_of: Callable[[float], str] | None = None
-    ) -> SelectionRow:
+    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the row that records why `question` has no selection."""
-        return SelectionRow(
-            **self._of_question(question, question.duration_seconds, bucket_of), error=error_line(error)
-        )
+        query = self._query_of(question)
+        return failed_selection_row(question, self._chooser, error, bucket_of=bucket_of, query=query)
 
     @property
     def changed_options(self) -> dict[str, Any]:
@@ -164,12 +170,13 @@ class Selector:
         """Name of the device the encoder runs on."""
         return device_name(getattr(self.encoder, "device", "cpu") if self.encoder else "cpu")
 
-    def _run(
-        self, question: Question, video_path: Path, info: VideoInfo, pull: RelevanceFn, meter: Meter
-    ) -> tuple[Selection, int]:
+    def _run(self, question: Question, info: VideoInfo, pull: RelevanceFn, meter: Meter) -> tuple[Selection, int]:
+        # From the question, not from one running generator: the order of questions changes nothing.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
         coarse_rng = None
         if self._coarse_seed == "video":
+            # Not from the sampler either: all samplers of a video draw the same coarse frames, which are then embedded
+            # once.
             coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
         with meter.stage("select"):
             selection = self.sampler.select(
@@ -191,14 +198,22 @@ class Selector:
             reader=reader,
             encoder=self.encoder,
             store=self._store,
-            key=self._store.video_fingerprint(reader.path) if self._store else "",
+            key=self._video_key(self._store, reader, batcher) if self._store else "",
+            # Only for an encoder whose features never go into the store.
             kept=None if self.encoder.stores_embeddings else self._kept,
             batch_size=self._batch_size,
             meter=meter,
             server=batcher,
             shares=self._share_frames,
+            # Only a batcher counts itself as a pass, and shared batches wait for passes.
+            batches=self._batches if batcher else None,
         )
         return VideoRelevance(session, self._query_of(question), progress=progress)
+
+    def _video_key(self, store: RelevanceStore, reader: VideoReader, batcher: SharedBatcher | None) -> str:
+        # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
+        fingerprint = batcher.fingerprint(store) if batcher else store.video_fingerprint(reader.path)
+        return " ".join([fingerprint, *self._inexact_backend.values()])
 
     def _pull_unread(self, question: Question, video_path: Path) -> RelevanceFn:
         encoder = self.encoder
@@ -212,7 +227,13 @@ class Selector:
     def _query_of(self, question: Question) -> str:
         return query_text(question, self._query)
 
+    @property
+    def _inexact_backend(self) -> dict[str, str]:
+        """The reader, where its pixels are not the exact ones: the row says so, and the store keeps them apart."""
+        return {} if gives_exact_pixels(self._backend) else {"video_backend": self._backend}
+
     def _facts_about_query(self, query: str) -> dict[str, bool]:
+        # Recorded, because a table may then say that the encoder never read the end of the question.
         is_cut = isinstance(self.encoder, CutsQueries) and self.encoder.is_cut(query)
         return {"query_cut": True} if is_cut else {}
 
@@ -223,19 +244,20 @@ class Selector:
         times: FloatArray,
         forwards: int,
         meter: Meter,
-        bucket_of: Callable[[float], str] | None,
+        bucket_of: BucketOf | None,
     ) -> SelectionRow:
-        stated = question.duration_seconds
-        duration = selection.video.duration_seconds if stated is None else stated
-        return SelectionRow(
-            **self._of_question(question, duration, bucket_of),
-            n_frames=selection.video.n_frames,
-            fps=selection.video.fps,
-            keyframes=list(selection.keyframes),
+        query = self._query_of(question)
+        return selection_row(
+            question,
+            self._chooser,
+            video=selection.video,
+            keyframes=selection.keyframes,
             times_seconds=[round(float(time), 6) for time in times],
+            bucket_of=bucket_of,
+            query=query,
             scales=None if selection.scales is None else list(selection.scales),
             **(self._pulls_of(selection) if self._keep_pulls else {"n_pulls": selection.n_pulls}),
-            facts={**selection.facts, **self._facts_about_query(self._query_of(question))},
+            facts={**selection.facts, **self._inexact_backend, **self._facts_about_query(query)},
             forwards=forwards,
             seconds=meter.rounded(),
             device=self.device,
@@ -244,32 +266,26 @@ class Selector:
     def _pulls_of(self, selection: Selection) -> dict[str, Any]:
         return {
             "pulled_frames": selection.pulled_frames.tolist(),
-            "pulled_relevance": [None if np.isnan(one) else one for one in selection.pulled_relevance.tolist()],
+            # JSON has no NaN.
+            "pulled_relevance": [None if np.isnan(value) else value for value in selection.pulled_relevance.tolist()],
             "clips": [list(astuple(clip)) for clip in selection.clips],
         }
 
-    def _of_question(
-        self, question: Question, duration_seconds: float | None, bucket_of: Callable[[float], str] | None
-    ) -> dict[str, Any]:
-        """Return the columns that a row has whether or not a selection came of it."""
+    @property
+    def _chooser(self) -> Chooser:
         who = self.identity
-        bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
         query = {"query": who["query"]} if "query" in who else {}
-        return {
-            "benchmark": question.benchmark,
-            "question_id": question.id,
-            "video": question.video,
-            "query": self._query_of(question),
-            "selection_id": identity_hash(who),
-            **{name: who[name] for name in ("sampler", "encoder", "encoder_revision", "k", "seed")},
-            "options": {**who["options"], **query},
-            "bucket": question.bucket or bucket,
-            "duration_seconds": duration_seconds or 0.0,
-            "evidence_seconds": list(question.evidence_seconds),
-            "option_texts": list(question.options),
-            "changed_options": {**self.changed_options, **query},
-            "role": self.sampler.role,
-        }
+        return Chooser(
+            selection_id=identity_hash(who),
+            sampler=who["sampler"],
+            k=self.k,
+            seed=self.seed,
+            options={**who["options"], **query},
+            changed_options={**self.changed_options, **query},
+            encoder=who["encoder"],
+            encoder_revision=who["encoder_revision"],
+            role=self.sampler.role,
+        )
 
 
 def _nothing_pulled(frames: IntArray) -> FloatArray:

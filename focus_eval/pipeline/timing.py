@@ -27,6 +27,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        # A stack: time is booked on the innermost stage only, so that the sum is the wall clock.
         self._open: list[str] = []
         self._since = self._cpu_since = 0.0
 
@@ -59,6 +60,7 @@ class Meter:
         now, cpu = time.perf_counter(), time.thread_time()
         if self._open:
             name = self._open[-1]
+            # Processor time for the algorithm: its wall-clock is mostly other questions' turns.
             self.add(name, cpu - self._cpu_since if name == "select" else now - self._since)
         self._since, self._cpu_since = now, cpu
 
@@ -93,12 +95,15 @@ class SharedClock:
 
     def _charge(self) -> None:
         now = time.perf_counter()
+        # Whoever runs now has shared the device since the last change; nobody else has.
         for job in self._charged:
             self._charged[job] += (now - self._since) / len(self._charged)
         self._since = now
 
 
-def charged_rows(rows: Sequence[SelectionRow], held: float, *, loading: float = 0.0) -> list[SelectionRow]:
+def charged_rows(
+    rows: Sequence[SelectionRow], held: float, *, loading: float = 0.0, gpus: float = 1.0
+) -> list[SelectionRow]:
     """Return the rows of questions served together with seconds that add up to the time the device was held for them.
 
     Their threads wait for one another, so what each measured overlaps; the proportions are kept.
@@ -106,14 +111,19 @@ def charged_rows(rows: Sequence[SelectionRow], held: float, *, loading: float = 
     Args:
         held: wall-clock seconds of the whole.
         loading: seconds the encoder took to load before, booked as `open` on the rows that use one.
+        gpus: what of a GPU was held, or how many: a worker with half a GPU pays half its seconds. 0, a worker without
+            a GPU, pays for its machine.
     """
+    held, loading = held * (gpus or 1.0), loading * (gpus or 1.0)
     measured = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
     users = sum(bool(row.encoder and row.seconds) for row in rows)
+    # What the threads measured overlaps and adds up to more than was held; only its proportions count.
     factor = held / measured if measured else 0.0
 
     def charged(row: SelectionRow) -> SelectionRow:
         seconds = {stage: value * (factor if stage in HELD_STAGES else 1.0) for stage, value in row.seconds.items()}
         if row.encoder and row.seconds:
+            # Loading is paid by those who use the encoder: a baseline without one costs nothing.
             seconds["open"] = seconds.get("open", 0.0) + loading / users
         return replace(row, seconds={stage: round(value, 6) for stage, value in seconds.items()})
 
@@ -124,6 +134,7 @@ def charged_rows(rows: Sequence[SelectionRow], held: float, *, loading: float = 
 def cpu_name() -> str:
     """Return the processor's name, e.g. "AMD EPYC"."""
     info = Path("/proc/cpuinfo")
+    # On Linux `platform.processor()` is often empty or names only the architecture.
     if info.exists():
         for line in info.read_text().splitlines():
             if line.startswith("model name"):
@@ -133,6 +144,7 @@ def cpu_name() -> str:
 
 def device_name(device: str) -> str:
     """Return a readable name of a torch device string ("cpu", "cuda:0"), e.g. "cuda: NVIDIA H200"."""
+    # Not imported for a name: without torch there is no CUDA device to name.
     torch = sys.modules.get("torch")
     if device.startswith("cuda") and torch is not None:
         return f"cuda: {torch.cuda.get_device_name(device)}"

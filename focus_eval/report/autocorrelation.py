@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,7 @@ class Autocorrelation:
     half_life_seconds: float | None
 
 
-def relevance_autocorrelation(rows: Sequence[SelectionRow], *, max_lag_seconds: float = 60.0) -> Autocorrelation:
+def relevance_autocorrelation(rows: Iterable[SelectionRow], *, max_lag_seconds: float = 60.0) -> Autocorrelation:
     """Return the autocorrelation of relevance of rows whose sampler pulled a regular grid (topk, aks, aks_dense).
 
     Per question `sum (r_t - m)(r_{t+lag} - m) / sum (r_t - m)^2`, the usual biased estimate; the mean over a video's

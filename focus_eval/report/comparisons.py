@@ -10,10 +10,11 @@ from typing import Any
 import pandas as pd
 
 from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.report.labels import sampler_order
 from focus_eval.report.paired_tests import PairedComparison, compare_paired, holm
 from focus_eval.report.question_means import QuestionMeans, question_means
 from focus_eval.report.recall import DISTANCES_SECONDS
-from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.run import Run
 from focus_eval.report.table import Figure, Table, TableRow
 from focus_eval.report.task_means import strata_of
 
@@ -52,6 +53,34 @@ def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
         others = sorted(set(part["label"]) - {first}, key=sampler_order) if first else []
         pairs += _pairs(part, "score", [(str(first), other) for other in others], tuple(map(str, where)))
     return comparison_table(pairs, name="against_baseline", title="Samplers on the same questions") if pairs else None
+
+
+def not_compared(run: Run, *, baseline: str | None = None) -> tuple[str, ...]:
+    """Return notes on the samplers that `baseline_table` leaves out: without a baseline, or without common questions.
+
+    Raises:
+        UnknownName: no sampler of the run is called `baseline`.
+    """
+    wanted = baseline_labels(run, baseline)
+    without: list[str] = []
+    apart: list[str] = []
+    for where, part in run.answer_frame.groupby(["benchmark", "model", "k"]) if run.answers else ():
+        labels = sorted(set(part["label"]), key=sampler_order)
+        first = next((name for name in wanted if name in labels), None)
+        place = f"{where[0]}, {where[1]}, K {where[2]}"
+        if first is None:
+            without += [place] if len(labels) > 1 else []
+            continue
+        means = {label: question_means(rows, "score") for label, rows in part.groupby("label")}
+        alone = [label for label in labels if label != first and not set(means[first].keys) & set(means[label].keys)]
+        apart += [f"{', '.join(alone)} ({place})"] if alone else []
+    notes = []
+    if without:
+        name = baseline or BASELINES[0]
+        notes.append(f"Not compared, because {name} was not run: {'; '.join(without)}. --baseline names another.")
+    if apart:
+        notes.append(f"Not compared, because no question has a score of it and of the baseline: {'; '.join(apart)}.")
+    return tuple(notes)
 
 
 def recall_tables(run: Run, *, baseline: str | None = None) -> list[Table]:
@@ -159,7 +188,7 @@ def baseline_labels(run: Run, baseline: str | None) -> tuple[str, ...]:
     samplers = {} if frame.empty else dict(zip(frame["label"], frame["sampler"], strict=True))
     named = [label for label, sampler in samplers.items() if baseline in (label, sampler)]
     if not named:
-        raise unknown_name("baseline", baseline, [*samplers, *samplers.values()])
+        raise unknown_name("baseline", baseline, sorted({*samplers, *samplers.values()}))
     return tuple(sorted(named, key=sampler_order))
 
 

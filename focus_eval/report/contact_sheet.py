@@ -33,7 +33,7 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]]) -> Figure
         axes.set_axis_off()
         axes.set_title(_caption(row, number), fontsize=7, pad=2)
     axes = figure.add_subplot(grid[lines, :])
-    colour = styles_of([row.sampler])[row.sampler][0]
+    colour = styles_of([row.sampler])[row.sampler].light
     draw_timeline(axes, row, colour=colour)
     draw_clip_means(axes, row, colour=colour)
     add_legend(axes, row, colour=colour)

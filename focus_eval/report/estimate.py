@@ -69,7 +69,7 @@ def fit_answers(answers: pd.DataFrame) -> AnswerModel:
     """
     scores = answers["score"].to_numpy(dtype=np.float64)
     if not np.isin(scores, (0.0, 1.0)).all():
-        raise InvalidInput("an estimate needs answers that are right or wrong; partial credit is neither")
+        raise InvalidInput("an estimate needs answers that are right or wrong, without partial credit")
     folds = _folds(answers["video"].tolist())
     categories = tuple(sorted(set(answers["category"])))
     columns = _columns(answers, categories)

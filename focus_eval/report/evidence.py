@@ -64,11 +64,9 @@ def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
     """
     if not run.answers:
         raise InvalidInput(f"{run.name}: has no answers")
-    seconds = {(row.benchmark, row.question_id): row.duration_seconds for row in run.selections}
     frame = run.answer_frame
     frame = frame[frame["is_answered"] & frame["score"].notna() & frame["recall@1"].notna()]
-    durations = [seconds[key] for key in zip(frame["benchmark"], frame["question_id"], strict=True)]
-    frame = frame.assign(duration=durations)
+    frame = frame.assign(duration=frame["duration_seconds"])
     kept: pd.DataFrame = frame[frame["duration"] >= min_seconds]
     if kept.empty:
         raise InvalidInput(

@@ -16,9 +16,10 @@ from focus_eval.report.evidence import (
     evidence_answers,
     within_question,
 )
+from focus_eval.report.labels import sampler_order
 from focus_eval.report.paired_tests import holm
 from focus_eval.report.recall import BUCKETS, DISTANCES_SECONDS
-from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.run import Run
 from focus_eval.report.statistics import Estimate
 from focus_eval.report.table import Figure, Table, TableRow
 

@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from focus_eval.errors import InvalidInput
 from focus_eval.report.autocorrelation import Autocorrelation
 from focus_eval.report.palette import FAINT, INK, STYLES, styles_of
@@ -49,13 +47,13 @@ def draw_acf(curve: Autocorrelation) -> Figure:
 
 def _acf_figure(curve: Autocorrelation) -> Figure:
     figure, axes = _column(2.2)
-    colour = STYLES[0][0]
+    colour = STYLES[0].light
     axes.fill_between(curve.lags_seconds, curve.low, curve.high, color=colour, alpha=0.2, lw=0, label="quartiles")
     axes.plot(curve.lags_seconds, curve.median, color=colour, lw=1.4, label=f"median of {curve.videos} videos")
     axes.axhline(0.5, color=FAINT, lw=0.7, ls=(0, (4, 3)))
     if curve.half_life_seconds is not None:
-        axes.plot([curve.half_life_seconds] * 2, [0, 0.5], color=STYLES[1][0], lw=0.9)
-        axes.plot(curve.half_life_seconds, 0.5, "o", color=STYLES[1][0], ms=3.5)
+        axes.plot([curve.half_life_seconds] * 2, [0, 0.5], color=STYLES[1].light, lw=0.9)
+        axes.plot(curve.half_life_seconds, 0.5, "o", color=STYLES[1].light, ms=3.5)
         axes.annotate(
             f"half-life {curve.half_life_seconds:.1f} s",
             (curve.half_life_seconds, 0.5),
@@ -66,55 +64,6 @@ def _acf_figure(curve: Autocorrelation) -> Figure:
     axes.set(xlabel="Lag (s)", ylabel="Autocorrelation", xlim=(0, curve.lags_seconds[-1]))
     axes.set_ylim(min(0.0, float(curve.low.min())) - 0.02, 1.02)
     axes.legend(frameon=False, loc="upper right")
-    return figure
-
-
-def draw_efficiency(
-    points: Mapping[str, Sequence[tuple[float, float, float, float]]],
-    *,
-    published: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-    texts: Mapping[str, Sequence[str]] | None = None,
-    cost_label: str = "Frames scored (%)",
-) -> Figure:
-    """Return accuracy against cost.
-
-    Args:
-        points: label -> (cost, accuracy, low, high) in percent, joined by a line in the order of cost; low and high
-            NaN where no interval is known.
-        texts: label -> what stands beside each of its points, e.g. "K=8".
-        published: label -> (cost, accuracy) of the paper, hollow.
-    """
-    with figure_style():
-        return _efficiency_figure(points, published or {}, texts or {}, cost_label)
-
-
-def _efficiency_figure(
-    points: Mapping[str, Sequence[tuple[float, float, float, float]]],
-    published: Mapping[str, Sequence[tuple[float, float]]],
-    texts: Mapping[str, Sequence[str]],
-    cost_label: str,
-) -> Figure:
-    # The legend stands below in two columns and makes the figure taller, not the plot smaller.
-    figure, axes = _column(2.0 + 0.15 * ((len(points) + 2) // 2))
-    styles = styles_of(list(points))
-    for label, values in points.items():
-        colour, marker = styles[label]
-        cost, value, low, high = np.array(sorted(values), dtype=float).T
-        errors = np.vstack([value - low, high - value]).clip(0)
-        line = axes.errorbar(cost, value, errors, color=colour, marker=marker, ms=4, lw=1, capsize=2, elinewidth=0.7)
-        line.set_label(label)
-        for text, point in zip(texts.get(label, ()), values, strict=False):
-            axes.annotate(text, point[:2], xytext=(4, 3), textcoords="offset points", fontsize=6, color=colour)
-    for label, pairs in published.items():
-        colour, marker = styles_of([label])[label] if label not in styles else styles[label]
-        cost, value = np.array(sorted(pairs), dtype=float).T
-        axes.plot(cost, value, marker=marker, ms=5, mfc="none", mec=colour, color=colour, lw=0.7, ls=":")
-    if published:
-        axes.plot([], [], marker="o", ms=5, mfc="none", mec=FAINT, color=FAINT, lw=0.7, ls=":", label="published")
-    axes.set(xlabel=cost_label, ylabel="Accuracy (%)")
-    every = [*points.values(), *published.values()]
-    log_if_wide(axes, [point[0] for values in every for point in values])
-    figure.legend(frameon=False, ncols=2, loc="outside lower center")
     return figure
 
 
@@ -139,7 +88,7 @@ def draw_timelines(rows: Sequence[SelectionRow], *, names: Mapping[str, str] | N
         called = [(names or {}).get(row.selection_id, row.sampler) for row in rows]
         styles = styles_of(called)
         for axes, row, name in zip(grid, rows, called, strict=True):
-            draw_timeline(axes, row, colour=styles[name][0])
+            draw_timeline(axes, row, colour=styles[name].light)
             axes.set_ylabel(name, rotation=0, ha="right", va="center")
         grid[-1].set_xlabel("Time (s)")
         query = rows[0].query if len(rows[0].query) <= 110 else rows[0].query[:107] + "..."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.labels import sampler_order
+from focus_eval.report.run import Run
 from focus_eval.report.table import Figure, Table, TableRow
 from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES
 
@@ -14,6 +15,7 @@ STAGES_SHOWN = (*HELD_STAGES, *BESIDE_STAGES)
 def cost_tables(run: Run) -> list[Table]:
     """Return the table of hours by stage, per benchmark, sampler and K; none for a run without selections."""
     frame = run.selection_frame
+    frame = frame if frame.empty else frame[frame["has_cost"]]
     if frame.empty:
         return []
     rows = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import pandas as pd
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.comparisons import p_text
+from focus_eval.report.labels import sampler_order
 from focus_eval.report.paired_tests import compare_paired, holm
-from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.run import Run
 from focus_eval.report.statistics import Estimate, difference_estimate, mean_estimate
 from focus_eval.report.table import Figure, Table, TableRow
 
@@ -36,11 +38,10 @@ def read_traces(folder: Path) -> pd.DataFrame:
 def lab_frame(run: Run) -> pd.DataFrame:
     """Return `run.selection_frame` with each label the sampler and the options that are not its defaults."""
     names = {}
-    for row in run.selections:
-        if row.selection_id not in names:
-            changed = [f"{name}={_short(value)}" for name, value in row.changed_options.items()]
-            mark = "" if row.role == "sampler" else f" [{row.role}]"
-            names[row.selection_id] = " ".join([row.sampler, *changed]) + mark
+    for row in run.variants:
+        changed = [f"{name}={_short(value)}" for name, value in row.changed_options.items()]
+        mark = "" if row.role == "sampler" else f" [{row.role}]"
+        names[row.selection_id] = " ".join([row.sampler, *changed]) + mark
     frame: pd.DataFrame = run.selection_frame.assign(label=run.selection_frame["selection_id"].map(names))
     return frame
 
@@ -82,12 +83,12 @@ def recall_overview(frame: pd.DataFrame) -> Table:
 
 def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
     """Return paired differences of recall within 2 s to `baseline`, over all questions and by length."""
-    buckets = [one for one in BUCKETS if one in set(frame["bucket"])]
+    buckets = [bucket for bucket in BUCKETS if bucket in set(frame["bucket"])]
     return _differences(frame, baseline, lambda part: part["bucket"], buckets, name="by_length", title="by length")
 
 
 def differences_by_event(frame: pd.DataFrame, traces: pd.DataFrame, baseline: str) -> list[Table]:
-    """Return the differences by mean event length and by how high the events stand; [] where that is not known."""
+    """Return the differences by mean event length and by how far the events rise; [] where that is not known."""
     if "strength" not in traces:
         return []
     frame = frame.merge(traces, on=["benchmark", "question_id"], how="left", validate="many_to_one")
@@ -139,7 +140,7 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
     compared = {
         label: compare_paired(both["score_a"], both["score_b"], both["video"].tolist()) for label, both in pairs.items()
     }
-    adjusted = dict(zip(compared, holm([one.p_value for one in compared.values()]), strict=True))
+    adjusted = dict(zip(compared, holm([entry.p_value for entry in compared.values()]), strict=True))
     rows = []
     for label in labels:
         mine = part[part["label"] == label]
@@ -147,7 +148,7 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
         cost = Figure(ours=100 * float(mine["n_pulls"].sum() / max(1, mine["n_frames"].sum())), digits=2)
         gain = _points(compared[label].difference, float(adjusted[label])) if label in compared else Figure()
         known = scores[scores["question_id"].isin(seen)]
-        accuracy = [_percent(_mean(one, "score")) if len(one) else Figure() for one in (scores, known)]
+        accuracy = [_percent(_mean(shown, "score")) if len(shown) else Figure() for shown in (scores, known)]
         rows.append(TableRow((label,), (_percent(_mean(mine, RECALL)), cost, gain, *accuracy)))
     n_questions = answers["question_id"].nunique()
     return Table(
@@ -191,12 +192,12 @@ def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
     ]
 
 
-def paired_by_question(part: pd.DataFrame, a: str, b: str, *, column: str = RECALL) -> pd.DataFrame:
+def paired_by_question(part: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
     """Return recall of labels `a` and `b` (mean over seeds) and the video of the questions that both have."""
     scores = [
-        rows.groupby("question_id").agg(score=(column, "mean"), video=("video", "first"))
+        rows.groupby("question_id").agg(score=(RECALL, "mean"), video=("video", "first"))
         for label in (a, b)
-        for rows in [part[(part["label"] == label) & part[column].notna()]]
+        for rows in [part[(part["label"] == label) & part[RECALL].notna()]]
     ]
     both: pd.DataFrame = scores[0].join(scores[1], how="inner", lsuffix="_a", rsuffix="_b")
     return both.rename(columns={"video_a": "video"})
@@ -226,13 +227,15 @@ def _differences(
             if both.empty:
                 continue
             compared = compare_paired(both["score_a"], both["score_b"], both["video"].tolist())
-            inside = [paired_by_question(part[kind == one], base, label) for one in names]
-            parts = [_difference(one) if len(one) else None for one in inside]
+            inside = [paired_by_question(part[kind == name], base, label) for name in names]
+            parts = [_difference(both) if len(both) else None for both in inside]
             lines.append(((benchmark, str(k), label), compared.p_value, [compared.difference, *parts]))
     adjusted = holm([p_value for _, p_value, _ in lines])
     rows = []
     for (keys, _, estimates), p_value in zip(lines, adjusted, strict=True):
-        first, *others = (_points(one, float(p_value) if at == 0 else None) for at, one in enumerate(estimates))
+        first, *others = (
+            _points(estimate, float(p_value) if at == 0 else None) for at, estimate in enumerate(estimates)
+        )
         rows.append(TableRow(keys, (first, Figure(ours=float(p_value), text=p_text(float(p_value))), *others)))
     return Table(
         name=name,
@@ -243,19 +246,22 @@ def _differences(
         notes=(
             "Paired by question; 95 % interval: t, clustered by video. p: sign-flip permutation over videos, adjusted "
             "over this table by Holm; an arrow marks p below 0.05. Columns after p are not tested.",
+            "Too few videos: fewer than 5 in which the two differ.",
         ),
     )
 
 
 def _by(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[str, str], pd.DataFrame]]:
     found = [((str(key[0]), str(key[1])), part) for key, part in frame.groupby(keys, sort=False)]
-    return sorted(found, key=lambda one: (one[0][0], sampler_order(one[0][1])))
+    return sorted(found, key=lambda entry: (entry[0][0], sampler_order(entry[0][1])))
 
 
 def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[str, ...], pd.DataFrame]]:
     """Groups by `keys`: benchmark and K ascending, samplers in the order of every table."""
     found = [(key, part) for key, part in frame.groupby(keys, sort=False)]
-    return sorted(found, key=lambda one: (one[0][0], one[0][1], *(sampler_order(label) for label in one[0][2:])))
+    return sorted(
+        found, key=lambda entry: (entry[0][0], entry[0][1], *(sampler_order(label) for label in entry[0][2:]))
+    )
 
 
 def _mean(part: pd.DataFrame, column: str) -> Estimate | None:
@@ -268,20 +274,16 @@ def _difference(both: pd.DataFrame) -> Estimate:
     return difference_estimate(both["score_b"] - both["score_a"], both["video"].tolist())
 
 
-def _percent(one: Estimate | None) -> Figure:
-    if one is None:
+def _percent(estimate: Estimate | None) -> Figure:
+    if estimate is None:
         return Figure()
-    low, high = (None, None) if one.low is None or one.high is None else (100 * one.low, 100 * one.high)
-    return Figure(ours=100 * one.value, low=low, high=high, has_too_few_videos=low is None)
+    if estimate.low is None or estimate.high is None:
+        return Figure(ours=100 * estimate.value, has_too_few_videos=True)
+    return Figure(ours=100 * estimate.value, low=100 * estimate.low, high=100 * estimate.high)
 
 
-def _points(one: Estimate | None, p_value: float | None) -> Figure:
-    if one is None:
-        return Figure()
-    low, high = (None, None) if one.low is None or one.high is None else (100 * one.low, 100 * one.high)
-    return Figure(
-        ours=100 * one.value, low=low, high=high, has_too_few_videos=low is None, is_difference=True, p_adjusted=p_value
-    )
+def _points(estimate: Estimate | None, p_value: float | None) -> Figure:
+    return Figure() if estimate is None else replace(_percent(estimate), is_difference=True, p_adjusted=p_value)
 
 
 def _binned(values: pd.Series, edges: Sequence[float], names: Sequence[str]) -> pd.Series:

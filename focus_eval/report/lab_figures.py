@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 
 from focus_eval.report.figures import PAGE_INCHES, figure_style, log_if_wide
 from focus_eval.report.lab import RECALL
-from focus_eval.report.palette import styles_of
+from focus_eval.report.palette import FAINT, Style, styles_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -22,32 +22,47 @@ if TYPE_CHECKING:
 BUDGETS = "every_seconds=|clip_seconds=|share="
 
 
-def draw_frontier(frame: pd.DataFrame) -> Figure:
+def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None) -> Figure:
     """Return recall within 2 s against frames scored, one panel per K, one line per sampler over its budgets.
 
     Args:
         frame: `Run.selection_frame`; several benchmarks are pooled.
+        replayed: the same samplers at several budgets on relevance that was stored; the lines are then theirs, with
+            hollow marks, and `frame` gives filled marks alone.
     """
     ks = sorted(set(frame["k"]))
+    samplers = set(frame["sampler"]) | (set() if replayed is None else set(replayed["sampler"]))
+    styles = styles_of(sorted(samplers))
     with figure_style():
         figure, panels = _panels(len(ks))
-        styles = styles_of(sorted(set(frame["sampler"])))
         for axes, k in zip(panels, ks, strict=True):
-            part = frame[(frame["k"] == k) & frame["error"].isna()]
-            costs: list[float] = []
-            for sampler, rows in part.groupby("sampler"):
-                points = sorted(
-                    (100 * one["n_pulls"].sum() / one["n_frames"].sum(), 100 * one[RECALL].mean())
-                    for _, one in rows.groupby("label")
-                )
-                cost, recall = np.array(points).T
-                costs += cost.tolist()
-                colour, marker = styles[str(sampler)]
-                axes.plot(cost, recall, color=colour, marker=marker, ms=4, lw=1, label=str(sampler))
+            costs = [] if replayed is None else _draw_budgets(axes, replayed[replayed["k"] == k], styles, hollow=True)
+            costs += _draw_budgets(axes, frame[frame["k"] == k], styles, lw=1 if replayed is None else 0)
             axes.set(xlabel="Frames scored (%)", title=f"K = {k}")
             log_if_wide(axes, costs)
+        if replayed is not None:
+            panels[0].plot([], [], color=FAINT, marker="o", mfc="none", ms=3, lw=1, label="replayed at other budgets")
         _finish(figure, panels)
         return figure
+
+
+def _draw_budgets(
+    axes: Axes, part: pd.DataFrame, styles: Mapping[str, Style], *, lw: float = 1, hollow: bool = False
+) -> list[float]:
+    """Draw recall over frames scored of each sampler in `part`; return the percentages of frames."""
+    costs: list[float] = []
+    for sampler, rows in part[part["error"].isna()].groupby("sampler"):
+        points = sorted(
+            (100 * same["n_pulls"].sum() / same["n_frames"].sum(), 100 * same[RECALL].mean())
+            for _, same in rows.groupby("label")
+        )
+        cost, recall = np.array(points).T
+        costs += cost.tolist()
+        style = styles[str(sampler)]
+        # Hollow marks stay out of the legend: the filled one of the same sampler names both.
+        drawn = {**style.hollow, "ms": 3} if hollow else {**style.filled, "ms": 4, "label": str(sampler)}
+        axes.plot(cost, recall, **drawn, lw=lw)
+    return costs
 
 
 def draw_against(frame: pd.DataFrame, column: str, edges: Sequence[float], *, label: str) -> Figure:
@@ -62,8 +77,15 @@ def draw_against(frame: pd.DataFrame, column: str, edges: Sequence[float], *, la
             for sampler, rows in shown[shown["k"] == k].groupby("label"):
                 bins = pd.cut(rows[column], list(edges), labels=middles, include_lowest=True)
                 means = 100 * rows.groupby(bins, observed=True)[RECALL].mean()
-                colour, marker = styles[str(sampler)]
-                axes.plot(means.index.astype(float), means, color=colour, marker=marker, ms=4, lw=1, label=str(sampler))
+                style = styles[str(sampler)]
+                axes.plot(
+                    means.index.astype(float),
+                    means,
+                    **style.filled,
+                    ms=4,
+                    lw=1,
+                    label=str(sampler),
+                )
             axes.set(xlabel=label, title=f"K = {k}", xscale="log")
         _finish(figure, panels)
         return figure

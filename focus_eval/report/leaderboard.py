@@ -12,8 +12,8 @@ from typing import Any
 from focus_eval.errors import InvalidInput
 from focus_eval.report.recall import EvidenceCase, Times, random_recall, recall_table, uniform_times
 from focus_eval.report.table import Figure, Table, TableRow
+from focus_eval.resources import read_yaml
 from focus_eval.rows.records import replace_file
-from focus_eval.untrusted import read_yaml
 
 _BUCKETS = ("short", "medium", "long", "all")
 _DISTANCES = (1, 2, 5)
@@ -30,7 +30,7 @@ class Entry:
         name, k: how the row is called; unique together.
         format: of the file, as `load_selections` names it.
         file: its name in the reader's folder.
-        sha256: of the file; "" where nobody had it yet, then there are no figures.
+        sha256: of the file; "" where it is not known yet: the entry then has no figures.
         source, path, commit: repository, place in it and commit; "" where not recorded.
     """
 
@@ -68,7 +68,7 @@ class Row:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The row as it stands in the CSV file, under `COLUMNS`: recall to four decimals."""
+        """The texts of the row in the CSV file, by `COLUMNS`: recall to four decimals."""
         figures = (f"{self.recall[name]:.4f}" for name in FIGURES)
         return (self.name, str(self.k), str(self.questions), f"{self.mean_frames:.1f}", *figures)
 
@@ -178,7 +178,7 @@ def source_table(entries: Sequence[Entry]) -> Table:
 
 
 def update_page(page: Path, text: str) -> None:
-    """Replace what stands between the leaderboard's marks in `page`.
+    """Replace the text between the leaderboard's marks in `page`.
 
     Raises:
         InvalidInput: a page without the two marks.
@@ -187,7 +187,7 @@ def update_page(page: Path, text: str) -> None:
     before, start, rest = old.partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     if not start or not end:
-        raise InvalidInput(f"{page}: has no lines {_MARKS[0]} and {_MARKS[1]} to put the table between")
+        raise InvalidInput(f"{page}: lacks the lines {_MARKS[0]} and {_MARKS[1]} to put the table between")
     with replace_file(page) as part:
         part.write_text(f"{before}{start}\n{text.strip()}\n{end}{after}", encoding="utf-8")
 

@@ -33,8 +33,8 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
     if not questions.keys or (over_types and strata is None):
         return Figure(published=published)
     estimate = mean_estimate(questions.values, questions.videos, strata=strata)
-    per_seed = [question_means(one, "score") for _, one in answered.groupby("seed")] if "seed" in answered else []
-    means = [_mean(one, _strata(one) if over_types else None) for one in per_seed if one.keys]
+    per_seed = [question_means(rows, "score") for _, rows in answered.groupby("seed")] if "seed" in answered else []
+    means = [_mean(scores, _strata(scores) if over_types else None) for scores in per_seed if scores.keys]
     spread = spread_over_seeds([100 * mean for mean in means or [estimate.value]])
     return replace(
         _figure_of(estimate),
@@ -57,20 +57,22 @@ def recall_figure(chosen: pd.DataFrame, metric: str) -> Figure:
 
 
 def frames_scored_percent(chosen: pd.DataFrame) -> float | None:
-    """Return frames scored over frames of the videos in percent, summed over questions and seeds; None without any."""
+    """Return frames scored over frames of the videos in percent, summed over questions and seeds; None if unknown."""
     total = chosen["n_frames"].sum()
-    return float(100 * chosen["n_pulls"].sum() / total) if total else None
+    return float(100 * chosen["n_pulls"].sum() / total) if total and chosen["has_cost"].all() else None
 
 
-def hours_per_seed(chosen: pd.DataFrame) -> float:
-    """Return the hours that a device was held for one seed's selections: the mean over seeds."""
+def hours_per_seed(chosen: pd.DataFrame) -> float | None:
+    """Return the hours that a device was held for one seed's selections: the mean over seeds; None if unknown."""
+    if not chosen["has_cost"].all():
+        return None
     return float(chosen["select_seconds"].sum() / 3600 / chosen["seed"].nunique())
 
 
 def runs_on_gpu(chosen: pd.DataFrame) -> bool:
     """Whether all selections that pulled anything ran on a GPU: only then may hours be compared with the paper's."""
     devices = chosen.loc[chosen["n_pulls"] > 0, "select_device"]
-    return bool(len(devices)) and all(str(one).startswith("cuda") for one in devices.unique())
+    return bool(len(devices)) and all(str(device).startswith("cuda") for device in devices.unique())
 
 
 def counts_of(run: Run, part: pd.DataFrame) -> Counts:
@@ -85,7 +87,7 @@ def counts_of(run: Run, part: pd.DataFrame) -> Counts:
     return Counts(
         questions=_distinct_questions(part[~is_error]),
         asked=_distinct_questions(part),
-        expected=sum(one for one in expected if one) if all(expected) else None,
+        expected=sum(number for number in expected if number) if all(expected) else None,
         unparsed=int(part["is_unparsed"].sum()) if answered else 0,
         errors=int(is_error.sum()),
         fallbacks=int(part["fallback"].notna().sum()) if answered else 0,

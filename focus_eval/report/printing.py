@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from focus_eval.report.table import COUNT_TITLES, MINUS, Figure, Table, TableRow, count_texts
-from focus_eval.untrusted import spreadsheet_cell
+from focus_eval.report.table import COUNT_TITLES, MINUS, TOO_FEW_VIDEOS, Figure, Table, TableRow, count_texts
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -30,7 +29,10 @@ def to_terminal(table: Table, width: int) -> list[RichTable]:
         return [_rich_table(keys, whole, notes, width)]
     figures = [*_figure_columns(table, _without_interval), *counts]
     room = width - min(_taken(keys), width // 2)  # names longer than half the screen fold
-    groups = [*_side_by_side(figures, room), *_side_by_side(_figure_columns(table, _interval_text), room)]
+    intervals = _figure_columns(table, _interval_text)
+    if {text for column in intervals for text in column.texts} <= {"", f"[{TOO_FEW_VIDEOS}]"} and intervals:
+        intervals, notes = [], (*notes, "Too few videos for any interval: it takes 5.")
+    groups = [*_side_by_side(figures, room), *_side_by_side(intervals, room)]
     last = len(groups) - 1
     return [_rich_table(keys, group, notes if at == last else (), width) for at, group in enumerate(groups)]
 
@@ -283,3 +285,16 @@ def _csv_counts(row: TableRow) -> list[object]:
 
 def _plain(value: float | None) -> object:
     return "" if value is None else float(f"{value:.10g}")
+
+
+def spreadsheet_cell(text: str) -> str:
+    """Return `text` with an apostrophe before it where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -54,8 +54,6 @@ class EvidenceCase:
 def recall_table(
     cases: Sequence[EvidenceCase],
     times_of: Mapping[str, Mapping[str, Times]],
-    *,
-    distances_seconds: Sequence[float] = DISTANCES_SECONDS,
 ) -> pd.DataFrame:
     """Return evidence recall by selection, bucket and distance.
 
@@ -77,10 +75,10 @@ def recall_table(
         if missing is not None:
             raise InvalidInput(f"{name}: no selection for question {missing!r}")
         recalls = np.array(
-            [recall_within(case.evidence_seconds, times[case.question_id], distances_seconds) for case in with_evidence]
-        ).reshape(-1, len(distances_seconds))
+            [recall_within(case.evidence_seconds, times[case.question_id], DISTANCES_SECONDS) for case in with_evidence]
+        ).reshape(-1, len(DISTANCES_SECONDS))
         n_frames = np.array([len(times[case.question_id]) for case in with_evidence])
-        rows += _rows(name, with_evidence, recalls, n_frames, distances_seconds)
+        rows += _rows(name, with_evidence, recalls, n_frames)
     return _frame(rows)
 
 
@@ -104,23 +102,21 @@ def uniform_times(cases: Iterable[EvidenceCase], *, k: int) -> dict[str, FloatAr
     return {case.question_id: np.linspace(0, case.n_frames - 1, k) / case.fps for case in cases}
 
 
-def random_recall(
-    cases: Sequence[EvidenceCase], *, k: int, distances_seconds: Sequence[float] = DISTANCES_SECONDS
-) -> pd.DataFrame:
+def random_recall(cases: Sequence[EvidenceCase], *, k: int) -> pd.DataFrame:
     """Return the table of `min(k, T)` frames drawn at random without replacement: its exact expectation, no draws.
 
     An evidence time is missed when none of the frames within reach is drawn: hypergeometric.
     """
     with_evidence = [case for case in cases if case.evidence_seconds.size]
-    recalls = np.array([_expected_recall(case, k, distances_seconds) for case in with_evidence])
+    recalls = np.array([_expected_recall(case, k) for case in with_evidence])
     n_frames = np.array([min(k, case.n_frames) for case in with_evidence])
-    return _frame(_rows("random", with_evidence, recalls, n_frames, distances_seconds))
+    return _frame(_rows("random", with_evidence, recalls, n_frames))
 
 
-def _expected_recall(case: EvidenceCase, k: int, distances: Sequence[float]) -> FloatArray:
+def _expected_recall(case: EvidenceCase, k: int) -> FloatArray:
     from scipy.special import gammaln
 
-    reach = np.asarray(distances, dtype=np.float64)[:, None] + 1e-6
+    reach = np.asarray(DISTANCES_SECONDS)[:, None] + 1e-6
     first = np.maximum(np.ceil((case.evidence_seconds - reach) * case.fps), 0)
     last = np.minimum(np.floor((case.evidence_seconds + reach) * case.fps), case.n_frames - 1)
     within = np.maximum(last - first + 1, 0)
@@ -177,13 +173,11 @@ def scene_shares(scenes: Sequence[tuple[float, float]], times: Times) -> tuple[f
     return (float(is_in.any(axis=1).mean()) if chosen.size else 0.0, float(is_in.any(axis=0).mean()))
 
 
-def _rows(
-    name: str, cases: Sequence[EvidenceCase], recalls: FloatArray, n_frames: IntArray, distances: Sequence[float]
-) -> list[dict[str, object]]:
+def _rows(name: str, cases: Sequence[EvidenceCase], recalls: FloatArray, n_frames: IntArray) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for bucket, inside in _buckets(cases):
         shares = recalls[inside].mean(axis=0)
-        at = {f"recall@{d:g}": float(share) for d, share in zip(distances, shares, strict=True)}
+        at = {f"recall@{d:g}": float(share) for d, share in zip(DISTANCES_SECONDS, shares, strict=True)}
         frames = float(n_frames[inside].mean())
         rows.append({"selection": name, "bucket": bucket, "questions": int(inside.sum()), "mean_frames": frames, **at})
     return rows

@@ -1,4 +1,4 @@
-"""How do a run's rows become a table?"""
+"""Makes tables of a run's rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from focus_eval.report.anchors import published_value, read_anchors
+from focus_eval.report.labels import sampler_order
 from focus_eval.report.layouts import KEY_TITLES, Column, Layout, layout_named
 from focus_eval.report.measures import (
     NOT_SCORED,
@@ -21,7 +22,8 @@ from focus_eval.report.measures import (
     runs_on_gpu,
     selections_of,
 )
-from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.run import Run
+from focus_eval.report.settings import has_published_settings
 from focus_eval.report.table import Figure, Table, TableRow, merge_notes
 from focus_eval.report.task_means import MEANS_OVER_TYPES
 
@@ -46,7 +48,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
         lines = lines[lines["benchmark"] == shape.benchmark]
         lines = lines[_in_any_column(shape, lines)]
     keys = _keys(shape, lines)
-    placed: list[tuple[int, TableRow]] = []
+    placed: list[tuple[float, TableRow]] = []
     if not lines.empty:
         parts = lines.groupby(list(keys), sort=False, dropna=False)
         for values, part in sorted(parts, key=lambda entry: _line_order(entry[1])):
@@ -102,23 +104,32 @@ def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
     return keys
 
 
-def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) -> tuple[int, TableRow]:
-    """Return a line of ours and its place: that of the published line it stands beside, else after them all."""
+def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) -> tuple[float, TableRow]:
+    """Return a line of ours and its place: that of the published line it stands beside, else after them all.
+
+    Where the settings differ from the published ones no published figure stands beside ours: the place is just before
+    the published line.
+    """
     named = {**{name: part[name].iloc[0] for name in ("sampler", "benchmark") if name in part}, **values}
     published = read_anchors(shape.anchors).lines if shape.anchors else ()
     wanted = shape.anchor_key(named) if shape.anchors else {}
     place = next((i for i, line in enumerate(published) if wanted.items() <= line.items()), len(published))
     line = published[place] if place < len(published) else None
-    figures = []
+    figures, is_beside = [], False
     wheres = {tuple(column.where.items()): column.where for column in shape.columns}
     parts = {key: _where(part, where) for key, where in wheres.items()}
     chosen = {key: selections_of(run, here) for key, here in parts.items()}
     for column in shape.columns:
         key = tuple(column.where.items())
         value = published_value(line, column.published) if column.published else None
+        here = part if parts[key].empty else parts[key]
+        if line and value is not None and not has_published_settings(shape.anchors, line, here, run.variants):
+            value = None
+        is_beside = is_beside or value is not None
         figures.append(_figure(run, column, parts[key], chosen[key], value))
     texts = {**values, "sampler": _sampler_text(part, values)} if "sampler" in values else values
-    return place, TableRow(tuple(map(_key_text, texts.values())), tuple(figures), counts_of(run, part))
+    row = TableRow(tuple(map(_key_text, texts.values())), tuple(figures), counts_of(run, part))
+    return place if is_beside or line is None else place - 0.5, row
 
 
 def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
@@ -138,6 +149,8 @@ def _figure(run: Run, column: Column, part: pd.DataFrame, chosen: pd.DataFrame, 
         return Figure(ours=frames_scored_percent(chosen), published=published, digits=2)
     if column.metric == "hours":
         hours = hours_per_seed(chosen)
+        if hours is None:
+            return Figure(published=None)
         paid = (run.pays_its_own[key] for key in zip(chosen["benchmark"], chosen["selection_id"], strict=True))
         comparable = runs_on_gpu(chosen) and all(paid)
         digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
@@ -168,9 +181,9 @@ def _with_device(columns: list[tuple[int, str]], run: Run) -> list[tuple[int, st
     return [(i, hours if title == "Hours" else title) for i, title in columns]
 
 
-def _published_only(shape: Layout, keys: Sequence[str], taken: set[int]) -> list[tuple[int, TableRow]]:
+def _published_only(shape: Layout, keys: Sequence[str], taken: set[float]) -> list[tuple[float, TableRow]]:
     """The published lines that no line of ours stands beside, each with its place."""
-    rows = []
+    rows: list[tuple[float, TableRow]] = []
     for place, line in enumerate(read_anchors(shape.anchors).lines if shape.anchors else ()):
         if place in taken:
             continue
@@ -195,6 +208,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             f"Published: {read_anchors(shape.anchors).source}. No test says whether ours differs: the answers behind "
             "a published figure are not published with it."
         )
+        notes.append("A published figure stands beside lines of its own model, K, encoder and options only.")
     notes += _pivoted_options(run, shape)
     if any(column.metric == "task_mean" for column in shape.columns) and _reports_task_means(run):
         notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
@@ -205,7 +219,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if counts:
         notes.append("Questions are counted once; errors, unparsed, fallbacks and below K per question and seed.")
     if any(count.errors for count in counts):
-        notes.append("A question with an error under a seed has no answer there and is no part of the accuracy.")
+        notes.append("A question that failed under a seed has no answer for that seed and is left out of its accuracy.")
     if any(count.unparsed for count in counts):
         notes.append("An answer that could not be parsed is wrong.")
     if any(count.fallbacks for count in counts):

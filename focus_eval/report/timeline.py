@@ -32,7 +32,8 @@ def draw_timeline(axes: Axes, row: SelectionRow, *, colour: str) -> None:
         axes.vlines(times, 0, relevance, color=FAINT, lw=0.5)
     for time in row.evidence_seconds:
         axes.axvline(time, color=EVIDENCE, lw=1.0, ls=(0, (2, 1.5)))
-    axes.plot(row.times_seconds, [-0.16] * len(row.times_seconds), "^", color=colour, ms=3.2, mew=0, clip_on=False)
+    if row.times_seconds:  # marks that nothing clips: without any, the layout would make room for nowhere
+        axes.plot(row.times_seconds, [-0.16] * len(row.times_seconds), "^", color=colour, ms=3.2, mew=0, clip_on=False)
     axes.set(ylim=(-0.3, 1.05), xlim=(0, row.duration_seconds), yticks=[0, 1])
     axes.tick_params(axis="y", length=0, labelsize=5)
 

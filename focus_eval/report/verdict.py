@@ -1,4 +1,4 @@
-"""Does a new sampler find more than others: per length, with adjusted p, and on which questions?"""
+"""Compares what a new sampler finds with others: by length, with adjusted p, and by question."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ def verdict_table(frame: pd.DataFrame, new: str, others: Sequence[str]) -> Table
         new, others: names of samplers, at their defaults.
     """
     mine = baseline_label(frame, new)
-    buckets = ["all", *(one for one in BUCKETS if one in set(frame["bucket"]))]
+    buckets = ["all", *(bucket for bucket in BUCKETS if bucket in set(frame["bucket"]))]
     lines: list[tuple[str, str, list[PairedComparison]]] = []
     for k in sorted(set(frame["k"])):
         for other in others:
             part = frame[frame["k"] == k]
-            lines.append((str(k), other, [_compared(part, mine, baseline_label(frame, other), one) for one in buckets]))
-    adjusted = iter(holm([one.p_value for _, _, compared in lines for one in compared]))
+            lines.append(
+                (str(k), other, [_compared(part, mine, baseline_label(frame, other), bucket) for bucket in buckets])
+            )
+    adjusted = iter(holm([entry.p_value for _, _, compared in lines for entry in compared]))
     rows = tuple(
-        TableRow((f"K = {k}", other), tuple(_figure(one, float(next(adjusted))) for one in compared))
+        TableRow((f"K = {k}", other), tuple(_figure(entry, float(next(adjusted))) for entry in compared))
         for k, other, compared in lines
     )
     return Table(
@@ -92,13 +94,13 @@ def _compared(part: pd.DataFrame, mine: str, other: str, bucket: str) -> PairedC
     return compare_paired(both["score_a"], both["score_b"], both["video"].tolist())
 
 
-def _figure(one: PairedComparison, adjusted: float) -> Figure:
-    value, low, high = one.difference.value, one.difference.low, one.difference.high
+def _figure(comparison: PairedComparison, adjusted: float) -> Figure:
+    value, low, high = comparison.difference.value, comparison.difference.low, comparison.difference.high
     figure = Figure(
         ours=100 * value,
         low=None if low is None else 100 * low,
         high=None if high is None else 100 * high,
-        has_too_few_videos=one.difference.videos < FEWEST_VIDEOS or low is None,
+        has_too_few_videos=comparison.difference.videos < FEWEST_VIDEOS or low is None,
         is_difference=True,
         p_adjusted=adjusted,
     )
@@ -110,10 +112,10 @@ def _html_text(text: str) -> str:
 
 
 def _html_table(table: Table) -> str:
-    titles = "".join(f"<th>{html.escape(one)}</th>" for one in (*table.key_titles, *table.columns))
+    titles = "".join(f"<th>{html.escape(title)}</th>" for title in (*table.key_titles, *table.columns))
     lines = []
     for row in table.rows:
-        cells = [*row.keys, *(one.ours_text if isinstance(one, Figure) else one for one in row.figures)]
+        cells = [*row.keys, *(figure.ours_text if isinstance(figure, Figure) else figure for figure in row.figures)]
         lines.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
     notes = "".join(f"<p class='note'>{html.escape(note)}</p>" for note in table.notes)
     return f"<h3>{html.escape(table.title)}</h3><table><tr>{titles}</tr>{''.join(lines)}</table>{notes}"

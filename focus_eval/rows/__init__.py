@@ -1,1 +1,1 @@
-"""What is written, how it lies on disk, and with what it was made."""
+"""The rows of a run: their fields, their files, and the versions they were made with."""

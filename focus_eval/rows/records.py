@@ -11,12 +11,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from focus_eval.errors import RENAMED, FocusEvalError, InvalidInput
-from focus_eval.untrusted import printable
+from focus_eval.errors import RENAMED, FocusEvalError, InvalidInput, printable
 
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
 
@@ -91,6 +90,10 @@ class SelectionRow:
     def key(self) -> tuple[str, str, str]:
         """Identity of the row: (benchmark, question_id, selection_id)."""
         return (self.benchmark, self.question_id, self.selection_id)
+
+    def without_pulls(self) -> SelectionRow:
+        """Return the row without the long lists of what was scored, which take most of its memory."""
+        return replace(self, n_pulls=self.frames_scored, pulled_frames=[], pulled_relevance=[], clips=[])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,15 +200,22 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                values = json.loads(line)
-            except ValueError as error:
-                raise InvalidInput(
-                    f"{path}:{number}: not a JSON row ({error}); the file was edited or damaged"
-                ) from error
-            if not isinstance(values, dict):
-                raise InvalidInput(f"{path}:{number}: not a row but {type(values).__name__}")
-            yield number, values
+            yield number, parse_line(line, where=f"{path}:{number}")
+
+
+def parse_line(line: bytes, *, where: str) -> dict[str, Any]:
+    """Return the fields of one line of a JSON-lines file.
+
+    Raises:
+        InvalidInput: a line that is not a JSON object; names `where`.
+    """
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        raise InvalidInput(f"{where}: not a JSON row ({error}); the file was edited or damaged") from error
+    if not isinstance(values, dict):
+        raise InvalidInput(f"{where}: not a row but {type(values).__name__}")
+    return values
 
 
 def _renamed_hint(values: Mapping[str, Any], known: set[str]) -> str:
@@ -223,6 +233,8 @@ def replace_file(path: Path) -> Iterator[Path]:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())  # else a machine that loses power may keep the name without the content
         os.replace(part, path)
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -7,42 +7,26 @@ same matrix, or the same run killed and resumed, or on another number of workers
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from focus_eval.errors import InvalidInput
-from focus_eval.rows.records import RowT, read_lines, read_rows, replace_file
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from focus_eval.rows.parquet import parquet_records, parquet_writer
+from focus_eval.rows.records import RowT, parse_line, read_lines, replace_file
+from focus_eval.rows.stored import KEY_COLUMNS, StoredRows
 
 COST_COLUMNS = ("forwards", "seconds", "device", "tokens")
-KEY_COLUMNS = ("benchmark", "question_id", "selection_id", "cell_id")
-# Columns whose shape varies from row to row are kept as JSON text.
-JSON_COLUMNS = ("options", "changed_options", "facts", "clips", "seconds", "tokens")
 
 
 def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
-    """Yield the rows of one part of a run: its Parquet files where it is done, and its JSON lines; a key once.
-
-    Of several rows of one key the first without an error counts: a question that failed was asked again.
+    """Yield the rows of one part of a run, a few at a time; see `StoredRows`.
 
     Raises:
         InvalidInput: a file that is damaged or holds other rows; names it.
     """
-    rows: dict[tuple[str, str, str], RowT] = {}
-    parts: list[Iterable[RowT]] = []
-    if (folder / "rows.parquet").exists():
-        parts.append(_read_parquet(folder, kind))
-    parts += [read_rows(path, kind) for path in sorted(folder.glob("*.jsonl"))]
-    for part in parts:
-        for row in part:
-            if row.key not in rows or (rows[row.key].error is not None and row.error is None):
-                rows[row.key] = row
-    yield from rows.values()
+    yield from StoredRows(folder, kind)
 
 
 def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -51,15 +35,7 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         InvalidInput: a file that is damaged; names it.
     """
-    if path.suffix == ".parquet":
-        import pyarrow as pa
-
-        try:
-            yield from enumerate(_parquet_records(path))
-        except (OSError, pa.ArrowException) as error:
-            raise InvalidInput(f"{path}: not a Parquet file that can be read ({error})") from error
-    else:
-        yield from read_lines(path)
+    yield from enumerate(parquet_records(path)) if path.suffix == ".parquet" else read_lines(path)
 
 
 def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
@@ -68,16 +44,56 @@ def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
     Raises:
         InvalidInput: a file that is damaged; names it.
     """
-    done = {row.question_id for path in sorted(folder.glob("*.jsonl")) for row in read_rows(path, kind)}
-    if (folder / "rows.parquet").exists():
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    return FinishedQuestions(folder, kind).ids()
 
-        try:
-            done.update(pq.ParquetFile(folder / "rows.parquet").read(["question_id"])["question_id"].to_pylist())
-        except (OSError, pa.ArrowException) as error:
-            raise InvalidInput(f"{folder}: rows.parquet cannot be read ({error}); delete the folder") from error
-    return done
+
+class FinishedQuestions:
+    """The questions of one part that have a row, also while runs write there: only what was added is read again."""
+
+    def __init__(self, folder: Path, kind: type[Any]) -> None:
+        self._folder = folder
+        self._known = {declared.name for declared in fields(kind)}
+        self._kind = kind.__name__
+        self._ids: set[str] = set()
+        self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines
+        self._parquet: tuple[int, int] | None = None
+
+    def ids(self) -> set[str]:
+        """Return the ids of the questions that have a row now.
+
+        Raises:
+            InvalidInput: a file that is damaged; names it.
+        """
+        # A part is compacted by writing the Parquet files first: looked at last, they hold what has no lines any more.
+        for path in sorted(self._folder.glob("*.jsonl")):
+            try:
+                self._read_lines(path)
+            except FileNotFoundError:
+                continue
+        self._read_parquet(self._folder / "rows.parquet")
+        return self._ids
+
+    def _read_lines(self, path: Path) -> None:
+        n_bytes, n_lines = self._read.get(path, (0, 0))
+        with open(path, "rb") as file:
+            file.seek(n_bytes)
+            for line in file:
+                if not line.endswith(b"\n"):  # still being written
+                    break
+                n_bytes, n_lines = n_bytes + len(line), n_lines + 1
+                values = parse_line(line, where=f"{path}:{n_lines}")
+                if not set(values) <= self._known or "question_id" not in values:
+                    raise InvalidInput(f"{path}:{n_lines}: not a {self._kind}")
+                self._ids.add(values["question_id"])
+        self._read[path] = (n_bytes, n_lines)
+
+    def _read_parquet(self, path: Path) -> None:
+        if not path.exists():
+            return
+        state = (path.stat().st_ino, path.stat().st_mtime_ns)
+        if state != self._parquet:
+            self._ids.update(row["question_id"] for row in parquet_records(path, columns=["question_id"]))
+            self._parquet = state
 
 
 def compact(folder: Path, kind: type[RowT], order: list[str], *, held: Collection[Path] = ()) -> None:
@@ -93,92 +109,31 @@ def compact(folder: Path, kind: type[RowT], order: list[str], *, held: Collectio
     if not finished:
         return  # nothing was added
     place = {question_id: at for at, question_id in enumerate(order)}
-    rows = list(load_rows(folder, kind))
-    unknown = [row.question_id for row in rows if row.question_id not in place]
-    if unknown:
-        raise InvalidInput(f"{folder}: holds a row of question {unknown[0]!r}, which the benchmark does not have")
-    rows.sort(key=lambda row: place[row.question_id])
-    values = [vars(row) for row in rows]
-    names = [declared.name for declared in fields(kind)]
-    costs = [name for name in names if name in COST_COLUMNS]
-    keys = [name for name in names if name in KEY_COLUMNS]
-    _write(values, keys + costs, kind, folder / "costs.parquet")
-    _write(values, [name for name in names if name not in costs], kind, folder / "rows.parquet")
+    stored = StoredRows(folder, kind)
+    keys = [key for key, _ in stored.states()]
+    unknown = next((question_id for _, question_id, _ in keys if question_id not in place), None)
+    if unknown is not None:
+        raise InvalidInput(f"{folder}: holds a row of question {unknown!r}, which the benchmark does not have")
+    keys.sort(key=lambda key: place[key[1]])
+    write_parquet(folder, kind, stored.in_order(keys))
     for path in finished:
         path.unlink()
 
 
-def _read_parquet(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
-    import pyarrow as pa
-
-    try:
-        rows, costs = (_parquet_records(folder / name) for name in ("rows.parquet", "costs.parquet"))
-    except (OSError, pa.ArrowException) as error:
-        raise InvalidInput(
-            f"{folder}: its Parquet files cannot be read ({error}); delete the folder to redo it"
-        ) from error
-    known = {declared.name for declared in fields(kind)}
-    unknown = {name for record in (*rows[:1], *costs[:1]) for name in record} - known
-    if unknown:
-        raise InvalidInput(
-            f"{folder}: written by another version of focus-eval, with columns this one does not know: "
-            f"{', '.join(sorted(unknown))}"
-        )
-    keys = [name for name in KEY_COLUMNS if name in {column for cost in costs for column in cost}]
-    cost_of = {tuple(cost[key] for key in keys): cost for cost in costs}
-    for row in rows:  # a run killed while a part grew leaves costs of rows that are still lines
-        cost = cost_of.get(tuple(row[key] for key in keys))
-        if cost is None:
-            raise InvalidInput(f"{folder}: costs.parquet lacks {row['question_id']!r}; delete the folder to redo it")
-        yield kind(**{**cost, **row})
-
-
-def _parquet_records(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a Parquet file; what is kept as JSON text is decoded."""
-    import pyarrow.parquet as pq
-
-    records: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()
-    for record in records:
-        for name in JSON_COLUMNS:
-            if isinstance(record.get(name), str):
-                record[name] = json.loads(record[name])
-    return records
-
-
-def _write(values: list[dict[str, Any]], names: list[str], kind: type[Any], path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = _schema(kind)
-    columns = {name: [_cell(name, value[name]) for value in values] for name in names}
-    table = pa.table(columns, schema=pa.schema([schema.field(name) for name in names]))
-    with replace_file(path) as part:
-        pq.write_table(table, part, compression="zstd")
-
-
-def _cell(name: str, value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if name in JSON_COLUMNS else value
-
-
-def _schema(kind: type[Any]) -> pa.Schema:
-    import pyarrow as pa
-
-    types = {
-        "str": pa.string(),
-        "str | None": pa.string(),
-        "int": pa.int64(),
-        "int | None": pa.int64(),
-        "float": pa.float64(),
-        "float | None": pa.float64(),
-        "list[str]": pa.list_(pa.string()),
-        "list[int]": pa.list_(pa.int64()),
-        "list[float]": pa.list_(pa.float64()),
-        "list[float] | None": pa.list_(pa.float64()),
-        "list[float | None]": pa.list_(pa.float64()),
-    }
-    return pa.schema(
-        [
-            (declared.name, pa.string() if declared.name in JSON_COLUMNS else types[str(declared.type)])
-            for declared in fields(kind)
-        ]
-    )
+def write_parquet(folder: Path, kind: type[RowT], rows: Iterator[RowT]) -> None:
+    """Write `rows` as the two Parquet files of a finished part; both are complete before either takes its place."""
+    names = [declared.name for declared in fields(kind)]
+    costs = [name for name in names if name in COST_COLUMNS]
+    keys = [name for name in names if name in KEY_COLUMNS]
+    for left_by_a_kill in folder.glob(".*.parquet.*.part"):
+        left_by_a_kill.unlink()
+    # The inner file is put in its place first: rows without costs cannot be read, costs without rows can.
+    with (
+        replace_file(folder / "rows.parquet") as rows_file,
+        replace_file(folder / "costs.parquet") as costs_file,
+        parquet_writer(rows_file, kind, [name for name in names if name not in costs]) as write_row,
+        parquet_writer(costs_file, kind, keys + costs) as write_costs,
+    ):
+        for row in rows:
+            write_row(vars(row))
+            write_costs(vars(row))

@@ -68,7 +68,6 @@ class ArmSampler(FrameSampler):
         """Return the most frames the sampler pulls of `video`, known before the first pull."""
 
     def planned_coarse_pulls(self, clips: Clips) -> int:
-        """Return the number of coarse pulls."""
         return int(np.minimum(self.pulls_per_arm, clips.sizes).sum())
 
 

@@ -77,7 +77,8 @@ class FrameSampler(ABC):
         needs_encoder: False for samplers that never pull.
         needs_evidence: True for a ceiling that is given the times of the annotated evidence.
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
-        may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself.
+        may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself. More frames than asked
+            need `scales` with which all of them have no more pixels than K full frames.
     """
 
     name: ClassVar[str]

@@ -25,5 +25,4 @@ class Blind(FrameSampler):
     may_return_fewer: ClassVar[bool] = True
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Choose nothing."""
         return Choice(keyframes=np.empty(0, dtype=np.int64))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from focus_eval.bandit.clips import Clips, equal_clips
+from focus_eval.errors import InvalidInput
 from focus_eval.options import option
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.candidates import evenly
 from focus_eval.samplers.coverage import bridge_mean, covering_frames, evidence_weights, grid_frames
 from focus_eval.samplers.even_pulls import EvenPulls
-from focus_eval.samplers.shots import shares_by_length, shot_weights, shots_of
+from focus_eval.samplers.shots import share_between_shots, shares_by_length, shot_weights, shots_of
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 # Time constants of the process between two pulls, in seconds: of a whole video, and inside a shot.
@@ -36,6 +38,8 @@ class EvenCover(EvenPulls):
         budget_of, pulls, every_seconds: how many pulls, instead of `share`.
         cuts: take shots from the file's sync frames: pulls are shared out among them, and relevance tells of its own
             shot only. Without sync frames, with groups of one length, or with more shots than pulls it changes nothing.
+        weigh_cuts: with `cuts`, believe the shots as far as relevance differs between them: the density with shots
+            and the one without are mixed by the share of relevance's variance that lies between shots.
     """
 
     name: ClassVar[str] = "even_cover"
@@ -44,6 +48,12 @@ class EvenCover(EvenPulls):
     budget_of: str | None = option(None)
     share: float = option(0.005, above=0, at_most=1)
     cuts: bool = option(False)
+    weigh_cuts: bool = option(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weigh_cuts and not self.cuts:
+            raise InvalidInput(f"sampler {self.name!r}: weigh_cuts=true needs cuts=true: there are no shots to weigh")
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Pull evenly in one batch, estimate, cover."""
@@ -52,8 +62,11 @@ class EvenCover(EvenPulls):
         shots = self.shots(video, n)
         frames = jittered(shots, shares_by_length(shots.sizes, n), request.coarse_rng)
         relevance = request.ledger.relevance(frames)
-        facts = {"shots": len(shots)} if self.cuts else {}
-        return covering_choice(frames, relevance, shots, request, facts)
+        facts: dict[str, float] = {"shots": len(shots)} if self.cuts else {}
+        if not self.weigh_cuts:
+            return covering_choice(frames, relevance, shots, request, facts)
+        share = share_between_shots(frames, relevance, shots)
+        return covering_choice(frames, relevance, shots, request, {**facts, "shot_share": share}, shot_share=share)
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
         """Return `max(k, 8, share * 25 * seconds)`."""
@@ -83,14 +96,28 @@ def jittered(shots: Clips, shares: IntArray, rng: np.random.Generator) -> IntArr
 
 
 def covering_choice(
-    frames: IntArray, relevance: FloatArray, shots: Clips, request: SelectionRequest, facts: dict[str, int]
+    frames: IntArray,
+    relevance: FloatArray,
+    shots: Clips,
+    request: SelectionRequest,
+    facts: Mapping[str, float],
+    *,
+    shot_share: float = 1.0,
 ) -> Choice:
-    """Return the keyframes that cover the most evidence estimated from `relevance` of ascending `frames`."""
+    """Return the keyframes that cover the most evidence estimated from `relevance` of ascending `frames`.
+
+    Args:
+        shot_share: weight of the density that keeps to `shots`, in [0, 1]; the rest is the density without shots.
+    """
     video, n = request.video, request.n_wanted
     if np.ptp(relevance) == 0:
         return Choice(keyframes=evenly(video, n), facts={**facts, "fallback": "uniform: relevance is flat"})
     grid = grid_frames(video)
-    density = evidence_density(grid / video.fps, frames / video.fps, relevance, shots, video)
+    at, times = grid / video.fps, frames / video.fps
+    density = evidence_density(at, times, relevance, shots, video)
+    if shot_share < 1 and len(shots) > 1:
+        plain = evidence_density(at, times, relevance, equal_clips(video.n_frames, 1), video)
+        density = shot_share * density / density.sum() + (1 - shot_share) * plain / plain.sum()
     return Choice(keyframes=covering_frames(grid, density, n, video), facts=facts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class EvenPulls(FrameSampler):
             if declared.name in says and getattr(self, declared.name) != declared.default
         ]
         if len(given) > 1:
-            raise InvalidInput(f"sampler {self.name!r}: give {' or '.join(given)}, not both: how many pulls is it?")
+            raise InvalidInput(f"sampler {self.name!r}: give {' or '.join(given)}, not both")
         if self.budget_of is not None:
             sampler_from_text(self.budget_of)
 
@@ -70,6 +71,7 @@ def one_in_each_stratum(video: VideoInfo, n: int, rng: np.random.Generator) -> I
     return frames
 
 
+@lru_cache(maxsize=64)  # asked for every question; a sampler is frozen
 def sampler_from_text(text: str) -> FrameSampler:
     """Return the sampler of "name option=value option=value".
 

@@ -39,5 +39,4 @@ class FocusC(ArmSampler):
         return Choice(keyframes=np.concatenate(drawn), clips=arms.reports(arms.radius, final=final), facts=facts)
 
     def planned_pulls(self, video: VideoInfo) -> int:
-        """Return the coarse pulls."""
         return self.planned_coarse_pulls(self.clips(video))

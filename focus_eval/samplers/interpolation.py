@@ -28,7 +28,7 @@ def interpolated(frames: IntArray, pulled: IntArray, rewards: FloatArray, method
     elif method == "rbf":
         values = _gaussian_rbf(frames, pulled, rewards)
     else:
-        raise ValueError(f"{method!r} interpolates nothing")
+        raise ValueError(f"{method!r} cannot interpolate")
     clipped: FloatArray = np.clip(values, 0.0, 1.0)
     return clipped
 

@@ -1,4 +1,4 @@
-"""Is a sampler's class usable, and what it returned what every sampler promises?"""
+"""Checks a sampler's class and what it returns against the sampler contract."""
 
 from __future__ import annotations
 
@@ -85,7 +85,20 @@ def checked_keyframes(
                 f"return request.n_wanted of them, or declare may_return_{fewer_or_more} = True if that is meant",
             )
         facts[f"returned_{fewer_or_more}"] = int(frames.size)
+    if frames.size > asked:
+        _check_pixels(name, choice.scales, n_chosen=frames.size, asked=asked)
     return frames, facts
+
+
+def _check_pixels(name: str, scales: Any, *, n_chosen: int, asked: int) -> None:
+    """Refuse more keyframes than asked that are not shrunk: with K times as many frames every sampler finds more."""
+    pixels = float(n_chosen) if scales is None else float(np.square(np.asarray(scales, dtype=float)).sum())
+    if pixels > asked * (1 + 1e-9):
+        raise broken(
+            "count",
+            f"{name} chose {n_chosen} keyframes with the pixels of {pixels:.6g} full frames, {asked} were asked; "
+            "more frames may be shown only if their `scales` make them smaller: sum(scales ** 2) is at most K",
+        )
 
 
 def _may(sampler: Declares, is_fewer: bool) -> tuple[bool, str]:

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import traceback
 import zlib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import focus_eval.samplers
-from focus_eval.errors import SamplerError, unknown_name
+from focus_eval.errors import SamplerError, UnknownName, unknown_name
 from focus_eval.options import check_names, field_types, read_options
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.promises import check_class
@@ -55,6 +56,8 @@ def sampler_class(name: str) -> type[FrameSampler]:
         return _builtin()[name]
     if name in points:
         return _plugin(name)
+    if name.endswith(".py"):
+        raise UnknownName(f"unknown sampler {name!r}; write a sampler in a file as FILE.py:Class")
     raise unknown_name("sampler", name, [*_builtin(), *points])
 
 
@@ -143,12 +146,14 @@ def _from_file(spec: str) -> type[FrameSampler]:
     module_name = f"focus_eval_sampler_file_{zlib.crc32(str(path).encode()):08x}"
     found = importlib.util.spec_from_file_location(module_name, path)
     if found is None or found.loader is None:
-        raise SamplerError(f"sampler {spec!r}: {path} is no Python file")
+        raise SamplerError(f"sampler {spec!r}: {path} is not a Python file")
     module = sys.modules[module_name] = importlib.util.module_from_spec(found)
     try:
         found.loader.exec_module(module)
     except Exception as error:  # whatever the file raises is raised on under its path
-        raise SamplerError(f"sampler file {path} cannot be loaded: {type(error).__name__}: {error}") from error
+        lines = [place.lineno for place in traceback.extract_tb(error.__traceback__) if place.filename == str(path)]
+        where = f", line {lines[-1]}," if lines else ""
+        raise SamplerError(f"sampler file {path}{where} cannot be loaded: {type(error).__name__}: {error}") from error
     if not hasattr(module, class_name):
         raise SamplerError(f"sampler file {path} has no class {class_name!r}")
     kind = _checked(getattr(module, class_name), f"sampler {spec!r}")
@@ -161,7 +166,7 @@ def _from_file(spec: str) -> type[FrameSampler]:
 
 def _checked(kind: Any, label: str) -> type[FrameSampler]:
     if not (isinstance(kind, type) and issubclass(kind, FrameSampler)):
-        raise SamplerError(f"{label} is no FrameSampler class")
+        raise SamplerError(f"{label} is not a FrameSampler class")
     if inspect.isabstract(kind):
         raise SamplerError(f"{label} has no `choose` method")
     check_class(kind, label)

@@ -8,9 +8,12 @@ from focus_eval.bandit.allocation import within_capacity
 from focus_eval.bandit.clips import Clips
 from focus_eval.types import FloatArray, IntArray, VideoInfo
 
+# Where relevance is 0 or 1 its logit is taken here, so that it stays finite.
+_LEAST_RELEVANCE = 1e-6
+
 
 def shots_of(video: VideoInfo) -> Clips:
-    """Return the shots that the sync frames tell of, the whole video as one where they tell of none.
+    """Return the shots that the sync frames show; the whole video as one shot if they show none.
 
     An encoder starts a group at a scene cut, and else when the last one has its greatest length: a group that ends
     before that length ends at a cut. Files whose groups are all equally long have no cuts.
@@ -49,6 +52,32 @@ def shares_by_length(sizes: IntArray, n: int) -> IntArray:
     )
     given: IntArray = shares + one_more
     return given
+
+
+def share_between_shots(frames: IntArray, relevance: FloatArray, shots: Clips) -> float:
+    """Return the share of the variance of relevance, as logits, that lies between shots, in [0, 1].
+
+    The intraclass correlation of a one-way random-effects model, estimated from its analysis of variance and not
+    below 0 (Donner 1986). 0 where relevance is flat, or where no shot has two pulls or only one shot has pulls.
+
+    Args:
+        frames: ascending, `(n_pulls,)`.
+        relevance: of `frames`, in [0, 1].
+    """
+    known = np.clip(relevance, _LEAST_RELEVANCE, 1 - _LEAST_RELEVANCE)
+    logits = np.log(known / (1 - known))
+    _, shot, n_in = np.unique(
+        np.searchsorted(shots.starts, frames, side="right"), return_inverse=True, return_counts=True
+    )
+    n, n_shots = logits.size, n_in.size
+    if n_shots < 2 or n <= n_shots:
+        return 0.0
+    means = np.bincount(shot, logits) / n_in
+    within = float(((logits - means[shot]) ** 2).sum()) / (n - n_shots)
+    between = float((n_in * (means - logits.mean()) ** 2).sum()) / (n_shots - 1)
+    usual_size = (n - float((n_in**2).sum()) / n) / (n_shots - 1)
+    of_shots = max(0.0, (between - within) / usual_size)
+    return of_shots / (of_shots + within) if of_shots > 0 else 0.0
 
 
 def shot_weights(at: FloatArray, starts: FloatArray, stops: FloatArray) -> FloatArray:

@@ -24,6 +24,10 @@ _OURS: dict[str, tuple[str, str]] = {
     "clip": ("focus_eval.scoring.encoders.dual_encoder:ClipScorer", "encoders"),
     "siglip": ("focus_eval.scoring.encoders.dual_encoder:SiglipScorer", "encoders"),
     "longclip": ("focus_eval.scoring.encoders.dual_encoder:LongClipScorer", "encoders"),
+    "metaclip2": ("focus_eval.scoring.encoders.dual_encoder:MetaClip2Scorer", "encoders"),
+    "aimv2": ("focus_eval.scoring.encoders.dual_encoder:Aimv2Scorer", "encoders"),
+    "siglip2": ("focus_eval.scoring.encoders.siglip2:Siglip2Scorer", "encoders"),
+    "blip2": ("focus_eval.scoring.encoders.blip2:Blip2Scorer", "encoders"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -110,6 +111,39 @@ class EmbedsIndependently(Protocol):
     """
 
     embeds_independently: ClassVar[bool]
+
+
+@runtime_checkable
+class LoadsAhead(Protocol):
+    """A scorer whose weights can load in a thread while the first frames are decoded."""
+
+    def load_ahead(self) -> None:
+        """Begin to load; returns at once, and does nothing the second time."""
+        ...
+
+
+@runtime_checkable
+class FillsBatches(Protocol):
+    """A scorer that is slow with batches that are not full: the frames of several videos are put into one.
+
+    Attributes:
+        fills_batches: whether that is so where it runs now (a GPU).
+        batch_size: frames of a full batch.
+    """
+
+    @property
+    def fills_batches(self) -> bool:
+        """Whether batches should be filled."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Frames of a full batch now; less after one did not fit into memory."""
+        ...
+
+    def embed_parts(self, parts: Sequence[Pixels]) -> Any:
+        """Return the features of all frames of `parts`, in order; the parts may differ in height and width."""
+        ...
 
 
 @runtime_checkable

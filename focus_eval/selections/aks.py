@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from focus_eval.selections.imported import AskedQuestion, ImportedSelection
+from focus_eval.rows.building import AskedQuestion
+from focus_eval.selections.imported import ImportedSelection
 from focus_eval.selections.source import DETAILS_FILE, Source, frames_of, in_order, is_list_of_lists, write_json
 
 # Its habit, where the caller names no unit.

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from focus_eval.errors import SelectionMismatch
-from focus_eval.selections.imported import AskedQuestion, ImportedSelection
+from focus_eval.rows.building import AskedQuestion
+from focus_eval.selections.imported import ImportedSelection
 
 # An annotation's length and a file's real one differ by up to a second in LongVideoBench.
 SLACK_SECONDS = 1.0
@@ -22,7 +23,7 @@ def numbers(values: Any, *, unit: str, where: str) -> tuple[Any, ...]:
         SelectionMismatch: no list, no number, not finite, or a fraction where a frame is meant.
     """
     if not isinstance(values, list):
-        raise SelectionMismatch(f"{where}: a list of {unit} is meant, got {type(values).__name__}")
+        raise SelectionMismatch(f"{where}: expected a list of {unit}, got {type(values).__name__}")
     for value in values:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise SelectionMismatch(f"{where}: {value!r} is not a number of {unit}")

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.errors import SelectionMismatch
-from focus_eval.selections.imported import AskedQuestion, ImportedSelection
+from focus_eval.resources import read_json
+from focus_eval.rows.building import AskedQuestion
+from focus_eval.selections.imported import ImportedSelection
 from focus_eval.selections.source import (
     DETAILS_FILE,
     Source,
@@ -16,7 +18,6 @@ from focus_eval.selections.source import (
     is_list_of_lists,
     write_json,
 )
-from focus_eval.untrusted import read_json
 
 UNIT = "frames"
 FRAMES_FILE = "selected_frames.json"
@@ -97,7 +98,9 @@ def _focus_clip(arm: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _details(row: int, selection: ImportedSelection) -> dict[str, Any]:
     if any(value is None for value in selection.pulled_relevance):
-        raise SelectionMismatch(f"{selection.question_id}: a pull without relevance; FOCUS's details need one for each")
+        raise SelectionMismatch(
+            f"{selection.question_id}: a scored frame has no relevance; FOCUS's details need it for every one"
+        )
     return {
         "original_idx": row,
         "coarse_sampling": _stage(

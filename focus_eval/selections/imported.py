@@ -7,25 +7,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from focus_eval.errors import InvalidInput, SelectionMismatch
 from focus_eval.types import VideoInfo
-
-
-class AskedQuestion(Protocol):
-    """The part of a benchmark's `Question` that an importer needs."""
-
-    @property
-    def benchmark(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def query(self) -> str: ...
-    @property
-    def video(self) -> str: ...
-    @property
-    def duration_seconds(self) -> float | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,13 @@ from types import ModuleType
 from typing import Any
 
 from focus_eval.errors import SelectionMismatch, unknown_name
+from focus_eval.resources import read_json
+from focus_eval.rows.building import AskedQuestion
 from focus_eval.selections import aks, answers, bolt, focus, qca, toolmerge, wfs
 from focus_eval.selections.checks import check_lengths, check_unit_plausible
-from focus_eval.selections.imported import AskedQuestion, ImportedSelection
+from focus_eval.selections.imported import ImportedSelection
 from focus_eval.selections.our_rows import is_rows_path, load_rows
 from focus_eval.selections.source import Source
-from focus_eval.untrusted import read_json
 
 # One module per format: `detects(path, data)` and `read(data, source)`; `UNIT` is what its numbers usually are.
 # A new format is a module in this table; `detects` is asked in this order.

@@ -1,4 +1,4 @@
-"""Turns rows of ours (Parquet, JSON lines, a run's folder) into selections."""
+"""Turns our own rows (Parquet, JSON lines, a run's folder) into selections."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SUFFIXES = (".jsonl", ".parquet")
 
 
 def is_rows_path(path: Path) -> bool:
-    """Return whether `path` looks like rows of ours: by suffix, or a folder that holds such files."""
+    """Return whether `path` looks like our rows: by its suffix, or as a folder that holds such files."""
     return path.suffix in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
 
 
 def load_rows(path: Path, *, sampler: str | None = None, allow_missing: bool = False) -> list[ImportedSelection]:
-    """Return the selections recorded in rows of ours, one sampler's.
+    """Return the selections of one sampler from our rows.
 
     Args:
         sampler: a sampler's name or a selection id; needed where the rows hold several.

@@ -17,7 +17,7 @@ from focus_eval.selections.imported import ImportedSelection, selections_hash
 
 
 def write_parquet(selections: Mapping[str, ImportedSelection], path: Path) -> None:
-    """Write `selections` to one Parquet file, whole or not at all."""
+    """Write `selections` to one Parquet file, completely or not at all."""
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)

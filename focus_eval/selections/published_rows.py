@@ -11,6 +11,7 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.rates import VideoRate
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.errors import InvalidInput, SelectionMismatch
+from focus_eval.rows.building import CellNames, Chooser, answer_row, selection_row
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, replace_file
 from focus_eval.selections.imported import ImportedSelection, selections_hash
@@ -50,7 +51,7 @@ def published_rows(
     """
     has_answers = any(chosen.answered is not None for chosen in selections.values())
     if has_answers and not model:
-        raise InvalidInput(f"{name}: the file has answers but does not say whose; name the model (--model)")
+        raise InvalidInput(f"{name}: the file has answers but does not name the model; give --model")
     k = max(chosen.k for chosen in selections.values())
     selection_id = identity_hash({"published": selections_hash(selections), "name": name, "k": k})
     by_id = {question.id: question for question in questions}
@@ -59,10 +60,10 @@ def published_rows(
         question = by_id[question_id]
         if question_id not in rates:
             raise InvalidInput(f"{name}: no length and rate for question {question_id!r}")
-        row = _selection_row(chosen, question, rates[question_id], name=name, k=k, selection_id=selection_id)
+        row = _published_selection(chosen, question, rates[question_id], name=name, k=k, selection_id=selection_id)
         chosen_rows.append(row)
         if chosen.answered is not None:
-            answer_rows.append(_answer_row(chosen, question, row, model=model))
+            answer_rows.append(_published_answer(chosen, question, row, model=model))
     return PublishedRows(name=name, model=model, selections=chosen_rows, answers=answer_rows)
 
 
@@ -92,43 +93,30 @@ def _write(path: Path, rows: Sequence[SelectionRow] | Sequence[AnswerRow]) -> Pa
     return path
 
 
-def _selection_row(
+def _published_selection(
     chosen: ImportedSelection, question: Question, rate: VideoRate, *, name: str, k: int, selection_id: str
 ) -> SelectionRow:
     fps, last = float(rate.fps), rate.n_frames - 1
     times = chosen.times_at(fps)
     nearest = chosen.keyframes is None
     keyframes = [min(int(time * fps + 0.5), last) for time in times] if nearest else list(chosen.keyframes or ())
-    duration = question.duration_seconds or rate.duration_seconds
-    return SelectionRow(
-        benchmark=question.benchmark,
-        question_id=question.id,
-        video=question.video,
-        query=question.query,
-        selection_id=selection_id,
-        sampler=name,
-        options={},
-        encoder="",
-        encoder_revision="",
-        k=k,
-        seed=0,
-        bucket=question.bucket or make_benchmark(question.benchmark).bucket(duration),
-        duration_seconds=duration,
-        n_frames=rate.n_frames,
-        fps=fps,
+    return selection_row(
+        question,
+        Chooser(selection_id=selection_id, sampler=name, k=k),
+        video=rate.info,
         keyframes=keyframes,
-        times_seconds=list(times),
+        times_seconds=times,
+        measured_seconds=rate.duration_seconds,
+        bucket_of=make_benchmark(question.benchmark).bucket,
         scales=None if chosen.scales is None else list(chosen.scales),
         pulled_frames=list(chosen.pulled_frames),
         pulled_relevance=list(chosen.pulled_relevance),
         clips=[list(clip) for clip in chosen.clips],
         facts={"published": True, **({"keyframes": "nearest to the published times"} if nearest else {})},
-        evidence_seconds=list(question.evidence_seconds),
-        option_texts=list(question.options),
     )
 
 
-def _answer_row(chosen: ImportedSelection, question: Question, row: SelectionRow, *, model: str) -> AnswerRow:
+def _published_answer(chosen: ImportedSelection, question: Question, row: SelectionRow, *, model: str) -> AnswerRow:
     said = chosen.answered
     assert said is not None
     if said.correct_letter is not None and question.answer is not None and said.correct_letter != question.answer:
@@ -140,22 +128,19 @@ def _answer_row(chosen: ImportedSelection, question: Question, row: SelectionRow
     if right is None and said.is_correct is None:
         raise SelectionMismatch(f"{chosen.where} ({question.id}): neither file nor annotation says what is right")
     is_right = said.letter == right if said.is_correct is None else said.is_correct
-    return AnswerRow(
-        benchmark=row.benchmark,
-        question_id=row.question_id,
-        video=row.video,
-        selection_id=row.selection_id,
+    names = CellNames(
         cell_id=identity_hash({"published": row.selection_id, "model": model}),
         cell=f"{row.benchmark}-{model}-{row.sampler}-k{row.k}",
+    )
+    return answer_row(
+        question,
+        names,
         model=model,
-        bucket=row.bucket,
         frames_asked=row.k,
-        frames_chosen=len(row.keyframes),
-        frames_fed=len(row.keyframes),
-        fed_frames=list(row.keyframes),
+        selection=row,
+        fed_frames=row.keyframes,
         answer=said.letter,
         parsed=said.letter,
         correct_answer=right,
         score=float(is_right),
-        category=question.category,
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.errors import SelectionMismatch
-from focus_eval.selections.imported import AskedQuestion, ImportedSelection
+from focus_eval.rows.building import AskedQuestion
+from focus_eval.selections.imported import ImportedSelection
 from focus_eval.selections.source import Source, is_mapping_of_lists, video_stem
 
 UNIT = "frames"

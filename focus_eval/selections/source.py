@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.errors import SelectionMismatch
+from focus_eval.rows.building import AskedQuestion
 from focus_eval.selections.checks import numbers
-from focus_eval.selections.imported import AskedQuestion, ImportedSelection
+from focus_eval.selections.imported import ImportedSelection
 
 # Written beside the frames by the public FOCUS code: by this file its list is told from AKS's.
 DETAILS_FILE = "sampling_details.json"
@@ -105,7 +106,7 @@ def video_stem(video: str) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` to `path`, whole or not at all."""
+    """Write `value` to `path`, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.write_text(json.dumps(value, allow_nan=False), encoding="utf-8")

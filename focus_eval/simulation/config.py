@@ -1,4 +1,4 @@
-"""What does a simulation file say?"""
+"""The contents of a simulation file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SimulationConfig(BaseModel):
 
     @property
     def made_worlds(self) -> list[World]:
-        """The worlds, made; no two have one name."""
+        """The worlds; their names are unique."""
         worlds = [world_of(entry) for entry in self.worlds]
         if len({world.name for world in worlds}) < len(worlds):
             raise InvalidInput(f"{self.name}: two worlds have one name; give the changed one a `name` of its own")
@@ -62,15 +62,29 @@ class SimulationConfig(BaseModel):
             raise InvalidInput(f"{self.name}: minutes must ascend from above 0, got {list(self.minutes)}")
         return worlds
 
+    def check_baseline(self) -> None:
+        """Refuse a baseline that no sampler of the file, at its default options, can be compared with.
+
+        Raises:
+            InvalidInput: with the samplers that there are.
+        """
+        samplers = [sampler for sampler, _ in self.series()]
+        if not any(sampler.name == self.baseline and sampler == type(sampler)() for sampler in samplers):
+            names = ", ".join(sorted({sampler.name for sampler in samplers}))
+            raise InvalidInput(
+                f"{self.name}: the baseline {self.baseline!r} is not among the samplers at its default options "
+                f"({names}); add it, or write `baseline: NAME`"
+            )
+
     def series(self) -> list[tuple[FrameSampler, int]]:
         """Return every sampler with each K, budgets included, no pair twice."""
         pairs: dict[tuple[FrameSampler, int], None] = {}
         for entry in self.samplers:
-            one = SamplerEntry(sampler=entry) if isinstance(entry, str) else entry
-            sampler = make_sampler(one.sampler, **one.options)
+            item = SamplerEntry(sampler=entry) if isinstance(entry, str) else entry
+            sampler = make_sampler(item.sampler, **item.options)
             pairs.update({(sampler, k): None for k in self.k})
-            for percent in self.budgets if one.budgets else []:
-                made = make_sampler(one.sampler, **{**one.options, **options_at(one.sampler, percent)})
+            for percent in self.budgets if item.budgets else []:
+                made = make_sampler(item.sampler, **{**item.options, **options_at(item.sampler, percent)})
                 pairs.update({(made, k): None for k in self.budget_k or self.k})
         return list(pairs)
 

@@ -1,10 +1,10 @@
-"""Runs samplers on traces and writes the rows of a run; what has a row is not done again."""
+"""Runs samplers on traces and writes the rows of a run; questions with a row are skipped."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -70,7 +70,6 @@ class Source:
     traces: tuple[RecordedTrace, ...] = ()
 
     def trace(self, number: int, config: SimulationConfig) -> AnyTrace:
-        """Return trace `number`."""
         if self.world is None:
             return self.traces[number]
         return make_trace(self.world, number, seed=config.seed, minutes=config.minutes)
@@ -112,7 +111,7 @@ def sources(config: SimulationConfig) -> list[Source]:
     if not config.recorded:
         return [Source(world.name, _revision(world.values, config), world) for world in config.made_worlds]
     traces = recorded_traces(Path(config.recorded))
-    digest = identity_hash({one.question_id: [one.frames.tolist(), one.values.tolist()] for one in traces})
+    digest = identity_hash({trace.question_id: [trace.frames.tolist(), trace.values.tolist()] for trace in traces})
     return [Source(f"recorded {traces[0].benchmark}", digest, traces=tuple(traces))]
 
 
@@ -131,40 +130,51 @@ def _run_source(
     numbers = range(min(n, limit) if limit else n)
     series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
     _check_samplers(series)
-    for sampler, k, seed in series:
-        _open_part(out, source, sampler, k, seed)
+    folders = [_part(out, source, sampler, k, seed) for sampler, k, seed in series]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    # Read once, before any worker writes: reading at every chunk would take the square of the videos.
+    finished = {folder: finished_questions(folder, SelectionRow) for folder in folders}
     chunks = [numbers[at : at + VIDEOS_AT_ONCE] for at in range(0, len(numbers), VIDEOS_AT_ONCE)]
-    done = 0
+    done, about = 0, []
     # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import.
     with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork")) as pool:
-        jobs = [pool.submit(_run_chunk, source, config, out, list(chunk)) for chunk in chunks]
-        for job in jobs:
-            done += job.result()
+        jobs = [pool.submit(_run_chunk, source, config, finished, list(chunk)) for chunk in chunks]
+        for chunk, job in zip(chunks, jobs, strict=True):
+            about += job.result()
+            done += len(chunk) * len(series)
             progress(done, len(numbers) * len(series))
-    order = _write_traces(source, config, out, numbers)
-    for sampler, k, seed in series:
-        compact(_part(out, source, sampler, k, seed), SelectionRow, order)
+    order = _write_traces(source, out, about)
+    for folder in folders:
+        compact(folder, SelectionRow, order)
 
 
-def _run_chunk(source: Source, config: SimulationConfig, out: Path, numbers: Sequence[int]) -> int:
-    """Write the rows of some traces to files of their own, which no other process writes."""
+def _run_chunk(
+    source: Source, config: SimulationConfig, finished: Mapping[Path, Set[str]], numbers: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Write the rows of some traces to files of their own, which no other process writes; say what each trace is.
+
+    Args:
+        finished: ids of the questions that have a row, by the folder of each series, in the order of the series.
+    """
     encoder = TraceEncoder(source.revision)
-    parts = []
-    for sampler, k in config.series():
-        for seed in config.seeds:
-            folder = _part(out, source, sampler, k, seed)
-            selector = Selector(sampler=sampler, encoder=encoder, k=k, seed=seed, keep_pulls=False)
-            parts.append((selector, finished_questions(folder, SelectionRow), folder))
+    series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
+    parts = [
+        (Selector(sampler=sampler, encoder=encoder, k=k, seed=seed, keep_pulls=False), known, folder)
+        for (sampler, k, seed), (folder, known) in zip(series, finished.items(), strict=True)
+    ]
+    about = []
     rows: list[list[SelectionRow]] = [[] for _ in parts]
     for number in numbers:
         trace = encoder.trace = source.trace(number, config)
+        about.append(_about(source, trace, number))
         question, path = _question(source, trace), Path(_video(trace))
-        for (selector, finished, _), mine in zip(parts, rows, strict=True):
-            if question.id not in finished:
+        for (selector, known, _), mine in zip(parts, rows, strict=True):
+            if question.id not in known:
                 mine.append(_row(selector, question, path, trace))
     for (_, _, folder), mine in zip(parts, rows, strict=True):
         _append(folder / f"rows-{numbers[0]:06d}.jsonl", mine)
-    return len(numbers) * len(parts)
+    return about
 
 
 def _row(selector: Selector, question: Question, path: Path, trace: AnyTrace) -> SelectionRow:
@@ -239,21 +249,17 @@ def _part(out: Path, source: Source, sampler: FrameSampler, k: int, seed: int) -
     return out / "selections" / f"{readable}-{identity_hash(identity)[:8]}"
 
 
-def _open_part(out: Path, source: Source, sampler: FrameSampler, k: int, seed: int) -> None:
-    _part(out, source, sampler, k, seed).mkdir(parents=True, exist_ok=True)
+def _about(source: Source, trace: AnyTrace, number: int) -> dict[str, Any]:
+    about = {"benchmark": source.name, "question_id": trace.question_id, "number": number}
+    about |= {"seconds": trace.info.duration_seconds, "n_events": len(trace.evidence_seconds)}
+    if isinstance(trace, SimulatedTrace):
+        about |= {"event_seconds": float(np.mean(trace.event_lengths)), "strength": trace.strength}
+    return about
 
 
-def _write_traces(source: Source, config: SimulationConfig, out: Path, numbers: Iterable[int]) -> list[str]:
+def _write_traces(source: Source, out: Path, about: Sequence[dict[str, Any]]) -> list[str]:
     """Write what each trace is; return all question ids of the source that may have rows, in order."""
-    lines, order = [], []
-    for number in numbers:
-        trace = source.trace(number, config)
-        order.append(trace.question_id)
-        about = {"benchmark": source.name, "question_id": trace.question_id, "number": number}
-        about |= {"seconds": trace.info.duration_seconds, "n_events": len(trace.evidence_seconds)}
-        if isinstance(trace, SimulatedTrace):
-            about |= {"event_seconds": float(np.mean(trace.event_lengths)), "strength": trace.strength}
-        lines.append(json.dumps(about))
+    lines, order = [json.dumps(line) for line in about], [line["question_id"] for line in about]
     path = out / "traces" / (re.sub(r"[^\w.-]+", "_", source.name) + ".jsonl")
     path.parent.mkdir(exist_ok=True)
     if path.exists():  # a run with a smaller --limit keeps what a larger one wrote
@@ -278,6 +284,8 @@ def _describe(config: SimulationConfig, out: Path) -> None:
         mine = (document["simulation"], earlier.get("simulation", {}))
         for key in ("seed", "minutes", "worlds", "recorded"):
             if mine[0][key] != mine[1].get(key):
-                raise InvalidInput(f"{out}: holds a simulation with another {key}; name another folder with --out")
+                raise InvalidInput(
+                    f"{out}: holds a simulation with another value of {key!r}; name another folder with --out"
+                )
     with replace_file(file) as part:
         part.write_text(json.dumps(document, indent=1) + "\n")

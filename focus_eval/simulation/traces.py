@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,29 +20,6 @@ LONGEST_GROUP = 250
 SHARE_OF_CUTS_SEEN = 0.925
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _LATENT_LIMIT = 12.0
-
-
-class Trace(Protocol):
-    """One question about one video whose relevance is known without its frames."""
-
-    @property
-    def question_id(self) -> str:
-        """Unique within its benchmark."""
-        ...
-
-    @property
-    def info(self) -> VideoInfo:
-        """Length and rate."""
-        ...
-
-    @property
-    def evidence_seconds(self) -> tuple[float, ...]:
-        """Moments of the evidence, ascending."""
-        ...
-
-    def relevance(self, frames: IntArray) -> FloatArray:
-        """Return the relevance of `frames`, in [0, 1], shape `(n,)`."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

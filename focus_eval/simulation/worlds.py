@@ -1,4 +1,4 @@
-"""What is a simulated video like: its background, its events, what the encoder sees of them?"""
+"""What simulated videos are like: background, events, and what the encoder sees of them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class World:
     @property
     def values(self) -> dict[str, Any]:
         """Every parameter, JSON values only."""
-        return {key: list(one) if isinstance(one, tuple) else one for key, one in asdict(self).items()}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
 
 _SMOOTH = World(name="smooth")
@@ -118,5 +118,5 @@ def world_of(entry: str | dict[str, Any]) -> World:
     for name in values:
         if name not in World.__dataclass_fields__:
             raise unknown_name(f"parameter of world {base!r}:", name, World.__dataclass_fields__)
-    changes: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
+    changes: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return replace(WORLDS[base], **changes)

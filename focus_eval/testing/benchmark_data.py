@@ -29,6 +29,8 @@ VSI_CHOICES = (
 )  # fmt: skip
 VSI_NUMBERS = ("object_counting", "object_abs_distance", "object_size_estimation", "room_size_estimation")
 ARCHIVE_PART_BYTES = 1 << 21
+# Its middle third is zeros: the container opens, frames there do not decode.
+BROKEN_VIDEO = "vmme0000001"
 _THINGS = ("dog", "car", "red hat", "woman cooking", "cat on the table", "blue door", "man who is reading")
 
 
@@ -73,8 +75,17 @@ def write_longvideobench(folder: Path, clips: Sequence[bytes]) -> Path:
     _write_text(folder / "lvb_val.json", json.dumps(annotations))
     _write_text(folder / "lvb_test_wo_gt.json", json.dumps(annotations[:20]))
     _write_tar_parts(folder, "videos", videos)
-    (folder / "subtitles.tar").write_bytes(_tar({"subtitles/none_en.json": b"[]"}))
+    # Of the first videos only: a rehearsal asks about no others.
+    spoken = {video: json.dumps(subtitle_lines(video)) for video in [Path(name).stem for name in videos][:20]}
+    (folder / "subtitles.tar").write_bytes(
+        _tar({f"subtitles/{video}_en.json": text.encode() for video, text in spoken.items()})
+    )
     return folder
+
+
+def subtitle_lines(video: str) -> list[dict[str, Any]]:
+    """Return the subtitles of a video of LongVideoBench: a line every four seconds, for as long as the longest clip."""
+    return [{"timestamp": [4.0 * at, 4.0 * at + 4.0], "text": f"{video} says sentence {at:03d}."} for at in range(320)]
 
 
 def write_videomme(folder: Path, clips: Sequence[bytes]) -> Path:
@@ -83,7 +94,8 @@ def write_videomme(folder: Path, clips: Sequence[bytes]) -> Path:
     for at in range(N_DOCUMENTS["videomme"]):
         number = at // 3
         video = f"vmme{number:07d}"
-        videos[f"data/{video}.mp4"] = clips[number if number < len(CLIPS) else -1]
+        content = clips[number if number < len(CLIPS) else -1]
+        videos[f"data/{video}.mp4"] = _broken(content) if video == BROKEN_VIDEO else content
         documents.append(
             {
                 "video_id": f"{number + 1:03d}", "duration": BUCKETS[number % 3], "domain": "Knowledge",
@@ -156,6 +168,11 @@ def write_vsibench(folder: Path, clips: Sequence[bytes]) -> Path:
     for source, files in videos.items():
         _write_zip(folder / f"{source}.zip", files)
     return folder
+
+
+def _broken(content: bytes) -> bytes:
+    third = len(content) // 3
+    return content[:third] + bytes(third) + content[2 * third :]
 
 
 def _write_clip(path: Path, *, n_frames: int, fps: int, seed: int) -> None:

@@ -1,43 +1,52 @@
-"""An OpenAI-compatible service on this machine that answers every question with a letter."""
+"""An OpenAI-compatible service on this machine that answers every question with a letter, or fails on purpose."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import threading
+import time
+from collections import Counter
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 
+from focus_eval.testing.local_server import Handler, LocalServer
+
 LETTERS = "ABCD"
+FAULTS = ("429", "500", "dropped", "silent", "truncated")
 
 
 @dataclass
-class ChatServer:
-    """Answers chat completions; the letter follows from the request alone. A context manager."""
+class ChatServer(LocalServer):
+    """Answers chat completions; the letter follows from the request alone. A context manager.
 
+    Args:
+        fault_share: share of the requests that fail, in [0, 1]: one of `FAULTS`, which follows from the request and
+            how often it was sent before, whatever the order of requests.
+        delay_seconds: how long every answer takes.
+        silent_seconds: how long a silent request is left without a reply.
+        texts: the text of each request.
+        answered: how often each request got an answer, by its hash; `failed` counts the faults by kind.
+        most_at_once: the most requests that were under way at once.
+    """
+
+    fault_share: float = 0.0
+    silent_seconds: float = 3.0
+    delay_seconds: float = 0.0
     n_requests: int = 0
     n_images: int = 0
+    texts: list[str] = field(default_factory=list)
+    answered: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    most_at_once: int = 0
+    n_at_once: int = 0
+    tries: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __enter__(self) -> ChatServer:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.chat = self  # type: ignore[attr-defined]
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     @property
     def url(self) -> str:
         """For OPENAI_BASE_URL and OPENAI_API_BASE."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"{super().url}/v1"
 
     def count(self, body: dict[str, Any]) -> None:
         """Count a request and its images."""
@@ -45,23 +54,56 @@ class ChatServer:
         with self.lock:
             self.n_requests += 1
             self.n_images += sum(part["type"] == "image_url" for part in parts)
+            self.texts.append("\n".join(part["text"] for part in parts if part["type"] == "text"))
+
+    def fault(self, digest: str) -> str:
+        """Return how this request fails, "" where it is answered, and count it."""
+        with self.lock:
+            attempt = self.tries[digest]
+            self.tries[digest] += 1
+            drawn = hashlib.sha256(f"{digest} {attempt}".encode()).digest()
+            fails = int.from_bytes(drawn[:4], "big") < self.fault_share * 2**32
+            kind = FAULTS[drawn[4] % len(FAULTS)] if fails else ""
+            self.failed.update([kind] if kind else [])
+            self.answered.update([] if kind else [digest])
+        return kind
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     def do_POST(self) -> None:
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        body = json.loads(data)
-        self.server.chat.count(body)  # type: ignore[attr-defined]
-        letter = LETTERS[hashlib.sha256(data).digest()[0] % len(LETTERS)]
-        reply = json.dumps(_completion(letter, body.get("model", ""))).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(reply)))
-        self.end_headers()
-        self.wfile.write(reply)
+        data = self.read_body()
+        chat: ChatServer = self.owner
+        with chat.lock:
+            chat.n_at_once += 1
+            chat.most_at_once = max(chat.most_at_once, chat.n_at_once)
+        try:
+            self._reply(chat, data)
+        except OSError:
+            pass  # the client gave up
+        finally:
+            with chat.lock:
+                chat.n_at_once -= 1
 
-    def log_message(self, *args: Any) -> None:
-        pass
+    def _reply(self, chat: ChatServer, data: bytes) -> None:
+        time.sleep(chat.delay_seconds)
+        body = json.loads(data)
+        chat.count(body)
+        digest = hashlib.sha256(data)
+        completion = _completion(LETTERS[digest.digest()[0] % len(LETTERS)], body.get("model", ""))
+        fault = chat.fault(digest.hexdigest())
+        if fault in ("429", "500"):
+            self.send_json({"error": {"message": "on purpose"}}, status=int(fault))
+        elif fault == "truncated":
+            self.send_bytes(json.dumps(completion).encode()[:60])
+        elif fault:
+            time.sleep(chat.silent_seconds if fault == "silent" else 0.0)
+            self.close_connection = True
+            self.connection.close()
+        else:
+            self.send_json(completion)
+
+
+ChatServer.handler = _Handler
 
 
 def _completion(text: str, model: str) -> dict[str, Any]:

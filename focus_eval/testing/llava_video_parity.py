@@ -29,7 +29,10 @@ NEW_TOKENS = 8
 
 @dataclass(frozen=True)
 class Case:
-    """One recorded run: a name, its settings, and its tensors by their last name."""
+    """One recorded run: a name, its settings, and its tensors by their last name.
+
+    The recording may hold `video_features` of some of the video's tokens only: those at `feature_positions`.
+    """
 
     name: str
     settings: Mapping[str, Any]
@@ -46,6 +49,12 @@ class Case:
         ids = self.tensors["input_ids"].tolist()
         at = ids.index(MARKER)
         return ids[:at], ids[at + 1 :]
+
+    @property
+    def feature_positions(self) -> torch.Tensor:
+        """The video's tokens whose features are recorded, as indices `(n,)`."""
+        every = torch.arange(self.settings["num_video_tokens"])
+        return self.tensors.get("feature_positions", every).long()
 
 
 @dataclass(frozen=True)
@@ -99,19 +108,21 @@ def measure(network: VideoNetwork, case: Case, pixel_values: torch.Tensor) -> De
     video = network.video_tokens(pixel_values[: case.settings["num_frames"]])
     before, after = case.halves
     merged = network.merged(before, video, after)
-    whole = expected.get("inputs_embeds", network.merged(before, expected["video_features"], after))
-    whole = whole.reshape(-1, merged.shape[-1])
+    n_video = case.settings["num_video_tokens"]
+    same_length = len(video) == n_video
+    features = _largest(video[case.feature_positions], expected["video_features"]) if same_length else None
     logits = network.logits([merged])[0]
     positions = expected["logit_positions"].long()
-    kept = positions if len(merged) == len(whole) else positions[-len(after) :] + len(merged) - len(whole)
+    kept = positions if same_length else positions[-len(after) :] + len(video) - n_video
     tokens = network.generate([merged], max_new_tokens=NEW_TOKENS)[0]
     return Deviation(
         case=case.name,
-        features=_largest(video, expected["video_features"]),
-        embeddings=_largest(merged, whole),
+        features=features,
+        # The other cases' merged embeddings are the text's, around the features compared above.
+        embeddings=_largest(merged, expected["inputs_embeds"]) if "inputs_embeds" in expected else features,
         logits=float((logits[kept] - expected["logits"].reshape(-1, logits.shape[-1])[-len(kept) :]).abs().max()),
         same_tokens=tokens.tolist() == expected["greedy_tokens"].reshape(-1).tolist(),
-        n_tokens=(len(video), len(expected["video_features"])),
+        n_tokens=(len(video), n_video),
     )
 
 
@@ -123,11 +134,11 @@ def measure_all(recording: Path, folder: Path, *, attn_implementation: str = "sd
     return [measure(VideoNetwork(loaded, config=config, setup=case.setup), case, pixels) for case in cases]
 
 
-def measure_mistakes(recording: Path, folder: Path, *, case_name: str = "f3_bilinear_grid") -> dict[str, Deviation]:
+def measure_mistakes(recording: Path, folder: Path) -> dict[str, Deviation]:
     """Return, by the mistake's name, how far each deliberate mistake is from the recorded case."""
     config = stage_checkpoint(recording, folder)
     cases, pixels = read_cases(recording)
-    case = next(item for item in cases if item.name == case_name)
+    case = next(item for item in cases if item.name == "f3_bilinear_grid")
     return {name: measure(make(config, case.setup), case, pixels) for name, make in MISTAKES.items()}
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from dataclasses import dataclass, field
 from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from focus_eval.testing.local_server import Handler, LocalServer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,32 +50,15 @@ class HubRepository:
 
 
 @dataclass
-class LocalHub:
+class LocalHub(LocalServer):
     """Serves repositories on a free port of this machine; a context manager.
 
-    It knows what the hub's own clients ask: a repository's commit, its tree, paths, and files with their etags.
+    Its `url` is for HF_ENDPOINT. It knows what the hub's own clients ask: a repository's commit, its tree, paths, and
+    files with their etags.
     """
 
     repositories: tuple[HubRepository, ...]
     requests: list[str] = field(default_factory=list)
-
-    def __enter__(self) -> LocalHub:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.hub = self  # type: ignore[attr-defined]
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    @property
-    def url(self) -> str:
-        """For HF_ENDPOINT."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def find(self, kind: str, name: str) -> HubRepository | None:
         """Return the repository of that name."""
@@ -85,7 +67,7 @@ class LocalHub:
         )
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -97,12 +79,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._serve()
 
-    def log_message(self, *args: Any) -> None:
-        pass
-
     def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        hub: LocalHub = self.server.hub  # type: ignore[attr-defined]
+        body = self.read_body()
+        hub: LocalHub = self.owner
         path = urlsplit(self.path).path
         hub.requests.append(f"{self.command} {path}")
         parts = [unquote(part) for part in path.strip("/").split("/")]
@@ -122,11 +101,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self._error(404, "RevisionNotFound")
         if action == "revision":
             siblings = [{"rfilename": name} for name in repository.files]
-            return self._json({"id": repository.name, "sha": repository.commit, "siblings": siblings, "tags": []})
+            return self.send_json({"id": repository.name, "sha": repository.commit, "siblings": siblings, "tags": []})
         if action == "tree":
-            return self._json(_entries(repository, "/".join(rest)))
+            return self.send_json(_entries(repository, "/".join(rest)))
         if action == "paths-info":
-            return self._json(_paths(repository, _asked_paths(body, self.headers.get("Content-Type", ""))))
+            return self.send_json(_paths(repository, _asked_paths(body, self.headers.get("Content-Type", ""))))
         return self._error(404, "EntryNotFound")
 
     def _resolve(self, repository: HubRepository | None, revision: str, name: str) -> None:
@@ -153,15 +132,6 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data[first:])
 
-    def _json(self, value: Any) -> None:
-        data = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
     def _error(self, status: int, code: str, message: str = "", *, commit: str = "") -> None:
         self.send_response(status)
         self.send_header("X-Error-Code", code)
@@ -170,6 +140,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("X-Repo-Commit", commit)
         self.send_header("Content-Length", "0")
         self.end_headers()
+
+
+LocalHub.handler = _Handler
 
 
 def _entries(repository: HubRepository, below: str) -> list[dict[str, Any]]:

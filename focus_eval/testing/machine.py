@@ -37,6 +37,10 @@ ENCODERS: dict[str, Callable[[Path], Path]] = {
     "clip": random_weights.write_tiny_clip,
     "siglip": random_weights.write_tiny_siglip,
     "longclip": lambda folder: random_weights.write_tiny_clip(folder, positions=248),
+    "siglip2": random_weights.write_tiny_siglip2,
+    "metaclip2": random_weights.write_tiny_metaclip2,
+    "aimv2": random_weights.write_tiny_aimv2,
+    "blip2": random_weights.write_tiny_blip2,
 }
 MODELS: dict[str, Callable[[Path], Path]] = {
     "qwen2_vl_7b": tiny_models.write_qwen2_vl,
@@ -67,7 +71,6 @@ class Machine:
 
     @property
     def hf_home(self) -> Path:
-        """$HF_HOME."""
         return self.root / "hf"
 
     @property
@@ -141,13 +144,13 @@ def hub_repositories(
     folder: Path, *, models: Iterable[str], encoders: Iterable[str], benchmarks: Iterable[str]
 ) -> list[HubRepository]:
     """Write the repositories that `configs/` names, and return them."""
-    from focus_eval.scoring.encoders.checkpoints import KNOWN
+    from focus_eval.scoring.encoders.published import KNOWN
 
     found = []
     for name in encoders:
         stated = load_yaml(resource_path("configs") / "encoders" / f"{name}.yaml")
         known = KNOWN[stated["options"]["checkpoint"]]
-        is_commit = re.fullmatch("[0-9a-f]{40}", known.revision) is not None
+        is_commit = known.is_pinned
         found.append(
             HubRepository(
                 name=known.repository,
@@ -180,7 +183,7 @@ def hub_repositories(
 
 def fetch_command(repository: HubRepository) -> list[str]:
     """Return the command that docs/reproduce.md and `focus-eval plan` state for this repository."""
-    from focus_eval.scoring.encoders.checkpoints import KNOWN
+    from focus_eval.scoring.encoders.published import KNOWN
 
     known = next((item for item in KNOWN.values() if item.repository == repository.name), None)
     if known is not None:

@@ -17,6 +17,7 @@ class Ran:
 
     Args:
         code: 0 on success, 2 for an error meant for the user, 70 for a traceback.
+        started: seconds since the epoch.
     """
 
     arguments: list[str]
@@ -24,6 +25,7 @@ class Ran:
     out: str
     err: str
     seconds: float
+    started: float
 
 
 def run_commands(commands: list[list[str]]) -> list[Ran]:
@@ -35,7 +37,7 @@ def _run(arguments: list[str]) -> Ran:
     from focus_eval import cli
 
     out, err = io.StringIO(), io.StringIO()
-    started, before = time.perf_counter(), sys.argv
+    at, started, before = time.time(), time.perf_counter(), sys.argv
     sys.argv = ["focus-eval", *arguments]
     code: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -48,9 +50,8 @@ def _run(arguments: list[str]) -> Ran:
             err.write(traceback.format_exc())
         finally:
             sys.argv = before
-    return Ran(
-        arguments, code if isinstance(code, int) else 1, out.getvalue(), err.getvalue(), time.perf_counter() - started
-    )
+    seconds = time.perf_counter() - started
+    return Ran(arguments, code if isinstance(code, int) else 1, out.getvalue(), err.getvalue(), seconds, at)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Which encoders of the real architectures can be had without a download? Those with random weights.
+"""Encoders of the real architectures with random weights, so that nothing is downloaded.
 
 For tests, for timing (throughput does not depend on the values), and for comparing precisions. Their relevance
 says nothing about images. Tiny ones are written as checkpoint folders like the hub's.
@@ -102,6 +102,99 @@ def write_tiny_siglip(folder: Path, *, seed: int = 0) -> Path:
     return _write(folder, model, _siglip_tokenizer(folder, vocabulary=64, positions=16), images)
 
 
+def write_tiny_siglip2(folder: Path, *, tokenizer_class: str = "Siglip2Tokenizer", seed: int = 0) -> Path:
+    """Write a SigLIP 2 of fixed resolution, 48x48 images and 16 text positions; its configuration says "siglip".
+
+    Args:
+        tokenizer_class: "Siglip2Tokenizer" lower-cases, "GemmaTokenizer" (saved in some checkpoints) does not.
+    """
+    from transformers import SiglipConfig, SiglipImageProcessor, SiglipModel
+
+    tokenizer = _gemma_tokenizer(tokenizer_class, positions=16)
+    config = SiglipConfig(
+        vision_config={**_TINY_TOWER, "image_size": 48, "patch_size": 8},
+        text_config=_siglip2_text(tokenizer, positions=16),
+    )
+    images = SiglipImageProcessor(size={"height": 48, "width": 48})
+    return _write(folder, _built(SiglipModel, config, seed), tokenizer, images)
+
+
+def write_tiny_naflex(folder: Path, *, seed: int = 0) -> Path:
+    """Write a SigLIP 2 NaFlex with at most 36 patches of 8x8 pixels and 16 text positions."""
+    from transformers import Siglip2Config, Siglip2ImageProcessor, Siglip2Model
+
+    tokenizer = _gemma_tokenizer("GemmaTokenizer", positions=16)
+    config = Siglip2Config(
+        vision_config={**_TINY_TOWER, "num_patches": 36, "patch_size": 8},
+        text_config=_siglip2_text(tokenizer, positions=16),
+    )
+    images = Siglip2ImageProcessor(patch_size=8, max_num_patches=36)
+    return _write(folder, _built(Siglip2Model, config, seed), tokenizer, images)
+
+
+def write_tiny_metaclip2(folder: Path, *, seed: int = 0) -> Path:
+    """Write a MetaCLIP 2 with 32x32 images and 77 text positions."""
+    from transformers import CLIPImageProcessor, MetaClip2Config, MetaClip2Model
+
+    tokenizer = _xlm_tokenizer()
+    ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    config = MetaClip2Config(
+        projection_dim=24,
+        vision_config={**_TINY_TOWER, "image_size": 32, "patch_size": 8},
+        text_config={**_TINY_TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": 77, **ids},
+    )
+    images = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    return _write(folder, _built(MetaClip2Model, config, seed), tokenizer, images)
+
+
+def write_tiny_aimv2(folder: Path, *, seed: int = 0) -> Path:
+    """Write an AIMv2 with a text tower, 32x32 images and 77 text positions."""
+    from transformers import Aimv2Config, Aimv2Model, CLIPImageProcessor
+
+    tokenizer = _clip_tokenizer()
+    text = {"vocab_size": len(tokenizer), "max_position_embeddings": 77, "eos_token_id": tokenizer.eos_token_id}
+    config = Aimv2Config(
+        projection_dim=24,
+        vision_config={**_TINY_TOWER, "image_size": 32, "patch_size": 8},
+        text_config={**_TINY_TOWER, **text},
+    )
+    images = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    return _write(folder, _built(Aimv2Model, config, seed), tokenizer, images)
+
+
+def write_tiny_blip2(folder: Path, *, image_token: bool = True, seed: int = 0) -> Path:
+    """Write a BLIP-2 for image-text retrieval with 32x32 images and four query tokens.
+
+    Args:
+        image_token: as checkpoints are published now, with a token that stands for the image in the processor's text.
+    """
+    from transformers import Blip2Config, Blip2ForImageTextRetrieval, Blip2Processor, BlipImageProcessor
+
+    tokenizer = _bert_tokenizer()
+    images = BlipImageProcessor(size={"height": 32, "width": 32})
+    make_processor: Any = Blip2Processor
+    processor = make_processor(images, tokenizer, num_query_tokens=4 if image_token else None)
+    config = Blip2Config(
+        num_query_tokens=4,
+        image_text_hidden_size=24,
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>") if image_token else None,
+        vision_config={**_TINY_TOWER, "image_size": 32, "patch_size": 8},
+        qformer_config={**_TINY_TOWER, "vocab_size": len(tokenizer), "use_qformer_text_input": True},
+        # Never built: a matching model has no language model, but the configuration must name one.
+        text_config={"model_type": "opt", "hidden_size": 16, "num_hidden_layers": 1, "word_embed_proj_dim": 16},
+    )
+    _write(folder, _built(Blip2ForImageTextRetrieval, config, seed), tokenizer, images)
+    processor.save_pretrained(folder)
+    images.save_pretrained(folder)
+    return folder
+
+
+def _siglip2_text(tokenizer: Any, *, positions: int) -> dict[str, Any]:
+    ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": positions, "projection_size": 48}
+    return {**_TINY_TOWER, **sizes, **ids}
+
+
 def _built(model_class: Any, config: Any, seed: int, *, device: str = "cpu") -> Any:
     """Return a model whose weights are wide enough that relevance differs between frames and between texts.
 
@@ -158,3 +251,27 @@ def _siglip_tokenizer(folder: Path, *, vocabulary: int, positions: int) -> Any:
         minloglevel=2,
     )
     return SiglipTokenizer(str(folder / "spiece.model"), model_max_length=positions)
+
+
+def _gemma_tokenizer(tokenizer_class: str, *, positions: int) -> Any:
+    import transformers
+
+    letters = [chr(code) for code in range(33, 127)]
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "\u2581", *letters]
+    return getattr(transformers, tokenizer_class)(
+        vocab={piece: at for at, piece in enumerate(pieces)},
+        merges=[],
+        add_bos_token=False,
+        add_eos_token=True,
+        padding_side="right",
+        model_max_length=positions,
+    )
+
+
+def _xlm_tokenizer() -> Any:
+    from transformers import XLMRobertaTokenizer
+
+    letters = [chr(code) for code in range(33, 127)]
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "\u2581", *letters, *(f"\u2581{word}" for word in WORDS)]
+    vocab = [(piece, -float(at)) for at, piece in enumerate(dict.fromkeys([*pieces, "<mask>"]))]
+    return XLMRobertaTokenizer(vocab=vocab, model_max_length=77)

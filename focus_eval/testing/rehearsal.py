@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.resources import resource_path
+from focus_eval.testing.benchmark_data import BROKEN_VIDEO
 from focus_eval.testing.chat_server import ChatServer
 from focus_eval.testing.machine import Machine
-from focus_eval.testing.report_check import check_report, read_run
+from focus_eval.testing.report_check import check_report
+from focus_eval.testing.rows_again import read_run
 
 PAPER = (
     "main_results", "by_length", "efficiency", "alpha", "more_benchmarks", "two_stage", "bernstein", "clip_length",
@@ -60,31 +62,28 @@ def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], 
     """Run plan, run, status and report of each matrix, and `run` a second time; all in one process.
 
     Args:
-        limits: questions per benchmark, by matrix.
+        limits: questions per benchmark, by matrix: a shipped name, or a file below the machine's `work`.
         more: further arguments of plan and run.
     """
     commands: list[list[str]] = []
     for name, limit in limits.items():
         narrowed = [name, "--limit", str(limit), *more]
-        folder = f"results/runs/{name}"
+        folder = f"results/runs/{Path(name).stem}"
         commands += [["plan", *narrowed], ["run", *narrowed], ["status", folder], ["report", folder]]
         commands += [["run", *narrowed]]
-    ran = _in_one_process(machine, chat, commands)
+    ran = run_in_one_process(machine, chat, commands)
     each = [ran[at : at + 5] for at in range(0, len(ran), 5)]
-    return [_matrix_step(machine, name, part) for name, part in zip(limits, each, strict=True)]
+    return [_matrix_step(machine, Path(name).stem, part) for name, part in zip(limits, each, strict=True)]
 
 
 def run_alone(machine: Machine, chat: ChatServer, name: str, limit: int, *more: str) -> Step:
     """Run one matrix as a user does, a process per command."""
-    started, step = time.perf_counter(), Step(f"{name}, a process per command")
+    step = Step(f"{name}, a process per command")
     narrowed = [name, "--limit", str(limit), *more]
     folder = f"results/runs/{name}"
     for command in (["plan", *narrowed], ["run", *narrowed], ["status", folder], ["report", folder]):
-        done = _started(machine, with_chat(machine, chat), ["focus-eval", *command])
-        if done.returncode:
-            step.wrong.append(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr[-500:]}")
-    _check_folder(step, machine.work / folder)
-    step.seconds = time.perf_counter() - started
+        _timed(step, machine, with_chat(machine, chat), ["focus-eval", *command])
+    check_folder(step, machine.work / folder)
     return step
 
 
@@ -97,22 +96,9 @@ def run_lmms_eval(machine: Machine, chat: ChatServer, name: str, *, tasks: Seque
     record = f"results/record/{name}"
     arguments = {**stated.get("args", {}), **own, "record": record, **CPU.get(stated["model"], {})}
     told = ",".join(f"{key}={value}" for key, value in arguments.items())
-    command = ["lmms-eval", "--model", stated["model"], "--model_args", told, "--tasks", ",".join(tasks)]
-    command += [
-        "--limit",
-        str(limit),
-        "--batch_size",
-        "1",
-        "--output_path",
-        "results/lmms",
-        "--include_path",
-        _tasks(machine),
-    ]
-    started, step = time.perf_counter(), Step(f"lmms-eval {stated['model']} ({name})")
-    done = _started(machine, with_chat(machine, chat), command)
-    step.seconds = time.perf_counter() - started
-    if done.returncode:
-        step.wrong.append(f"exit code {done.returncode}: {done.stderr[-800:]}")
+    command = ["lmms-eval", *_lmms_options(machine, stated["model"], told, tasks=tasks, limit=limit)]
+    step = Step(f"lmms-eval {stated['model']} ({name})")
+    _timed(step, machine, with_chat(machine, chat), command)
     _check_recorded(step, machine.work / record, expected=limit * len(tasks))
     return step
 
@@ -125,22 +111,10 @@ def run_two_processes(machine: Machine, chat: ChatServer, *, task: str, limit: i
     record = "results/record/two_processes"
     told = f"pretrained=Qwen/Qwen2-VL-7B-Instruct,device=cpu,sampler=focus,encoder=blip,frames=8,seed=0,record={record}"
     launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port)]
-    command = [*launch, "-m", "lmms_eval", "--model", "focus_qwen2_vl", "--model_args", told, "--tasks", task]
-    command += [
-        "--limit",
-        str(limit),
-        "--batch_size",
-        "1",
-        "--output_path",
-        "results/lmms",
-        "--include_path",
-        _tasks(machine),
-    ]
-    started, step = time.perf_counter(), Step("lmms-eval, two processes")
-    done = _started(machine, {**with_chat(machine, chat), "ACCELERATE_USE_CPU": "true"}, command)
-    step.seconds = time.perf_counter() - started
-    if done.returncode:
-        step.wrong.append(f"exit code {done.returncode}: {done.stderr[-800:]}")
+    options = _lmms_options(machine, "focus_qwen2_vl", told, tasks=[task], limit=limit)
+    step = Step("lmms-eval, two processes")
+    environment = {**with_chat(machine, chat), "ACCELERATE_USE_CPU": "true"}
+    _timed(step, machine, environment, [*launch, "-m", "lmms_eval", *options])
     _check_recorded(step, machine.work / record, expected=limit)
     return step
 
@@ -151,15 +125,10 @@ def run_with_ray(machine: Machine, chat: ChatServer, name: str, limit: int, *mor
     command = ["focus-eval", "run", name, "--limit", str(limit), "--engine", "ray", "--out", folder, *more]
     for phase in ("select", "answer"):
         command += ["--set", f"{phase}_resources={{gpus: 0, cpus: 1}}"]
-    started, step = time.perf_counter(), Step(f"{name}, --engine ray")
-    done = _started(machine, with_chat(machine, chat), command)
-    if done.returncode:
-        step.wrong.append(f"exit code {done.returncode}: {done.stderr[-800:]}")
-    done = _started(machine, machine.environment(), ["focus-eval", "report", folder])
-    if done.returncode:
-        step.wrong.append(f"report: exit code {done.returncode}: {done.stderr[-800:]}")
-    _check_folder(step, machine.work / folder)
-    step.seconds = time.perf_counter() - started
+    step = Step(f"{name}, --engine ray")
+    _timed(step, machine, with_chat(machine, chat), command)
+    _timed(step, machine, machine.environment(), ["focus-eval", "report", folder])
+    check_folder(step, machine.work / folder)
     return step
 
 
@@ -168,33 +137,64 @@ def step_table(steps: Iterable[Step]) -> str:
     shown = list(steps)
     width = max(len(step.name) for step in shown)
     lines = [f"{'step':<{width}}  {'rows':>5}  {'errors':>6}  {'seconds':>7}  {'figures':>7}  wrong"]
-    for item in shown:
-        figures = str(item.figures) if item.figures else "-"
+    total = Step("all", wrong=[problem for step in shown for problem in step.wrong])
+    for name in ("seconds", "rows", "errors", "figures"):
+        setattr(total, name, sum(getattr(step, name) for step in shown))
+    for step in [*shown, total]:
         lines.append(
-            f"{item.name:<{width}}  {item.rows:>5}  {item.errors:>6}  "
-            f"{item.seconds:>7.1f}  {figures:>7}  {len(item.wrong)}"
+            f"{step.name:<{width}}  {step.rows:>5}  {step.errors:>6}  "
+            f"{step.seconds:>7.1f}  {step.figures or '-':>7}  {len(step.wrong)}"
         )
-    lines.append(
-        f"{'all':<{width}}  {sum(one.rows for one in shown):>5}  {sum(one.errors for one in shown):>6}  "
-        f"{sum(one.seconds for one in shown):>7.1f}  {sum(one.figures for one in shown):>7}  "
-        f"{sum(len(one.wrong) for one in shown)}"
-    )
-    lines += [f"{item.name}: {problem}" for item in shown for problem in item.wrong]
+    lines += [f"{step.name}: {problem}" for step in shown for problem in step.wrong]
     return "\n".join(lines)
 
 
 def _matrix_step(machine: Machine, name: str, ran: Sequence[Mapping[str, Any]]) -> Step:
     step = Step(name, seconds=sum(item["seconds"] for item in ran))
     for item in ran:
-        if item["code"]:
+        if item["code"] and not _stops_for_errors(item):
             step.wrong.append(f"{' '.join(item['arguments'])}: exit code {item['code']}: {item['err'][-800:]}")
     if "nothing is missing" not in ran[0]["out"]:
         step.wrong.append(f"plan: {ran[0]['out'][-800:]}")
-    _check_folder(step, machine.work / "results" / "runs" / name)
+    folder = machine.work / "results" / "runs" / name
+    step.wrong += _written_since(folder, ran[-1]["started"])
+    check_folder(step, folder)
+    is_spoilt = any(BROKEN_VIDEO in selection["video"] for _, selection in read_run(folder).answers)
+    if is_spoilt != _stops_for_errors(ran[1]):
+        step.wrong.append(f"run: exit code {ran[1]['code']} with{'' if is_spoilt else 'out'} a broken video")
     return step
 
 
-def _check_folder(step: Step, folder: Path) -> None:
+def _written_since(folder: Path, moment: float) -> list[str]:
+    """Say which rows the last `run` wrote: it had nothing left to ask."""
+    files = [path for kind in ("selections", "answers") for path in (folder / kind).rglob("*") if path.is_file()]
+    return [
+        f"{path.name}: written by a run that had nothing left to do" for path in files if path.stat().st_mtime > moment
+    ]
+
+
+def _stops_for_errors(ran: Mapping[str, Any]) -> bool:
+    """Whether a run asked everything and then said, as it must, that the broken video spoiled too many rows."""
+    return ran["arguments"][0] == "run" and ran["code"] == 2 and "more than max_error_share" in ran["err"]
+
+
+def _wrong_errors(answers: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
+    """Say which answers should have failed and did not, or failed for another reason than the broken video.
+
+    A sampler that returned no frame failed too: AKS with a small K, which `plan` announces.
+    """
+    wrong = []
+    for answer, selection in answers:
+        is_broken = BROKEN_VIDEO in selection["video"]
+        error = answer["error"]
+        if is_broken and (error is None or BROKEN_VIDEO not in error):
+            wrong.append(f"{answer['question_id']} of {selection['sampler']}: broken video, the row says {error!r}")
+        elif not is_broken and error is not None and "no frame" not in error:
+            wrong.append(f"{answer['question_id']} of {selection['sampler']}: {error}")
+    return wrong
+
+
+def check_folder(step: Step, folder: Path) -> None:
     """Count the rows of a run, and check its report's figures."""
     if not (folder / "report.csv").exists():
         step.wrong.append(f"{folder.name}: no report.csv")
@@ -202,6 +202,7 @@ def _check_folder(step: Step, folder: Path) -> None:
     rows = read_run(folder)
     shown = [answer for answer, _ in rows.answers] or list(rows.selections.values())
     step.rows, step.errors = len(shown), sum(item["error"] is not None for item in shown)
+    step.wrong += _wrong_errors(rows.answers)
     checked = check_report(folder)
     step.figures = checked.figures
     step.wrong += checked.wrong
@@ -218,7 +219,8 @@ def _check_recorded(step: Step, folder: Path, *, expected: int) -> None:
     step.wrong += [f"{row['question_id']}: {row['error']}" for row in rows if row["error"] is not None]
 
 
-def _in_one_process(machine: Machine, chat: ChatServer, commands: list[list[str]]) -> list[dict[str, Any]]:
+def run_in_one_process(machine: Machine, chat: ChatServer, commands: list[list[str]]) -> list[dict[str, Any]]:
+    """Run command lines of focus-eval one after the other in one process, and return what each came to."""
     out = machine.root / f"commands{time.monotonic_ns()}.json"
     done = subprocess.run(
         [sys.executable, "-m", "focus_eval.testing.many_commands", str(out)],
@@ -237,11 +239,18 @@ def _in_one_process(machine: Machine, chat: ChatServer, commands: list[list[str]
     return found
 
 
-def _started(
-    machine: Machine, environment: Mapping[str, str], command: Sequence[str]
-) -> subprocess.CompletedProcess[str]:
+def _lmms_options(machine: Machine, model: str, arguments: str, *, tasks: Sequence[str], limit: int) -> list[str]:
+    """Return what lmms-eval's command line is told, however it is started."""
+    options = {"model": model, "model_args": arguments, "tasks": ",".join(tasks), "limit": limit, "batch_size": 1}
+    options |= {"output_path": "results/lmms", "include_path": _tasks(machine)}
+    return [text for name, value in options.items() for text in (f"--{name}", str(value))]
+
+
+def _timed(step: Step, machine: Machine, environment: Mapping[str, str], command: Sequence[str]) -> None:
+    """Run a command of this environment's `bin`, add its seconds to `step`, and note how it failed."""
     program = str(Path(sys.executable).with_name(command[0]))
-    return subprocess.run(
+    started = time.perf_counter()
+    done = subprocess.run(
         [program, *command[1:]],
         cwd=machine.work,
         env=environment,
@@ -250,6 +259,9 @@ def _started(
         timeout=900,
         check=False,
     )
+    step.seconds += time.perf_counter() - started
+    if done.returncode:
+        step.wrong.append(f"{' '.join(command[:2])}: exit code {done.returncode}: {done.stderr[-800:]}")
 
 
 def _tasks(machine: Machine) -> str:

@@ -10,9 +10,10 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 SAID = "ABCD2"
 SHARPNESS = 3.0
@@ -207,6 +208,8 @@ def say_one_letter(network: Any, tokenizer: Any, seed: int = 0) -> None:
     The first channel of the residual stream says whether the last token was such an answer: then only the end of the
     turn can follow, else only an answer. No layer reads or writes it. Sharp attention makes answers differ.
     """
+    import torch
+
     said = [tokenizer.convert_tokens_to_ids(letter) for letter in SAID]
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     embedding, head = network.get_input_embeddings().weight, network.get_output_embeddings().weight
@@ -229,6 +232,7 @@ def say_one_letter(network: Any, tokenizer: Any, seed: int = 0) -> None:
 
 def _save_network(folder: Path, made: Any, config_class: Any, tokenizer: Any, *, shards: int, seed: int) -> None:
     """Write the weights under the names that `save_pretrained` gives, and the tokenizer's files."""
+    import torch
     from safetensors.torch import load_file
 
     config = config_class.from_pretrained(folder)
@@ -247,6 +251,8 @@ def _save_network(folder: Path, made: Any, config_class: Any, tokenizer: Any, *,
 
 
 def _random_network(make: Callable[[], Any], seed: int) -> Any:
+    import torch
+
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = make()

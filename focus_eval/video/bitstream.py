@@ -20,7 +20,7 @@ _MPEG2_PICTURE, _MPEG2_B = 0x00, 3
 
 
 def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool] | None:
-    """Return a function that tells of a packet whether other pictures may refer to it; None where no packet tells.
+    """Return a function that says whether other pictures may refer to a packet; None where packets do not show it.
 
     It answers as FFmpeg's decoder does when it is told to drop pictures nobody refers to; what cannot be read counts
     as referred to.

@@ -25,9 +25,9 @@ def checked_file(path: Path) -> Path:
     except OSError as error:
         raise VideoError(f"{path}: no such file; check the path") from error
     if size == 0:
-        raise VideoError(f"{path}: the file is empty (0 bytes); fetch it again")
+        raise VideoError(f"{path}: the file is empty (0 bytes); download it again")
     if not os.access(path, os.R_OK):
-        raise VideoError(f"{path}: no permission to read the file; change its mode or owner")
+        raise VideoError(f"{path}: no permission to read the file; change its permissions or owner")
     return path
 
 
@@ -42,7 +42,7 @@ def checked_frames(path: Path, frames: ArrayLike, *, n_frames: int) -> IntArray:
         return np.zeros(0, dtype=np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise VideoError(
-            f"{path}: frames are asked for by a 1-D array of ints, got {array.dtype} of shape {array.shape}"
+            f"{path}: frame indices must be a 1-D array of integers, got {array.dtype} of shape {array.shape}"
         )
     outside = array[(array < 0) | (array >= n_frames)]
     if outside.size:
@@ -55,9 +55,9 @@ def unreadable(path: Path, cause: BaseException) -> VideoError:
     with path.open("rb") as file:
         head = file.read(12)
     if head[4:8] == b"ftyp" and not _has_box(path, b"moov"):
-        return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; fetch it again")
+        return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; download it again")
     if head[4:8] == b"ftyp":
-        return VideoError(f"{path}: a damaged MP4 ({_plain(cause)}); fetch it again")
+        return VideoError(f"{path}: a damaged MP4 ({_plain(cause)}); download it again")
     return VideoError(f"{path}: not a video this FFmpeg can open ({_plain(cause)}); check the file")
 
 

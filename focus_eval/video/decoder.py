@@ -12,6 +12,7 @@ from typing import Any
 
 import av
 from av.stream import Disposition
+from av.video.frame import PictureType
 
 from focus_eval.errors import VideoError
 from focus_eval.video.bitstream import reference_test
@@ -27,8 +28,15 @@ _TELLS = {
     "libaom-av1", "prores", "dnxhd",
 }  # fmt: skip
 # Options of decoders that hide damage unless told not to.
-_STRICT = {"hevc": {"err_detect": "crccheck+explode"}, "ffv1": {"err_detect": "crccheck"}}
-_MOST_THREADS = 8
+_STRICT = {
+    "hevc": {"err_detect": "crccheck+explode"},
+    "ffv1": {"err_detect": "crccheck"},
+    **{name: {"err_detect": "bitstream+buffer"} for name in ("wmv1", "wmv2", "msmpeg4v1", "msmpeg4v2", "msmpeg4")},
+}
+# Decoders that hide damage and mark the frame instead. Decoding several frames at a time, they may give a frame out
+# before the thread that finds it damaged has marked it; so they may share out one picture's slices only.
+_FLAGS_LATE = {"h264", "mpeg4"}
+MOST_THREADS = 8
 # Packets after a seek that may be rests of one that began before it.
 _MOST_FRAGMENTS = 16
 
@@ -85,16 +93,17 @@ class Decoder:
         self, path: Path, *, container_options: dict[str, str] | None = None, n_threads: int | None = None
     ) -> None:
         self.path = path
-        self._n_threads = n_threads or min(n_cores(), _MOST_THREADS)
+        self._n_threads = n_threads or min(n_cores(), MOST_THREADS)
         self._options = container_options or {}
         self.container: Any = None
         self.stream: Any = None
         self.n_decoded = 0
         self._seeks = True
+        self._met_damage = False
         self.restart()
 
     def restart(self) -> None:
-        """Open the file anew, at its first packet: works for every container, also where seeking does not."""
+        """Reopen the file at its first packet: works for every container, also where seeking does not."""
         self.close()
         try:
             self.container = open_container(self.path, self._options)
@@ -104,11 +113,12 @@ class Decoder:
         context = self.stream.codec_context
         self._listens = context.name not in _TELLS
         n_threads = 1 if self._listens else self._n_threads
-        context.thread_type = "AUTO" if n_threads > 1 else "NONE"
+        context.thread_type = "NONE" if n_threads == 1 else "SLICE" if context.name in _FLAGS_LATE else "AUTO"
         context.thread_count = n_threads
         context.options = _STRICT.get(context.name, {})
         self._is_transport = self.container.format.name == "mpegts"
         self._is_reference = reference_test(context.name, context.extradata)
+        self._met_damage = False
 
     def close(self) -> None:
         """Release the file."""
@@ -117,6 +127,15 @@ class Decoder:
             self.stream.codec_context.flush_buffers()
             self.container.close()
             self.container = None
+
+    def is_key(self, frame: Any) -> bool:
+        """Return whether a decoded frame refers to no other, by the decoder or by its packet."""
+        name = self.stream.codec_context.name
+        # A recovery point of H.264 is no key frame: there the packet says whether decoding can start. FFV1 calls every
+        # frame an I picture, and decoders without predicted pictures mark neither.
+        if name == "h264" or frame.key_frame:
+            return True
+        return name != "ffv1" and frame.pict_type not in (PictureType.P, PictureType.B)
 
     def frames_from_start(self) -> Iterator[Any]:
         """Yield every frame of a full sequential decode.
@@ -131,7 +150,9 @@ class Decoder:
             decoded = self._decode(packet)
             is_damaged = decoded.is_refused or (packet is not None and packet.is_corrupt and not self._is_transport)
             if (is_damaged or any(frame.is_corrupt for frame in decoded.frames)) and n_good:
-                raise VideoError(f"{self.path}: damaged after frame {n_good - 1}, which ends the order; fetch it again")
+                raise VideoError(
+                    f"{self.path}: damaged after frame {n_good - 1}: later frames have no order; download it again"
+                )
             n_good += len(decoded.frames)
             yield from decoded.frames
 
@@ -159,6 +180,9 @@ class Decoder:
 
     def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
         """Yield (position in the file, packet) from the packet `first` on, wherever the demuxer's seek lands."""
+        if self._met_damage:
+            # After an error FFmpeg's H.264 decoder may conceal parts of the next picture too, across seek and flush.
+            self.restart()
         for go in self._ways_to(index, first):
             go()
             packets = self._packets()
@@ -171,7 +195,7 @@ class Decoder:
                     yield from self._checked(index, itertools.chain([packet], packets), landed=landed, first=first)
                     return
                 break
-        raise VideoError(f"{self.path}: packet {first} is gone since the file was opened; was it replaced?")
+        raise VideoError(f"{self.path}: packet {first} disappeared after the file was opened; was the file replaced?")
 
     def _checked(
         self, index: FrameIndex, packets: Iterator[Any], *, landed: int, first: int
@@ -183,7 +207,7 @@ class Decoder:
                 if self._seeks:
                     self._seeks = False
                     raise SeekError
-                raise VideoError(f"{self.path}: packet {position} is another than at opening; was the file replaced?")
+                raise VideoError(f"{self.path}: packet {position} has changed since opening; was the file replaced?")
             if position >= first:
                 yield position, packet
 
@@ -205,7 +229,7 @@ class Decoder:
             yield from (packet for packet in self.container.demux(self.stream) if packet.size)
         except av.FFmpegError as error:
             raise VideoError(
-                f"{self.path}: the file cannot be read further ({error.strerror}); fetch it again"
+                f"{self.path}: the file cannot be read further ({error.strerror}); download it again"
             ) from error
 
     def _decode(self, packet: Any) -> Decoded:
@@ -216,7 +240,9 @@ class Decoder:
             try:
                 frames: Sequence[Any] = context.decode(packet)
             except av.FFmpegError:
+                self._met_damage = True
                 return Decoded((), is_refused=True)
+        self._met_damage |= bool(logged) or any(frame.is_corrupt for frame in frames)
         self.n_decoded += len(frames)
         return Decoded(frames, is_refused=bool(logged))
 

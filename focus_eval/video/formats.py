@@ -30,7 +30,7 @@ def open_container(path: Path, options: dict[str, str]) -> Any:
         av.FFmpegError, OSError: no demuxer of a plain video file opens it.
     """
     if is_playlist(path):
-        raise VideoError(f"{path}: a playlist or script that names other files, not a video; name the video itself")
+        raise VideoError(f"{path}: a playlist or script, not a video; name the video itself")
     allowed = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
     # With the prefix, a name such as `concat:a|b` or `http:x` is a file's name and nothing else.
     # Not `options`: PyAV frees one set of those per stream, also for streams that are found only while it opens.

@@ -1,4 +1,4 @@
-"""Which packet of a file holds which frame, and where can decoding start? Found without decoding."""
+"""Finds, without decoding, which packet of a file holds which frame and where decoding can start."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def demux_packets(path: Path, container: Any, stream: Any) -> Packets:
     try:
         return _demux(container, stream)
     except av.FFmpegError as error:
-        raise VideoError(f"{path}: the file cannot be read to its end ({error.strerror}); fetch it again") from error
+        raise VideoError(f"{path}: the file cannot be read to its end ({error.strerror}); download it again") from error
 
 
 def _demux(container: Any, stream: Any) -> Packets:

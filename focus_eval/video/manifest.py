@@ -59,7 +59,7 @@ def check_file(path: Path) -> None:
     if found is None:
         return
     manifest, entry = found
-    fix = f"fetch it again, or write the manifest anew: focus-eval videos index {manifest.parent}"
+    fix = f"download it again, or write the manifest again: focus-eval videos index {manifest.parent}"
     if (size := path.stat().st_size) != entry.bytes:
         raise VideoError(f"{path}: {size} bytes, its manifest says {entry.bytes}; {fix}")
     if content_hash(path) != entry.sha256:
@@ -106,5 +106,5 @@ def _read(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, Entry]:
         return {name: Entry(**entry) for name, entry in content["videos"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise VideoError(
-            f"{manifest}: not a manifest ({type(error).__name__}: {error}); delete it or write it anew"
+            f"{manifest}: not a manifest ({type(error).__name__}: {error}); delete it or write it again"
         ) from error

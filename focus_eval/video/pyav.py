@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from focus_eval.errors import VideoError
 from focus_eval.types import FloatArray, IntArray
 from focus_eval.video.checks import checked_frames
-from focus_eval.video.decoder import Decoder, SeekError, n_cores
+from focus_eval.video.decoder import MOST_THREADS, Decoder, SeekError, n_cores
 from focus_eval.video.index import FrameIndex, Run
 from focus_eval.video.prefetch import in_order_ahead
 from focus_eval.video.reader import Pixels
@@ -41,21 +41,20 @@ class PyAVReader:
 
     Frames that lie behind several sync frames are decoded side by side, one thread for each group of pictures: that
     costs less work than the threads inside a decoder, which must be filled and drained at every group. Few groups
-    are decoded with the decoder's own threads.
+    are decoded with the decoder's own threads, where those cannot hide damage (H.264 and MPEG-4: slices only).
 
     Args:
-        n_threads: threads to decode with; None: one per core, at most 4 side by side. Set 1 where several videos are
-            decoded at a time.
+        n_threads: threads to decode with, so groups of pictures side by side; None: one per core, at most 4. Few
+            where several videos are decoded at a time.
     """
 
     def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
         self.path = Path(path)
-        self._n_threads = n_threads
-        self._n_workers = min(n_threads or n_cores(), _MOST_WORKERS)
+        self._n_workers = n_threads or min(n_cores(), _MOST_WORKERS)
         self._scan = scan_video(self.path)
         self.info = self._scan.info
         self.width, self.height = self._scan.size
-        self._decoder: Decoder | None = Decoder(self.path, n_threads=n_threads)
+        self._decoder: Decoder | None = Decoder(self.path, n_threads=n_threads and min(n_threads, MOST_THREADS))
         self._single: list[Decoder] = []
         self._idle: SimpleQueue[Decoder] = SimpleQueue()
         self._underway: Iterator[tuple[int, Pixels]] = iter(())
@@ -89,7 +88,7 @@ class PyAVReader:
             if result is None:
                 return
             yield result
-        raise VideoError(f"{self.path}: the reader was closed or asked anew before this stream ended")
+        raise VideoError(f"{self.path}: the reader was closed, or another stream was started, before this one ended")
 
     def _end_request(self) -> None:
         """Stop the threads of the request before."""
@@ -103,20 +102,21 @@ class PyAVReader:
             yield from self._counted(decoder, wanted)
             return
         runs = list(index.runs(wanted))
-        if self._n_workers == 1 or len(runs) < 2 * self._n_workers:
+        n_workers = min(self._n_workers, len(runs) // 2)
+        if n_workers < 2:
             for run in runs:
                 yield from self._run(decoder, index, run)
             return
-        self._open_single_decoders()
-        yield from in_order_ahead([partial(self._run_ahead, index, run) for run in runs], n_workers=self._n_workers)
+        self._open_single_decoders(n_workers)
+        yield from in_order_ahead([partial(self._run_ahead, index, run) for run in runs], n_workers=n_workers)
 
-    def _open_single_decoders(self) -> None:
-        while len(self._single) < self._n_workers:
+    def _open_single_decoders(self, n_workers: int) -> None:
+        while len(self._single) < n_workers:
             self._single.append(Decoder(self.path, n_threads=1))
             self._idle.put(self._single[-1])
 
     def _run_ahead(self, index: FrameIndex, run: Run) -> Iterator[tuple[int, Pixels]]:
-        """Decode a run in a worker thread; there are as many workers as decoders."""
+        """Decode a run in a worker thread; there are no more workers than decoders."""
         decoder = self._idle.get()
         try:
             yield from self._run(decoder, index, run)
@@ -124,7 +124,7 @@ class PyAVReader:
             self._idle.put(decoder)
 
     def read(self, frames: ArrayLike) -> Pixels:
-        """Return RGB uint8 `(n, height, width, 3)` of `frames`: any order, repeats allowed, as asked."""
+        """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
         asked = checked_frames(self.path, frames, n_frames=self.info.n_frames)
         pixels = np.empty((asked.size, self.height, self.width, 3), dtype=np.uint8)
         for number, picture in self.stream(asked):
@@ -171,7 +171,7 @@ class PyAVReader:
         ticks, number = index.frame_ticks, int(run.frames[n_done])
         raise VideoError(
             f"{self.path}: frame {number} asked, but it cannot be decoded: the file is damaged near "
-            f"{(ticks[number] - ticks[0]) * self._scan.time_base:.1f} s; fetch it again"
+            f"{(ticks[number] - ticks[0]) * self._scan.time_base:.1f} s; download it again"
         )
 
     def _attempt(self, decoder: Decoder, index: FrameIndex, run: Run, *, sync: int, n_done: int) -> Iterator[Any]:
@@ -183,7 +183,8 @@ class PyAVReader:
         first_packet, packet_of = int(index.sync_packet[sync]), index.frame_packet[run.frames]
         first_ticks, asked_ticks = index.frame_ticks[index.sync_frame[sync]], index.frame_ticks[run.frames]
         asked_packets = set(packet_of[n_done:].tolist())
-        taint, latest, held = Taint(index, first_packet), None, deque[Any]()
+        taint = Taint(index, first_packet, **({"is_key": decoder.is_key} if sync > 0 else {}))
+        latest, held = None, deque[Any]()
         steps = decoder.frames(index, first_packet=first_packet, last_packet=run.last_packet, wanted=asked_packets)
         for step in steps:
             taint.follow(step)

@@ -37,7 +37,7 @@ class VideoReader(Protocol):
         ...
 
     def read(self, frames: IntArray) -> Pixels:
-        """Return RGB uint8 `(n, height, width, 3)` of `frames`: any order, repeats allowed, as asked."""
+        """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
         ...
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class Scan:
 
 
 def scan_video(path: Path) -> Scan:
-    """Learn what a video file holds, without decoding more than its first frame unless its packets tell too little.
+    """Read what a video file holds; more than its first frame is decoded only where its packets do not suffice.
 
     The last few files are remembered, by path, size and time of change. Where a manifest names the file
     (`manifest.py`), its size, checksum and number of frames are compared.
@@ -93,15 +93,15 @@ def scan_file(path: Path) -> Scan:
         packets = mark_doubtful_end(path, decoder, packets)
         first = next(decoder.frames_from_start(), None)
         if first is None or not (first.width and first.height):
-            raise VideoError(f"{path}: no frame of it can be decoded; fetch it again or re-encode it")
+            raise VideoError(f"{path}: no frame of it can be decoded; download it again or re-encode it")
         fault = lost_start(
             packets, first_ticks=first.pts or 0, is_broadcast=decoder.container.format.name in _BROADCAST
         )
         if fault and first.pts is not None and not packets.goes_back:
-            raise VideoError(f"{path}: {fault}; fetch it again")
+            raise VideoError(f"{path}: {fault}; download it again")
         index = _trusted_index(decoder, packets, first)
         if index is None and packets.is_corrupt.any():
-            raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; fetch it again")
+            raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
         n_frames = index.frame_packet.size if index else sum(1 for _ in decoder.frames_from_start())
         return Scan(
             info=VideoInfo(

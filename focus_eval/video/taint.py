@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from focus_eval.video.decoder import Step
@@ -20,10 +21,15 @@ class Taint:
 
     Args:
         first_packet: the sync packet's position in the file.
+        is_key: tells whether a frame refers to no other; that of the sync packet must not. A container with a damaged
+            index may mark others as sync packets, from which some decoders go on with whatever they decoded last.
     """
 
-    def __init__(self, index: FrameIndex, first_packet: int) -> None:
+    def __init__(
+        self, index: FrameIndex, first_packet: int, *, is_key: Callable[[Any], bool] = lambda frame: True
+    ) -> None:
         self._index = index
+        self._first_packet, self._is_key = first_packet, is_key
         self._first_ticks = max(int(index.packets.ticks[first_packet]), int(index.frame_ticks[0]))
         # Packets that must give a frame and have not yet, in the file's order.
         self._outstanding: dict[int, None] = {}
@@ -53,7 +59,7 @@ class Taint:
         if position is None:
             return
         self._outstanding.pop(position, None)
-        if frame.is_corrupt:
+        if frame.is_corrupt or (position == self._first_packet and not self._is_key(frame)):
             self._lose(position)
 
     def _lose(self, position: int) -> None:

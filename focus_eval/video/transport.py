@@ -51,7 +51,7 @@ def _is_aligned(data: mmap.mmap, length: int, skip: int) -> bool:
 
 
 def ends_full(data: mmap.mmap, *, pid: int) -> bool:
-    """Tell whether the last packet of stream `pid` is full: its last picture may go on in one that is missing.
+    """Return whether the last packet of stream `pid` is full: its picture may continue in a missing packet.
 
     A muxer fills the last packet of a picture up with stuffing, unless the picture happens to fit (1 of 184).
     """

@@ -37,7 +37,7 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
             middle; a demuxer that lost its way.
     """
     if packets.ticks.size == 0:
-        raise VideoError(f"{path}: the video stream holds no frame; fetch it again")
+        raise VideoError(f"{path}: the video stream holds no frame; download it again")
     names = decoder.container.format.name.split(",")
     _check_count(path, decoder, packets)
     if "matroska" in names or "flv" in names:
@@ -47,12 +47,12 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 fault = find_fault(data, decoder, packets)
             if fault:
-                raise VideoError(f"{path}: {fault}; fetch it again")
+                raise VideoError(f"{path}: {fault}; download it again")
     if "mov" in names and _overlap(packets):
-        raise VideoError(f"{path}: its index gives the same bytes to two frames: damaged; fetch it again")
+        raise VideoError(f"{path}: its index gives the same bytes to two frames: damaged; download it again")
     said = [line for line in logged if line.startswith(f"{decoder.container.format.name}: ")]
     if said:
-        raise VideoError(f"{path}: damaged ({said[0].partition(': ')[2][:120]}); fetch it again")
+        raise VideoError(f"{path}: damaged ({said[0].partition(': ')[2][:120]}); download it again")
 
 
 def mark_doubtful_end(path: Path, decoder: Decoder, packets: Packets) -> Packets:
@@ -77,7 +77,7 @@ def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
         held = max(held, packets.end_ticks)
     if promised > held:
         raise VideoError(
-            f"{path}: the header promises {promised} frames, the file holds {held}: cut off or damaged; fetch it again"
+            f"{path}: the header promises {promised} frames, the file holds {held}: cut off; download it again"
         )
 
 
@@ -96,7 +96,7 @@ def _check_length(path: Path, decoder: Decoder, packets: Packets) -> None:
     held = float(max(ends, default=0))
     if promised - held > _MOST_SECONDS_SHORT:
         raise VideoError(
-            f"{path}: the header promises {promised:.1f} s, the file holds {held:.1f} s: cut off; fetch it again"
+            f"{path}: the header promises {promised:.1f} s, the file holds {held:.1f} s: cut off; download it again"
         )
 
 

@@ -76,7 +76,7 @@ def test_videomme_buckets_are_its_own_field(shared):
     assert len({question.video for question in questions}) == 900
     assert Counter(question.bucket for question in questions) == {"short": 900, "medium": 900, "long": 900}
     assert all(len(question.options) == 4 and question.duration_seconds is None for question in questions)
-    assert not any(option[:3] in ("A. ", "B. ", "C. ", "D. ") for one in questions for option in one.options)
+    assert not any(option[:3] in ("A. ", "B. ", "C. ", "D. ") for item in questions for option in item.options)
 
 
 def test_mlvu_options_are_split_off_the_question_and_equal_the_candidates(mlvu, shared):
@@ -99,6 +99,6 @@ def test_mlvu_ids_do_not_depend_on_the_fields_lmms_eval_leaves_out(mlvu, shared)
 
 def test_mlvu_buckets_follow_the_edges_it_is_given(mlvu):
     default, narrow = make_benchmark("mlvu"), make_benchmark("mlvu", edges_seconds=(460, 499))
-    assert sum(Counter(default.bucket(one.duration_seconds) for one in mlvu).values()) == 2174
-    counts = Counter(narrow.bucket(one.duration_seconds) for one in mlvu)
+    assert sum(Counter(default.bucket(item.duration_seconds) for item in mlvu).values()) == 2174
+    counts = Counter(narrow.bucket(item.duration_seconds) for item in mlvu)
     assert min(counts[name] for name in ("short", "medium", "long")) > 600

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.commands import doctor
-from focus_eval.scoring.encoders.checkpoints import KNOWN
+from focus_eval.scoring.encoders.published import KNOWN
 from focus_eval.testing.random_weights import write_tiny_clip
 
 
@@ -41,7 +41,7 @@ def test_every_known_checkpoint_is_listed_with_how_to_fetch_it(hub):
     assert set(listed) == set(KNOWN)
     for name, row in listed.items():
         assert row["state"] == f"missing: {KNOWN[name].fetch_command}"
-        assert row["size"] == f"{KNOWN[name].gigabytes:.2f} GB"
+        assert row["size"] == KNOWN[name].size
 
 
 def test_a_checkpoint_that_is_there_is_listed_with_its_place(hub):

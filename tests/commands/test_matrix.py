@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.matrix import selecting
-
-CONFTEST = Path(__file__).parents[1] / "matrix" / "conftest.py"
+from tests.matrix.conftest import write_simulation
 
 
 @pytest.fixture
 def simulation(tmp_path):
-    made = importlib.util.spec_from_file_location("simulations", CONFTEST)
-    simulations = importlib.util.module_from_spec(made)
-    made.loader.exec_module(simulations)
-    return simulations.write_simulation(tmp_path / "simulation", n_questions=6, n_videos=2)
+    return write_simulation(tmp_path / "simulation", n_questions=6, n_videos=2)
 
 
 def invoke(*arguments):
@@ -39,6 +32,28 @@ def test_the_plan_says_once_what_all_selections_share(simulation):
     assert any("frames to embed: all share one store" in line for line in lines)
     alone = invoke("plan", simulation, "--set", "share_frames=false").output
     assert "each question pays for its own" in alone
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"samplers": ["fokus"]}, "unknown sampler 'fokus'; did you mean 'focus'"),
+        ({"samplers": [{"sampler": "focus", "options": {"alpa": 0.5}}]}, "unknown option of sampler 'focus': 'alpa'"),
+        ({"samplers": ["absent.py:Mine"]}, "there is no file"),
+        ({"samplers": [{"sampler": "topk", "encoders": ["blip"]}]}, "unknown encoder of matrix"),
+        ({"anchors": "alphaa"}, "unknown table 'alphaa'; did you mean 'alpha'"),
+        ({"queries": ["a video frame"]}, "a template with {question}"),
+        ({"queries": ["{question} {text}"]}, "a template has {question} and {options}, not {text}"),
+        ({"name": "../elsewhere"}, "cannot be the name of the run's folder"),
+    ],
+)
+def test_a_mistake_in_the_matrix_is_told_before_what_is_missing(simulation, tmp_path, change, says):
+    matrix = yaml.safe_load(simulation.read_text())
+    matrix["benchmarks"][0]["annotations"] = str(tmp_path / "absent.json")
+    file = tmp_path / "mistaken.yaml"
+    file.write_text(yaml.safe_dump({**matrix, **change}))
+    for command in ("plan", "run"):
+        assert says in str(invoke(command, file).exception)
 
 
 def test_an_interrupted_run_says_that_nothing_is_lost(simulation, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import time
 import numpy as np
 from rich.progress import Progress
 
-from focus_eval.commands.progress import ProgressLines, progress_line, say_if_slow
+from focus_eval.commands.progress import ProgressLines, PullProgress, progress_line, say_if_slow
 from focus_eval.commands.select import _print, alike_keyframes
 from focus_eval.rows.records import SelectionRow
 
@@ -44,6 +44,15 @@ def test_slow_loading_is_said_and_fast_loading_is_not(capsys):
     with say_if_slow("loading encoder offline", after_seconds=5):
         pass
     assert capsys.readouterr().err == "loading encoder blip\n"
+
+
+def test_loading_is_said_until_the_first_frames_are_scored():
+    bar = Progress(disable=True)
+    progress = PullProgress(bar, "focus on a.mp4", waiting="loading encoder offline")
+    progress.advance(0)
+    assert bar.tasks[0].description == "loading encoder offline"
+    progress.advance(3)
+    assert bar.tasks[0].description == "focus on a.mp4"
 
 
 def test_keyframes_that_look_like_an_earlier_one_are_named():

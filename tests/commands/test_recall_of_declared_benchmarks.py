@@ -30,7 +30,7 @@ def test_recall_of_a_declared_benchmark(tmp_path, name):
     (tmp_path / "chosen.json").write_text(json.dumps({"q1": [100, 500]}))
     arguments = ["recall", "--benchmark", tmp_path / f"{name}.yaml", "--annotations", tmp_path / "annotation.json"]
     arguments += ["--rates", tmp_path / "rates.csv", "--selections", f"mine={tmp_path / 'chosen.json'}"]
-    done = CliRunner().invoke(app, [str(one) for one in [*arguments, "--format", "qca", "--out", tmp_path / "t.csv"]])
+    done = CliRunner().invoke(app, [str(item) for item in [*arguments, "--format", "qca", "--out", tmp_path / "t.csv"]])
     assert done.exit_code == 0, (done.output, done.exception)
     mine = next(line for line in (tmp_path / "t.csv").read_text().splitlines() if line.startswith("mine"))
     for figure in expected:

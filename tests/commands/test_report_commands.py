@@ -7,9 +7,7 @@ import gzip
 import io
 import json
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,15 +18,12 @@ from focus_eval.errors import FocusEvalError, InvalidInput
 from focus_eval.report.page.thumbnails import evidence_frames
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-
-from simulated import Simulation, simulate_run
+from tests.report.simulated import Simulation, simulate_run
 
 
 def called(*arguments):
     """Run a command; return what it printed, or raise the error that the command line would print as one line."""
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -46,7 +41,7 @@ def test_report_writes_all_its_files_beside_the_rows(run_folder):
     for name in ("report.md", "report.tex", "report.csv", "report-overview.csv", "report.html"):
         assert (run_folder / name).stat().st_size > 300
         assert name in output
-    assert {one.suffix for one in (run_folder / "figures").iterdir()} == {".pdf", ".png"}
+    assert {file.suffix for file in (run_folder / "figures").iterdir()} == {".pdf", ".png"}
     assert "paper 63.5" in output
     assert "| longvideobench | focus |" in (run_folder / "report.md").read_text()
 
@@ -58,7 +53,7 @@ def test_thumbnails_are_the_chosen_frames(tmp_path):
 
     folder = simulate_run(tmp_path / "run", Simulation(n_questions=1, samplers=("uniform", "topk")))
     (tmp_path / "videos").mkdir()
-    rows = load_run(folder).selections
+    rows = list(load_run(folder).selections)
     write_numbered_clip(tmp_path / "videos" / "v0000.mp4", rows[0].n_frames)
     page = tmp_path / "out" / "report.html"
     called("report", folder, "--out", page.parent, "--videos", tmp_path)

@@ -21,6 +21,12 @@ def test_the_script_is_shell_and_runs_the_matrix_on_the_allocation():
     subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True)
 
 
+def test_options_of_run_are_passed_on():
+    done = CliRunner().invoke(app, ["slurm-script", "alpha", "--", "--limit", "5", "--set", "k=[8, 16]"])
+    assert done.exit_code == 0
+    assert done.stdout.rstrip().endswith("--limit 5 --set 'k=[8, 16]'")
+
+
 def test_a_broken_matrix_gives_no_script(tmp_path):
     (tmp_path / "m.yaml").write_text("benchmark: [x]")
     done = CliRunner().invoke(app, ["slurm-script", str(tmp_path / "m.yaml")])

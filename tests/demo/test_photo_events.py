@@ -43,7 +43,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def boards():
-    aspects = {name: one.open().width / one.open().height for name, one in PHOTOGRAPHS.items()}
+    aspects = {name: item.open().width / item.open().height for name, item in PHOTOGRAPHS.items()}
     return {board.video_id: board for board in storyboards(aspects)}
 
 
@@ -77,7 +77,7 @@ def test_frames_at_the_evidence_show_the_answers_photograph(built, boards):
                 question.evidence_seconds, board.questions[int(number)].scenes, strict=True
             ):
                 frame = round(time_seconds * float(board.fps))
-                shot = board.shots[np.searchsorted(np.cumsum([one.n_frames for one in board.shots]), start, "right")]
+                shot = board.shots[np.searchsorted(np.cumsum([item.n_frames for item in board.shots]), start, "right")]
                 drawn = rendered(shot, PHOTOGRAPHS[shot.photograph].open(), width=320, height=180)[frame - start]
                 assert start <= frame < stop
                 difference = reader.read(np.array([frame]))[0].astype(float) - drawn

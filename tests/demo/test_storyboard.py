@@ -22,7 +22,7 @@ TOPIC_OF = {topic.name: topic for topic in TOPICS}
 def boards():
     pytest.importorskip("skimage")
     return storyboards(
-        {name: (lambda picture: picture.width / picture.height)(one.open()) for name, one in PHOTOGRAPHS.items()}
+        {name: (lambda picture: picture.width / picture.height)(item.open()) for name, item in PHOTOGRAPHS.items()}
     )
 
 
@@ -92,7 +92,7 @@ def test_nothing_that_makes_an_answer_doubtful_is_in_view(boards):
 def test_fillers_and_other_scenes_distract_in_every_video_and_the_other_topic_in_nearly_all(boards):
     with_other_topic = 0
     for board in boards:
-        asked = {name for one in board.questions for name in TOPIC_OF[one.topic].answers}
+        asked = {name for question in board.questions for name in TOPIC_OF[question.topic].answers}
         shown_names = {shot.photograph for shot in board.shots}
         assert shown_names & set(FILLERS)
         assert len(shown_names & asked) == len(board.questions) == 5
@@ -114,7 +114,7 @@ def test_no_two_shots_in_a_row_show_the_same_photograph(boards):
 
 
 def test_a_storyboard_does_not_depend_on_which_others_are_asked_for(boards):
-    aspects = {name: one.open().width / one.open().height for name, one in PHOTOGRAPHS.items()}
+    aspects = {name: item.open().width / item.open().height for name, item in PHOTOGRAPHS.items()}
     assert storyboards(aspects, video_ids=["long_c", "short_b"]) == [boards[1], boards[23]]
     with pytest.raises(UnknownName, match="did you mean 'short_a'"):
         storyboards(aspects, video_ids=["short_aa"])
@@ -138,9 +138,10 @@ def test_video_ids_name_every_video_once(boards):
 
 def test_the_docs_list_every_photograph_with_its_licence_and_credit():
     text = (Path(__file__).resolve().parents[2] / "docs" / "demo.md").read_text(encoding="utf-8")
-    for one in PHOTOGRAPHS.values():
+    for item in PHOTOGRAPHS.values():
         assert (
-            f"| {one.name} | `{one.package}/{one.file}` ({one.distribution}) | {one.licence} | {one.credit} |" in text
+            f"| {item.name} | `{item.package}/{item.file}` ({item.distribution}) | {item.licence} | {item.credit} |"
+            in text
         )
 
 

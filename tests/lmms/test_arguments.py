@@ -33,7 +33,7 @@ def qwen(**arguments):
         ({"sampler": "uniform", "frames": 2.5}, "must be an integer or none"),
         ({"sampler": "uniform", "frames": 64, "max_num_frames": 32}, "more than max_num_frames=32"),
         ({"sampler": "uniform", "frame_policy": "akss"}, "did you mean 'aks'"),
-        ({"sampler": "uniform", "max_error_share": 2}, "[0, 1]"),
+        ({"sampler": "uniform", "max_error_share": 2}, "between 0 and 1"),
         ({"sampler": "native", "frame_policy": "aks"}, "native"),
         ({"sampler": "native", "encoder": "offline"}, "does not choose frames itself"),
         ({}, "give either sampler=NAME"),

@@ -96,8 +96,8 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
 
     tasks = ["focus_longvideobench", "focus_mlvu"]
     arguments = {"pretrained": str(tiny_qwen), "device": "cpu", "sampler": "random", "frames": 3, "seed": 1}
-    one = FocusQwen2VL(**arguments, record=str(tmp_path / "one"))
-    in_one = evaluate(one, tasks, limit=7)["results"]
+    item = FocusQwen2VL(**arguments, record=str(tmp_path / "one"))
+    in_one = evaluate(item, tasks, limit=7)["results"]
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -68,7 +68,7 @@ def test_an_unreadable_video_is_an_error_of_its_question(
     assert {row["question_id"] for row in selections if row["error"]} == failed
     metrics = results["results"]["focus_longvideobench"]
     assert metrics["no_answer,none"] == 5
-    samples = {one["doc"]["id"]: one["resps"][0][0] for one in results["samples"]["focus_longvideobench"]}
+    samples = {result["doc"]["id"]: result["resps"][0][0] for result in results["samples"]["focus_longvideobench"]}
     assert {key for key, text in samples.items() if text == NO_ANSWER} == failed
 
 
@@ -218,7 +218,7 @@ def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, 
     recorded.show(recorded.context.source, frames=4, options=options, answered=rows)
     results = evaluate(recorded, ["focus_videomme"])
     assert set(answers_of(tools, tmp_path / "again")) == {"portrait-1"}
-    samples = {one["doc"]["question_id"]: one["resps"][0][0] for one in results["samples"]["focus_videomme"]}
+    samples = {result["doc"]["question_id"]: result["resps"][0][0] for result in results["samples"]["focus_videomme"]}
     assert samples["landscape-0"] == "C"
     assert samples["portrait-0"] == rows["portrait-0"].answer
 

@@ -8,6 +8,7 @@ import torch
 
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.testing.tiny_transformers import save_qwen_successor
 from focus_eval.video.synthetic import frame_number
 
 
@@ -84,14 +85,15 @@ def test_llava_onevision_gets_the_chosen_frames(llava, evaluate, home, tools, tm
     [
         ("qwen2_5", "FocusQwen2_5VL", 28), ("qwen2_5", "FocusQwen2_5VLChat", 28),
         ("qwen3", "FocusQwen3VL", 32), ("qwen3", "FocusQwen3VLChat", 32),
+        ("qwen3_5", "FocusQwen3_5", 32), ("qwen3_5", "FocusQwen3_5Chat", 32),
     ],
 )  # fmt: skip
-def test_qwen2_5_vl_and_qwen3_vl_get_the_chosen_frames_and_their_real_indices(
+def test_the_successors_of_qwen2_vl_get_the_chosen_frames_and_their_real_indices(
     kind, name, factor, evaluate, home, tools, tmp_path, tmp_path_factory, monkeypatch
 ):
     from focus_eval.lmms.models import qwen_vl
 
-    weights = tools.save_qwen_successor(tmp_path_factory.mktemp(kind), kind)
+    weights = save_qwen_successor(tmp_path_factory.mktemp(kind), kind)
     model = getattr(qwen_vl, name)(
         pretrained=str(weights), device="cpu", sampler="random", frames=7, min_pixels=3136, max_pixels=50000,
         record=str(tmp_path), batch_size=2,
@@ -107,8 +109,8 @@ def test_qwen2_5_vl_and_qwen3_vl_get_the_chosen_frames_and_their_real_indices(
     told = [indices for call in tap.calls for indices in call.get("video_metadata") or []]
     if told:  # Qwen3-VL writes the frames' times into the prompt: they must be those of the chosen frames
         chosen = sorted(row["keyframes"] for row in tools.read_record(tmp_path, "selections"))
-        assert sorted(one["frames_indices"] for one in told) == chosen
-        assert {one["fps"] for one in told} == {10.0}
+        assert sorted(item["frames_indices"] for item in told) == chosen
+        assert {item["fps"] for item in told} == {10.0}
     print(f"{name}: {compared} frames compared, 0 differ")
 
 

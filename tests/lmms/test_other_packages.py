@@ -79,3 +79,48 @@ def test_the_stock_wrapper_still_needs_the_class_that_generates():
 
     for table in (stock.AutoModelForCausalLM, stock.AutoModelForImageTextToText):
         assert "internvl" not in table._model_mapping.keys()  # noqa: SIM118 (as the wrapper asks)
+
+
+@pytest.fixture
+def dealt_by_video(monkeypatch):
+    """lmms-eval's own way of dealing documents out, replaced for one test."""
+    evaluator, utils = pytest.importorskip("lmms_eval.evaluator"), pytest.importorskip("lmms_eval.utils")
+    monkeypatch.setattr(utils, "create_iterator", utils.create_iterator)
+    monkeypatch.setattr(evaluator, "create_iterator", evaluator.create_iterator)
+    other_packages.keep_videos_on_one_rank()
+    other_packages.keep_videos_on_one_rank()  # a second model in the process
+    assert evaluator.create_iterator is utils.create_iterator
+    return utils.create_iterator
+
+
+DOCUMENTS = [{"id": at, "video_path": f"v{at // 2 if at < 30 else at % 4}.mp4"} for at in range(50)]
+
+
+@pytest.mark.parametrize("field", ["video_path", "videoID", "scene_name"])
+@pytest.mark.parametrize(("limit", "offset"), [(None, 0), (17, 0), (20, 5)])
+@pytest.mark.parametrize("world", [2, 3, 8])
+def test_the_questions_of_a_video_are_on_one_rank_and_each_is_asked_once(dealt_by_video, world, limit, offset, field):
+    documents = [{"id": doc["id"], field: doc["video_path"]} for doc in DOCUMENTS]
+    shares = [list(dealt_by_video(enumerate(documents), rank, world, limit, offset)) for rank in range(world)]
+    expected = list(enumerate(documents))[offset : None if limit is None else offset + limit]
+    assert sorted((pair for share in shares for pair in share), key=lambda pair: pair[0]) == expected
+    ranks = [{doc[field] for _, doc in share} for share in shares]
+    assert sum(map(len, ranks)) == len(set().union(*ranks))
+    most = max(sum(doc[field] == video for _, doc in expected) for video in set().union(*ranks))
+    assert max(map(len, shares)) - min(map(len, shares)) <= most
+
+
+def test_what_is_no_document_is_dealt_out_in_turn_and_one_process_gets_all(dealt_by_video):
+    assert list(dealt_by_video(range(7), 1, 3)) == [1, 4]
+    assert list(dealt_by_video(enumerate(DOCUMENTS), 0, 1)) == list(enumerate(DOCUMENTS))
+    two_videos = list(enumerate(DOCUMENTS))[:4]
+    assert list(dealt_by_video(iter(two_videos), 1, 3)) == [two_videos[1]]  # no rank is left empty
+    with pytest.raises(ValueError, match="offset"):
+        dealt_by_video(range(7), 0, 2, None, -1)
+
+
+def test_lmms_eval_looks_its_dealer_up_where_it_is_replaced():
+    task, evaluator = pytest.importorskip("lmms_eval.api.task"), pytest.importorskip("lmms_eval.evaluator")
+    assert "utils.create_iterator(" in inspect.getsource(task.Task.build_all_requests)
+    assert "utils.create_iterator(" in inspect.getsource(task.Task.doc_iterator)
+    assert "create_iterator(" in inspect.getsource(evaluator.evaluate)

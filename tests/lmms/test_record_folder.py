@@ -14,6 +14,7 @@ import pytest
 from focus_eval.errors import RunError
 from focus_eval.report.run import load_run
 from focus_eval.resources import resource_path
+from focus_eval.testing.tiny_transformers import save_qwen2_vl
 
 # More of them prove more and take longer; the figure in docs/performance.md is from 10.
 KILLS = int(os.environ.get("FOCUS_EVAL_KILLS", "1"))
@@ -60,7 +61,7 @@ def test_a_limit_first_and_then_everything_asks_only_for_what_is_new(load, evalu
     assert asked(tmp_path) == ["landscape-0", "landscape-1", "portrait-0", "portrait-1"]
     again = evaluate(load(tmp_path), ["focus_videomme"])
     assert list(lines(tmp_path).values()) == [after]
-    answers = [[one["resps"] for one in run["samples"]["focus_videomme"]] for run in (few, whole, again)]
+    answers = [[item["resps"] for item in run["samples"]["focus_videomme"]] for run in (few, whole, again)]
     assert answers[0] == answers[1][:1]
     assert answers[1] == answers[2]
     assert str(whole["results"]["focus_videomme"]) == str(again["results"]["focus_videomme"])  # NaN of no long video
@@ -83,14 +84,14 @@ def test_other_weights_under_the_same_name_get_rows_of_their_own(evaluate, tools
     from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
     for seed in (0, 1):
-        tools.save_qwen2_vl(tmp_path / "checkpoint", seed=seed)
+        save_qwen2_vl(tmp_path / "checkpoint", seed=seed)
         model = FocusQwen2VL(
             pretrained=str(tmp_path / "checkpoint"), device="cpu", sampler="uniform", frames=2,
             record=str(tmp_path / "record"),
         )  # fmt: skip
         evaluate(model, ["focus_mlvu"])
     identities = [json.loads(file.read_text())["identity"] for file in (tmp_path / "record").glob("*/cell.json")]
-    assert len({one["weights"] for one in identities}) == 2
+    assert len({identity["weights"] for identity in identities}) == 2
     assert {"transformers", "lmms-eval"} == set(identities[0]["versions"])
 
 

@@ -35,7 +35,7 @@ def test_a_published_index_file_is_replayed_to_the_frame(llava, evaluate, tools,
     content = {
         "aks": FRAMES,
         "qca": dict(zip(IDS, FRAMES, strict=True)),
-        "wfs": [{"question_id": one, "keyframe_indices": frames} for one, frames in zip(IDS, FRAMES, strict=True)],
+        "wfs": [{"question_id": item, "keyframe_indices": frames} for item, frames in zip(IDS, FRAMES, strict=True)],
     }[kind]
     file = tmp_path / f"{kind}.json"
     file.write_text(json.dumps(content))

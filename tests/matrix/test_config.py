@@ -131,7 +131,15 @@ def test_whatever_can_change_a_row_changes_the_identity(tmp_path, changes):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"limit": 3}, {"max_error_share": 0.5}, {"share_frames": False}, {"models": [model(name="other")]}],
+    [
+        {"limit": 3},
+        {"max_error_share": 0.5},
+        {"share_frames": False},
+        {"models": [model(name="other")]},
+        # A run that was stopped by its limit goes on with a higher one, and pays for no answer twice.
+        {"models": [model(args={"pretrained": "x", "max_cost": 5, "price_input": 2.5, "price_output": 10})]},
+        {"models": [model(args={"pretrained": "x", "decode_gigabytes": 1, "device": "cpu", "num_concurrent": 64})]},
+    ],
     ids=str,
 )
 def test_what_cannot_change_a_row_keeps_the_identity(tmp_path, changes):

@@ -46,7 +46,7 @@ def test_each_form_of_the_query_is_a_selection_of_its_own_and_shows_in_its_rows(
     assert [spec.label for spec in specs] == ["uniform", "topk", "topk,query=question_and_options"]
     run_matrix(matrix, out=tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    rows = {spec.label: list(folder.selections(spec).values()) for spec in specs}
+    rows = {spec.label: list(folder.selections(spec)) for spec in specs}
     assert {row.query for row in rows["topk"]} == {"Which?"}
     assert {row.query for row in rows["topk,query=question_and_options"]} == {"Which?\nA. x\nB. y"}
     assert len({row.selection_id for made in rows.values() for row in made}) == 3

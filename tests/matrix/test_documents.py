@@ -150,7 +150,7 @@ def test_the_source_of_a_shipped_benchmark_is_the_data_set_its_task_reads():
 
 def test_a_task_of_lmms_eval_is_found_without_loading_it():
     assert task_source("longvideobench_val_v").split == "validation"
-    with pytest.raises(InvalidInput, match="task 'no_such_task' is not known"):
+    with pytest.raises(InvalidInput, match="task 'no_such_task' is known neither"):
         task_source("no_such_task")
 
 
@@ -171,7 +171,7 @@ def test_a_split_of_several_files_is_all_of_them_in_the_cards_order(hub):
     (folder / "README.md").write_text(f"---\n{card}---\n")
     pd.DataFrame(documents()[2:]).to_parquet(folder / "b.parquet")
     pd.DataFrame(documents()[:2]).to_parquet(folder / "a.parquet")
-    assert ids(benchmark()) == [one["id"] for one in [*documents()[2:], *documents()[:2]]]
+    assert ids(benchmark()) == [item["id"] for item in [*documents()[2:], *documents()[:2]]]
     (folder / "a.parquet").unlink()
     with pytest.raises(MissingDocuments, match="not complete"):
         load_questions(benchmark())
@@ -181,7 +181,7 @@ def test_evidence_comes_from_the_annotation_beside_documents_without_it(hub):
     folder = snapshot(hub)
     bare = [{key: value for key, value in row.items() if key != "position"} for row in documents()]
     shards(folder, bare)
-    assert [one.evidence_seconds for one in load_questions(benchmark()).questions] == [()] * 4
+    assert [question.evidence_seconds for question in load_questions(benchmark()).questions] == [()] * 4
     (folder / "lvb_val.json").write_text(json.dumps([{"id": row["id"], "position": [48]} for row in bare[:3]]))
     found = load_questions(benchmark()).questions
-    assert [one.evidence_seconds for one in found] == [(2.0,), (2.0,), (2.0,), ()]
+    assert [match.evidence_seconds for match in found] == [(2.0,), (2.0,), (2.0,), ()]

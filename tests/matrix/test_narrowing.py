@@ -8,6 +8,8 @@ from focus_eval.errors import UnknownName
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.narrowing import narrow
 
+from .conftest import write_simulation
+
 PEAKS = """
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,26 +28,17 @@ class Peaks(FrameSampler):
 
 
 @pytest.fixture
-def matrix(tmp_path, simulations):
+def matrix(tmp_path):
     (tmp_path / "peaks.py").write_text(PEAKS)
-    file = simulations.write_simulation(tmp_path / "one", samplers=("uniform", f"{tmp_path}/peaks.py:Peaks"))
+    file = write_simulation(tmp_path / "one", samplers=("uniform", f"{tmp_path}/peaks.py:Peaks"))
     return load_matrix(file)
-
-
-@pytest.fixture
-def simulations():
-    import importlib.util
-    from pathlib import Path
-
-    made = importlib.util.spec_from_file_location("simulations", Path(__file__).with_name("conftest.py"))
-    module = importlib.util.module_from_spec(made)
-    made.loader.exec_module(module)
-    return module
 
 
 def test_a_sampler_in_a_file_goes_by_its_name_and_by_its_place(matrix, tmp_path):
     for name in ("peaks", f"{tmp_path}/peaks.py:Peaks"):
-        assert [one.sampler for one in narrow(matrix, {"sampler": [name]}).samplers] == [f"{tmp_path}/peaks.py:Peaks"]
+        assert [sampler.sampler for sampler in narrow(matrix, {"sampler": [name]}).samplers] == [
+            f"{tmp_path}/peaks.py:Peaks"
+        ]
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(matrix):

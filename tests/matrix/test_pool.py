@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -67,7 +66,7 @@ def test_what_one_table_has_the_next_one_finds(two, tmp_path):
 
 
 def test_the_plan_of_several_counts_what_is_distinct(two):
-    plans = [make_plan(one) for one in two]
+    plans = [make_plan(matrix) for matrix in two]
     assert pooled(plans)["selections"] == (24 * 8, 24 * 6)
     assert pooled(plans[:1])["selections"] == (24 * 4, 24 * 4)
     assert pooled(plans)["answers"] == (0, 0)
@@ -116,8 +115,8 @@ def test_the_rows_of_a_run_that_still_writes_are_left_where_they_are(two, tmp_pa
     run(two[0], tmp_path / "apart" / "done")
     other = subprocess.Popen([sys.executable, "-c", HOLDER, str(first)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert other.stdout.readline() == b"writing\n"
-    spec = next(one for one in selection_specs(two[0]) if one.sampler.name == "topk")
-    rows = list(RunFolder(tmp_path / "apart" / "done").selections(spec).values())
+    spec = next(spec for spec in selection_specs(two[0]) if spec.sampler.name == "topk")
+    rows = list(RunFolder(tmp_path / "apart" / "done").selections(spec))
     writer = RunFolder(first).writer(spec, "local")
     for row in rows[:7]:
         writer.write(row)
@@ -128,7 +127,7 @@ def test_the_rows_of_a_run_that_still_writes_are_left_where_they_are(two, tmp_pa
     writer.write(rows[7])  # it goes on writing
     writer.close()
     broken = RunFolder(second)
-    broken.selections = lambda spec: {row.question_id: row for row in [rows[0], replace(rows[1], error="broken")]}
+    broken.errors = lambda spec: {rows[0].question_id: None, rows[1].question_id: "broken"}
     with pytest.raises(RunError, match="another run writes here"):
         broken.drop_errors([spec])
     other.kill()  # from now on nobody holds the file
@@ -148,7 +147,7 @@ def test_the_results_folder_can_be_moved(two, tmp_path):
 
 
 def test_no_run_is_called_pool(two, tmp_path):
-    with pytest.raises(InvalidInput, match="where all runs keep their rows"):
+    with pytest.raises(InvalidInput, match="runs share this folder for their rows"):
         run(two[0], tmp_path / "runs" / "pool")
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
-import sys
-import threading
 from collections import namedtuple
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pandas as pd
@@ -18,52 +14,44 @@ import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.matrix import model_checks, running
+from focus_eval.matrix import model_checks, preflight, running
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.preflight import check_all, gigabytes_written
+from focus_eval.matrix.disk import DiskEstimate, disk_estimate
+from focus_eval.matrix.preflight import check_all
+from focus_eval.testing.local_server import Handler, LocalServer
 from focus_eval.testing.random_weights import write_tiny_clip
+from focus_eval.testing.tiny_transformers import save_qwen2_vl
 
 from .test_documents import documents, hub, shards, snapshot  # noqa: F401 (hub is a fixture)
 
 KEY, SERVED = "sk-right", "gpt-4o-2024-08-06"
-LMMS_CONFTEST = Path(__file__).parents[1] / "lmms" / "conftest.py"
 
 
-class Service(BaseHTTPRequestHandler):
+class Listing(Handler):
     """Lists one model to whoever has the key."""
 
     def do_GET(self):
         accepted = self.headers["Authorization"] == f"Bearer {KEY}"
         body = {"object": "list", "data": [{"id": SERVED, "object": "model", "created": 0, "owned_by": "x"}]}
-        data = json.dumps(body if accepted else {"error": {"message": "Incorrect API key provided"}}).encode()
-        self.send_response(200 if accepted else 401)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        refused = {"error": {"message": "Incorrect API key provided"}}
+        self.send_json(body if accepted else refused, status=200 if accepted else 401)
 
-    def log_message(self, *args):
-        pass
+
+class Service(LocalServer):
+    handler = Listing
 
 
 @pytest.fixture(scope="module")
 def service():
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{made.server_address[1]}/v1"
-    made.shutdown()
-    made.server_close()
+    with Service() as made:
+        yield f"{made.url}/v1"
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
     """A tiny Qwen2-VL in several shards, and a tiny CLIP."""
-    found = importlib.util.spec_from_file_location("lmms_tools", LMMS_CONFTEST)
-    tools = importlib.util.module_from_spec(found)
-    sys.modules.setdefault("lmms_tools", tools)
-    found.loader.exec_module(tools)
     folder = tmp_path_factory.mktemp("weights")
-    tools.save_qwen2_vl(folder / "qwen")
+    save_qwen2_vl(folder / "qwen")
     from transformers import Qwen2VLForConditionalGeneration
 
     model = Qwen2VLForConditionalGeneration.from_pretrained(folder / "qwen")
@@ -141,13 +129,14 @@ def machine(tmp_path, hub, weights, service, monkeypatch):  # noqa: F811
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    free_disk(monkeypatch, 1000)  # so that no test depends on the disk it runs on
     return Machine(tmp_path, hub, weights, service)
 
 
 def test_on_a_whole_machine_nothing_is_missing(machine):
     found = machine.check()
     assert found.missing == ()
-    assert {name: len(one.questions) for name, one in found.sets.items()} == {
+    assert {name: len(loaded.questions) for name, loaded in found.sets.items()} == {
         "table/longvideobench": 4, "table/videomme": 4,
     }  # fmt: skip
 
@@ -164,9 +153,13 @@ def cards(*sizes, **model):
     return broken
 
 
-def full_disk(machine, monkeypatch):
+def free_disk(monkeypatch, gigabytes):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 0))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, gigabytes * 1e9))
+
+
+def full_disk(machine, monkeypatch):
+    free_disk(monkeypatch, 0)
 
 
 def shard(action):
@@ -301,7 +294,7 @@ BROKEN = {
     ),
     "a task nobody knows": (
         change(("benchmarks", 1, "task"), "focus_videome"),
-        "questions of videomme .*task 'focus_videome' is not known",
+        "questions of videomme .*task 'focus_videome' is known neither",
     ),
     "annotations of another split": (
         other_annotations,
@@ -326,7 +319,7 @@ def test_a_broken_set_up_is_named_with_what_to_do(machine, monkeypatch, name):
     broken, message = BROKEN[name]
     broken(machine, monkeypatch)
     found = machine.check()
-    lines = [f"{one.what} | {one.fix}" for one in found.missing]
+    lines = [f"{missing.what} | {missing.fix}" for missing in found.missing]
     print(f"{name}: " + "; ".join(lines))
     assert any(re.search(message, line) for line in lines), lines
     assert len(lines) <= 2, "what is not broken is named too"  # both encoders read one checkpoint
@@ -336,7 +329,7 @@ def test_all_that_is_missing_is_named_at_once_and_no_work_is_done(machine, monke
     names = ["a missing shard", "no key", "half the videos", "a gated data set without a token", "a corrupt parquet"]
     for name in names:
         BROKEN[name][0](machine, monkeypatch)
-    monkeypatch.setattr(running, "run_matrix", lambda *args, **options: pytest.fail("work was begun"))
+    monkeypatch.setattr(running, "complete_run", lambda *args, **options: pytest.fail("work was begun"))
     machine.check()
     out = machine.root / "runs" / "table"
     for command in (["run", str(machine.file), "--out", str(out)], ["plan", str(machine.file), "--out", str(out)]):
@@ -350,20 +343,28 @@ def test_all_that_is_missing_is_named_at_once_and_no_work_is_done(machine, monke
 
 
 def test_what_is_still_to_be_fetched_must_fit_on_the_disk_too(machine, monkeypatch):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 20e9))
+    free_disk(monkeypatch, 20)
     BROKEN["weights not fetched"][0](machine, monkeypatch)  # 17 GB
-    assert not any("disk" in one.what for one in machine.check().missing)
+    assert not any("disk" in missing.what for missing in machine.check().missing)
     half_the_videos(machine, monkeypatch)  # 50 of 100 GB more
-    (disk,) = [one.what for one in machine.check().missing if "disk" in one.what]
+    (disk,) = [missing.what for missing in machine.check().missing if "disk" in missing.what]
     assert disk.startswith("disk: 67 GB needed, 20 GB free on")
+
+
+def test_a_store_on_a_full_disk_is_named(machine, monkeypatch):
+    monkeypatch.setattr(preflight, "disk_estimate", lambda *args, **options: DiskEstimate(rows=1e9, store=5e9))
+    free_disk(monkeypatch, 4)
+    (disk,) = [missing.what for missing in machine.check().missing]
+    assert disk.startswith("disk: 6 GB needed, 4 GB free on"), "rows and store of one disk are added up"
+    monkeypatch.setattr(preflight, "disk_estimate", lambda *args, **options: DiskEstimate(rows=1e9, store=2e9))
+    assert machine.check().missing == ()
 
 
 def test_without_documents_a_missing_folder_of_videos_is_named_too(machine, monkeypatch):
     documents_gone(machine, monkeypatch)
     shutil.rmtree(machine.root / "datasets")
-    named = [one.what.split(" of longvideobench")[0] for one in machine.check().missing]
-    assert named[:2] == ["documents", "all videos"]  # and the disk, where 100 GB do not fit
+    named = [missing.what.split(" of longvideobench")[0] for missing in machine.check().missing]
+    assert named == ["documents", "all videos"]
 
 
 def test_what_several_matrices_lack_is_named_once(machine, monkeypatch):
@@ -393,5 +394,5 @@ def test_the_bytes_to_write_grow_with_questions_pulls_and_models(machine):
     whole = load_matrix(machine.file)
     fewer = whole.model_copy(update={"models": whole.models[:1]})
     only_uniform = whole.model_copy(update={"samplers": whole.samplers[:1]})
-    assert gigabytes_written(fewer, found.sets) < gigabytes_written(whole, found.sets)
-    assert gigabytes_written(only_uniform, found.sets) < gigabytes_written(whole, found.sets)
+    assert disk_estimate(fewer, found.sets).rows < disk_estimate(whole, found.sets).rows
+    assert disk_estimate(only_uniform, found.sets).rows < disk_estimate(whole, found.sets).rows

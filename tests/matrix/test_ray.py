@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -39,8 +41,8 @@ def matrix(tmp_path):
 def engine():
     from focus_eval.matrix.ray_engine import RayEngine
 
-    one = Resources(gpus=0, cpus=1)
-    return RayEngine(address=None, store=None, select=one, answer=one)
+    worker = Resources(gpus=0, cpus=1)
+    return RayEngine(address=None, store=None, select=worker, answer=worker)
 
 
 def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cluster, matrix, tmp_path):
@@ -75,3 +77,15 @@ def test_a_cluster_without_the_resources_is_refused(cluster, matrix, tmp_path):
     large = Resources(gpus=1, cpus=1)
     with pytest.raises(RunError, match="the Ray cluster has 0 GPUs"):
         run_matrix(matrix, out=tmp_path / "run", engine=RayEngine(address=None, store=None, select=large, answer=large))
+
+
+def test_what_workers_print_reaches_the_terminal(tmp_path):
+    file = write_simulation(tmp_path / "simulation", n_questions=12, n_videos=6)
+    small = "{gpus: 0, cpus: 1, decode_cores: 4}"
+    done = subprocess.run(
+        [sys.executable, "-m", "focus_eval", "run", str(file), "--engine", "ray", "--out", str(tmp_path / "run"),
+         "--no-preflight", "--set", f"select_resources={small}", "--set", f"answer_resources={small}"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "loading encoder trace" in done.stderr + done.stdout

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -42,7 +43,7 @@ def test_a_run_writes_one_row_per_selection_and_question(simulation, tmp_path):
 
 def test_planned_pulls_are_the_pulls_made(simulation, tmp_path):
     matrix = load_matrix(simulation)
-    planned = {one.spec.name: (one.pulls, one.frames) for one in make_plan(matrix).selections}
+    planned = {part.spec.name: (part.pulls, part.frames) for part in make_plan(matrix).selections}
     frame = run_matrix(matrix, out=tmp_path / "run")
     for part, rows in frame.groupby("part"):
         pulls = int(rows["pulls"].sum())
@@ -122,7 +123,7 @@ def whole_rows(folder, matrix):
     for spec in selection_specs(matrix):
         part = RunFolder(folder).part(spec)
         if done := list(part.glob("*.parquet")):
-            written += [(spec.name, one) for one in pd.read_parquet(done[0])["question_id"]]
+            written += [(spec.name, question_id) for question_id in pd.read_parquet(done[0])["question_id"]]
             continue
         for path in part.glob("*.jsonl"):
             lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line break is torn
@@ -145,7 +146,7 @@ def test_a_torn_last_line_is_done_again(simulation, tmp_path):
     whole = result_bytes(tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     spec = selection_specs(matrix)[2]
-    rows = list(run.selections(spec).values())
+    rows = list(run.selections(spec))
     for path in run.part(spec).glob("*.parquet"):
         path.unlink()
     writer = run.writer(spec, "local")
@@ -184,9 +185,9 @@ def test_an_error_is_one_row_and_can_be_tried_again(simulation, tmp_path):
     np.save(trace, np.load(trace)[: 30 * 200])  # too short for the longer videos
     with pytest.raises(RunError, match=r"rows record an error, more than max_error_share = 2%.*has no relevance"):
         run_matrix(matrix, out=tmp_path / "run")
-    failed = [one for one in run_status(tmp_path / "run") if one.errors]
+    failed = [part for part in run_status(tmp_path / "run") if part.errors]
     assert failed
-    assert all(one.rows == one.questions for one in failed)
+    assert all(part.rows == part.questions for part in failed)
     trace.write_bytes(whole)
     frame = run_matrix(matrix, out=tmp_path / "run", retry_errors=True)
     assert frame["error"].isna().all()
@@ -209,15 +210,17 @@ def test_a_run_killed_while_a_finished_part_grows_goes_on(simulation, tmp_path, 
     matrix = load_matrix(simulation)
     run_matrix(matrix, out=tmp_path / "apart" / "whole")
     run_matrix(matrix.model_copy(update={"limit": 5}), out=tmp_path / "run")
-    write = rowfiles._write
+    replace = rowfiles.replace_file
 
-    def killed(values, names, kind, path):
-        if path.name == "rows.parquet":
-            raise KeyboardInterrupt
-        write(values, names, kind, path)
+    @contextmanager
+    def killed(path):
+        with replace(path) as part:
+            yield part
+            if path.name == "rows.parquet":
+                raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(rowfiles, "_write", killed)
+        patch.setattr(rowfiles, "replace_file", killed)
         with pytest.raises(KeyboardInterrupt):
             run_matrix(matrix, out=tmp_path / "run")
     run_matrix(matrix, out=tmp_path / "run")

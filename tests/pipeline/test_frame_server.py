@@ -46,7 +46,7 @@ def selectors(encoder, store=None):
 def together(clip, made):
     with open_video(clip) as reader:
         batcher = SharedBatcher(reader, batch_size=16)
-        works = [partial(one.select, question, clip, batcher=batcher) for one in made for question in questions(clip)]
+        works = [partial(item.select, question, clip, batcher=batcher) for item in made for question in questions(clip)]
         return batcher.run(works)
 
 
@@ -58,7 +58,7 @@ def comparable(row):
 def test_questions_served_together_get_what_they_get_alone(clip, tmp_path, stored):
     store = RelevanceStore(tmp_path / "store") if stored else None
     rows = together(clip, selectors(Brightness(), store))
-    alone = [one.select(question, clip) for one in selectors(Brightness()) for question in questions(clip)]
+    alone = [selector.select(question, clip) for selector in selectors(Brightness()) for question in questions(clip)]
     assert [comparable(row) for row in rows] == [comparable(row) for row in alone]
 
 
@@ -84,7 +84,7 @@ def test_a_big_encoder_and_a_small_one_each_pay_for_their_own_time(clip):
             time.sleep(0.05)
             return super().embed(pixels)
 
-    slow, fast = (Selector(sampler=make_sampler("topk"), encoder=one, k=8) for one in (Slow(), Brightness()))
+    slow, fast = (Selector(sampler=make_sampler("topk"), encoder=item, k=8) for item in (Slow(), Brightness()))
     rows = together(clip, [slow, fast])
     seconds = [sum(row.seconds["encode"] for row in rows[at : at + 3]) for at in (0, 3)]
     # 20 candidates are two batches of 16: at least 0.1 s asleep, which was once split in halves.

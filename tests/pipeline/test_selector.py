@@ -72,7 +72,7 @@ def test_the_row_gives_the_selection_back(clip):
     selection = select_keyframes(clip, query="bright", k=8, sampler="focus", encoder=Brightness(), seed=3)
     assert len(selection.keyframes) == 8
     assert selection.video == VideoInfo(N_FRAMES, FPS)
-    assert sum(one.is_final for one in selection.clips) >= 4
+    assert sum(item.is_final for item in selection.clips) >= 4
     assert selection.clips[-1].stop == N_FRAMES
 
 
@@ -98,6 +98,22 @@ def test_a_second_run_forwards_nothing_it_has(clip, tmp_path, stores_embeddings)
     assert again.forwards == 0
     assert again.keyframes == first.keyframes
     assert again.pulled_relevance == first.pulled_relevance
+
+
+def test_a_question_asked_before_loads_no_weight(clip, tmp_path):
+    class Unloaded(Brightness):
+        """The same encoder in a process that has not loaded it."""
+
+        def embed(self, frames):
+            raise AssertionError("weights loaded")
+
+        def relevance(self, features, query):
+            raise AssertionError("weights loaded")
+
+    store = RelevanceStore(tmp_path / "store.sqlite")
+    first = selector(Brightness(), store=store).select(question(1, clip), clip)
+    again = selector(Unloaded(), store=store).select(question(1, clip), clip)
+    assert (again.pulled_relevance, again.keyframes) == (first.pulled_relevance, first.keyframes)
 
 
 def test_questions_of_a_video_share_coarse_pulls_only_when_asked_to(clip):
@@ -131,7 +147,7 @@ def test_whatever_can_change_a_selection_changes_its_identity(clip):
         Selector(sampler=make_sampler("focus_m"), encoder=Brightness(), k=8),
         Selector(sampler=make_sampler("focus"), encoder=Brightness(), k=9),
     ]
-    ids = {base.selection_id, *(one.selection_id for one in others)}
+    ids = {base.selection_id, *(other.selection_id for other in others)}
     assert len(ids) == 1 + len(others)
     assert selector(Brightness(), batch_size=5).selection_id == base.selection_id
 

@@ -77,7 +77,7 @@ def test_a_figure_that_the_rows_do_not_give_is_found(reported, column):
     name = "report-against_baseline.csv" if column == "p" else "report.csv"
     with open(reported / name, newline="") as file:
         lines = list(csv.DictReader(file))
-    line = next(one for one in lines if one[column])
+    line = next(item for item in lines if item[column])
     line[column] = str(float(line[column]) + 0.01)
     with open(reported / name, "w", newline="") as file:
         writer = csv.DictWriter(file, list(lines[0]))

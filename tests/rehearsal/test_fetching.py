@@ -38,7 +38,7 @@ def test_only_the_files_that_are_needed_are_fetched(fetched):
     names = {path.name for path in home.rglob("snapshots/*/*")}
     assert {"model.safetensors", "config.json", "preprocessor_config.json", "tokenizer_config.json"} <= names
     assert not names & {"pytorch_model.bin", "tf_model.h5"}
-    assert not any("pytorch_model" in one for one in requests if one.startswith("GET"))
+    assert not any("pytorch_model" in request for request in requests if request.startswith("GET"))
 
 
 def test_a_checkpoint_fetched_in_part_is_found_offline(fetched):

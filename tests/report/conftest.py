@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-# The simulation stands beside the tests and is no part of the package.
-sys.path.insert(0, str(Path(__file__).parent))
-
-from simulated import Simulation, simulate_run
-
 from focus_eval.report.run import load_run
+from tests.report.simulated import PAPERS, Simulation, simulate_run
+
+_SAMPLERS = ("uniform", "topk", "focus", "focus_released")
 
 
 @pytest.fixture(scope="session")
 def by_length_run(tmp_path_factory):
-    """A run beside the paper's table 2."""
-    what = Simulation(
-        n_questions=120, samplers=("uniform", "topk", "focus", "focus_released"), models=("llava_video_7b",)
-    )
+    """A run in the layout of the paper's table 2, with other settings than the paper's."""
+    what = Simulation(n_questions=120, samplers=_SAMPLERS, models=("llava_video_7b",))
     return load_run(simulate_run(tmp_path_factory.mktemp("runs") / "by_length", what, anchors="by_length"))
+
+
+@pytest.fixture(scope="session")
+def papers_run(tmp_path_factory):
+    """A run beside the paper's table 2."""
+    what = Simulation(n_questions=120, samplers=_SAMPLERS, **PAPERS)
+    return load_run(simulate_run(tmp_path_factory.mktemp("runs") / "papers", what, anchors="by_length"))
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,10 +22,7 @@ from focus_eval.report.evidence_tables import evidence_tables
 from focus_eval.report.run import Run, load_run
 from focus_eval.selections import load_selections
 from focus_eval.selections.published_rows import published_rows
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from simulated import Simulation, simulate_run
+from tests.report.simulated import Simulation, simulate_run
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +40,7 @@ def toolmerge(shared):
         )
         for k in (8, 32)
     ]
-    return Run("t", [row for one in made for row in one.selections], [row for one in made for row in one.answers])
+    return Run("t", [row for item in made for row in item.selections], [row for item in made for row in item.answers])
 
 
 @pytest.mark.parametrize(
@@ -76,8 +70,12 @@ def test_the_same_questions_give_the_recorded_changes(toolmerge):
     answers = evidence_answers(toolmerge, min_seconds=180.0)
     made = within_question(answers[answers["k"] == 8], answers[answers["k"] == 32], distance=5.0)
     found = {
-        one.change: (one.compared.difference.questions, round(100 * one.accuracy_a, 1), round(100 * one.accuracy_b, 1))
-        for one in made
+        item.change: (
+            item.compared.difference.questions,
+            round(100 * item.accuracy_a, 1),
+            round(100 * item.accuracy_b, 1),
+        )
+        for item in made
     }
     assert found["gained"] == (124, 52.4, 66.1)
     assert found["none both times"] == (182, 50.5, 57.1)
@@ -91,7 +89,7 @@ def test_the_command_prints_the_figures(shared, tmp_path):
     arguments += ["--rates", shared("data/lvb_val_fps.csv"), "--format", "toolmerge", "--out", tmp_path / "e.md"]
     for k in (8, 32):
         arguments += ["--selections", shared(f"data/toolmerge_qwen3_lvb_{k}.json")]
-    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert done.exit_code == 0, done.output
     for figure in ("(380)", "(384)", "+24.7", "(603)", "(182)", "+13.7", "52.4", "66.1"):
         assert figure in done.output
@@ -111,7 +109,7 @@ def answered(rows, k=8, seed=0):
 def test_what_happened_to_the_evidence_is_told_apart():
     a = answered([(f"q{i}", f"v{i}", view, 0.0) for i, view in enumerate((0, 1, 1, 0, 0.5))])
     b = answered([(f"q{i}", f"v{i}", view, 1.0) for i, view in enumerate((1, 0, 1, 0, 1))], k=16)
-    assert [one.change for one in within_question(a, b, distance=5.0)] == [
+    assert [item.change for item in within_question(a, b, distance=5.0)] == [
         "gained",
         "lost",
         "all both times",

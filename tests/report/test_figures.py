@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.autocorrelation import autocorrelation, half_life, relevance_autocorrelation
-from focus_eval.report.figures import COLUMN_INCHES, draw_acf, draw_efficiency, draw_timelines, save_figure
-from focus_eval.report.palette import STYLES, styles_of
+from focus_eval.report.figures import COLUMN_INCHES, draw_acf, draw_timelines, save_figure
+from focus_eval.report.palette import BASELINE, STYLES, THEME, css_variables, styles_of
 
 
 def grid_row(template, relevance, *, video="v.mp4", step=24):
@@ -28,7 +30,7 @@ def grid_row(template, relevance, *, video="v.mp4", step=24):
 
 @pytest.fixture
 def template(demo_run):
-    return demo_run.selections[0]
+    return next(iter(demo_run.selections))
 
 
 def test_autocorrelation_is_the_sum_of_products():
@@ -75,13 +77,9 @@ def test_figures_are_written_as_vector_and_png_in_column_width(demo_run, tmp_pat
 
     rows = [row for row in demo_run.selections if row.sampler == "topk"]
     acf = draw_acf(relevance_autocorrelation(rows))
-    efficiency = draw_efficiency(
-        {"uniform": [(0, 52, 49, 55)], "focus": [(1.1, 62, 60, 64), (2.5, 63, 61, 65)]},
-        published={"focus": [(1.1, 62.9)], "aks": [(3.7, 62.1)]},
-    )
     assert acf.get_size_inches()[0] == COLUMN_INCHES
-    for name, figure in (("acf.png", acf), ("efficiency.svg", efficiency)):
-        vector, png = save_figure(figure, tmp_path / name)
+    for name in ("acf.pdf", "acf.svg", "acf.png"):
+        vector, png = save_figure(acf, tmp_path / name)
         assert vector.suffix in (".pdf", ".svg")
         assert vector.stat().st_size > 3000
         assert Image.open(png).size[0] == pytest.approx(COLUMN_INCHES * 300, abs=2)
@@ -98,15 +96,66 @@ def test_the_same_rows_give_the_same_vector(demo_run, tmp_path):
 
 def test_timelines_are_of_one_question(demo_run):
     with pytest.raises(InvalidInput, match="one question"):
-        draw_timelines(demo_run.selections[:2])
+        draw_timelines(list(demo_run.selections)[:2])
 
 
 def test_a_question_with_mathematics_in_it_is_drawn_as_text(demo_run, tmp_path):
-    row = replace(demo_run.selections[0], query=r"How much is $5 or $\frac{?")
+    row = replace(next(iter(demo_run.selections)), query=r"How much is $5 or $\frac{?")
     assert save_figure(draw_timelines([row]), tmp_path / "x.svg")[0].read_text().count("$5") == 1
 
 
 def test_no_two_samplers_share_colour_and_mark():
     labels = ["uniform", "focus", "topk", "mine", "aks", "other"]
-    assert len(set(styles_of(labels).values())) == len(labels)
+    assert len({(style.light, style.marker) for style in styles_of(labels).values()}) == len(labels)
     assert styles_of(["focus"]) == {"focus": STYLES[0]}
+
+
+def test_page_and_plots_take_their_colours_from_one_place():
+    css = css_variables()
+    for style in (*STYLES, BASELINE):
+        assert f"--{style.css}: {style.light};" in css
+        assert f".{style.css} {{ --c: var(--{style.css}); }}" in css
+        assert css.count(f"--{style.css}: {style.dark};") == 2  # the system's dark theme, and the button's
+    page = resources.files("focus_eval.report") / "page"
+    assert [path.name for path in page.iterdir() if re.search(r"#[0-9a-fA-F]{6}\b", text_of(path))] == []
+
+
+def text_of(path) -> str:
+    return path.read_text() if path.suffix in (".css", ".js", ".j2", ".py") else ""
+
+
+@pytest.mark.parametrize("name", ["ink", "soft", "right", "wrong", "odd", "accent"])
+def test_text_is_readable_on_its_ground_in_both_themes(name):
+    for dark in (0, 1):
+        for ground in ("page", "card"):
+            assert contrast(THEME[name][dark], THEME[ground][dark]) >= 4.5
+
+
+def contrast(one_colour: str, another: str) -> float:
+    """Contrast ratio of WCAG 2, from 1 to 21."""
+    high, low = sorted((luminance(one_colour), luminance(another)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    levels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [level / 12.92 if level <= 0.04045 else ((level + 0.055) / 1.055) ** 2.4 for level in levels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_a_selection_without_frames_gets_a_panel_as_high_as_the_others(by_length_run):
+    rows = next(iter(questions_of(by_length_run).values()))
+    blind = replace(rows[0], sampler="blind", keyframes=[], times_seconds=[], pulled_frames=[], pulled_relevance=[])
+    figure = draw_timelines([rows[0], blind, *rows[1:]])
+    figure.canvas.draw()
+    heights = [axes.get_position().height for axes in figure.axes]
+    assert max(heights) - min(heights) < 1e-6
+    assert min(heights) > 0.6 / len(heights)
+
+
+def questions_of(run):
+    found = {}
+    for row in run.selections:
+        if row.error is None:
+            found.setdefault(row.question_id, []).append(row)
+    return found

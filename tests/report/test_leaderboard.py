@@ -47,9 +47,9 @@ def test_a_row_is_what_its_file_gives(shared, measured, path):
     check_file(entry, file)
     questions, fps, cases = measured
     loaded = load_selections(file, format=entry.format, questions=questions, fps=fps)
-    row = measured_row(entry, {key: one.times_at(fps[key]) for key, one in loaded.items()}, cases)
+    row = measured_row(entry, {key: selections.times_at(fps[key]) for key, selections in loaded.items()}, cases)
     assert row.texts in read_rows(RESULTS)
-    assert max(one.n_keyframes for one in loaded.values()) == entry.k
+    assert max(selections.n_keyframes for selections in loaded.values()) == entry.k
 
 
 def test_the_baselines_are_what_they_were(measured):
@@ -83,7 +83,7 @@ def test_adding_again_replaces_and_a_file_of_another_hash_is_refused(shared, tmp
     arguments = ["leaderboard", "add", entry, "--files", shared("data"), "--annotations", shared("data/lvb_val.json")]
     arguments += ["--rates", shared("data/lvb_val_fps.csv"), "--results", results, "--page", page]
     for _ in range(2):
-        done = CliRunner().invoke(app, [str(one) for one in [*arguments, "--entries", entry.parent]])
+        done = CliRunner().invoke(app, [str(item) for item in [*arguments, "--entries", entry.parent]])
         assert done.exit_code == 0, done.output
     rows = read_rows(results)
     assert [row[0] for row in rows] == ["random", "uniform", "WFS-SB"]

@@ -41,18 +41,18 @@ def test_the_protocols_table_comes_out_to_four_decimals(shared):
     fps = {key: float(rate.fps) for key, rate in rates.items()}
     cases = [
         EvidenceCase(
-            question_id=one.id,
-            bucket=benchmark.bucket(one.duration_seconds),
-            evidence_seconds=one.evidence_seconds,
-            duration_seconds=one.duration_seconds,
-            fps=fps[one.id],
+            question_id=question.id,
+            bucket=benchmark.bucket(question.duration_seconds),
+            evidence_seconds=question.evidence_seconds,
+            duration_seconds=question.duration_seconds,
+            fps=fps[question.id],
         )
-        for one in questions
+        for question in questions
     ]
     times = {"uniform": uniform_times(cases, k=64)}
     for name, file in (("aks", "aks_longvideobench_blip_64.json"), ("qca", "qca_longvideobench_64.json")):
         selections = load_selections(shared(f"data/{file}"), format=name, questions=questions, fps=fps)
-        times[name] = {key: one.times_at(fps[key]) for key, one in selections.items()}
+        times[name] = {key: selection.times_at(fps[key]) for key, selection in selections.items()}
     table = recall_table(cases, times).set_index(["selection", "bucket"])
     for name, expected in PROTOCOL.items():
         got = [table.loc[(name, bucket), "recall@1"] for bucket in ("short", "medium", "long")]
@@ -98,7 +98,9 @@ def test_the_random_row_is_the_expectation_of_random_draws():
     rng = np.random.default_rng(0)
     totals = []
     for _ in range(400):
-        times = {one.question_id: np.sort(rng.choice(one.n_frames, size=9, replace=False)) / one.fps for one in cases}
+        times = {
+            item.question_id: np.sort(rng.choice(item.n_frames, size=9, replace=False)) / item.fps for item in cases
+        }
         totals.append(recall_table(cases, {"random": times})[["recall@1", "recall@2", "recall@5"]].to_numpy())
     simulated = np.mean(totals, axis=0)
     assert np.abs(simulated - expected[["recall@1", "recall@2", "recall@5"]].to_numpy()).max() < 0.06

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from focus_eval.errors import InvalidInput
+from focus_eval.report.labels import labels_of
 from focus_eval.report.question_means import question_means
-from focus_eval.report.run import Run, labels_of, load_run
+from focus_eval.report.run import Run, load_run
 from focus_eval.report.tables import results_table
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow
+from tests.report.simulated import Simulation, simulate_run
 
 SELECTION = SelectionRow(
     benchmark="b", question_id="q", video="v", query="a cat", selection_id="1111aaaa", sampler="focus",
@@ -89,7 +91,7 @@ def test_rows_of_another_version_are_named_and_refused(tmp_path):
     writer.write(SELECTION)
     writer.close()
     compact(part, SelectionRow, ["q"])
-    assert load_run(tmp_path).selections == [SELECTION]
+    assert list(load_run(tmp_path).selections) == [SELECTION]
     table = pq.ParquetFile(part / "rows.parquet").read()
     names = ["scorer" if name == "encoder" else name for name in table.column_names]
     pq.write_table(table.rename_columns(names), part / "rows.parquet")
@@ -109,3 +111,10 @@ def test_answers_keep_their_category_and_a_missing_score_in_parquet(tmp_path):
     writer.close()
     compact(tmp_path, AnswerRow, ["q", "r"])
     assert list(load_rows(tmp_path, AnswerRow)) == rows
+
+
+def test_a_folder_of_runs_names_the_runs_in_it(tmp_path):
+    simulate_run(tmp_path / "b", Simulation(n_questions=1))
+    simulate_run(tmp_path / "a", Simulation(n_questions=1))
+    with pytest.raises(InvalidInput, match="its folders hold runs, name one: a, b"):
+        load_run(tmp_path)

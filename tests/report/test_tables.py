@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import shutil
-import subprocess
 from dataclasses import replace
 
 import pytest
-from simulated import Simulation, simulate_run
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.anchors import read_anchors
 from focus_eval.report.comparisons import baseline_table, run_comparison
 from focus_eval.report.layouts import LAYOUTS
 from focus_eval.report.page.charts import charts_of
-from focus_eval.report.printing import to_csv, to_latex, to_markdown, to_terminal
+from focus_eval.report.printing import to_latex, to_markdown, to_terminal
 from focus_eval.report.run import Run, load_run
 from focus_eval.report.statistics import mean_estimate
 from focus_eval.report.table import Counts, Figure, Table, TableRow, narrowed, number
 from focus_eval.report.tables import results_table
+from tests.report.simulated import PAPERS, Simulation, simulate_run
 
 
 def line(table, *keys):
@@ -29,29 +26,29 @@ def line(table, *keys):
 
 def test_the_figures_are_those_of_the_rows(by_length_run):
     row = line(results_table(by_length_run), "longvideobench", "focus")
-    answers = [one for one in by_length_run.answers if one.selection_id.startswith("focus-")]
-    good = [one for one in answers if one.error is None]
+    answers = [answer for answer in by_length_run.answers if answer.selection_id.startswith("focus-")]
+    good = [answer for answer in answers if answer.error is None]
     for place, bucket in enumerate(("short", "medium", "long", None)):
-        here = [one for one in good if bucket in (None, one.bucket)]
-        by_hand = mean_estimate([one.score for one in here], [one.video for one in here])
+        here = [answer for answer in good if bucket in (None, answer.bucket)]
+        by_hand = mean_estimate([answer.score for answer in here], [answer.video for answer in here])
         assert row.figures[place].ours == pytest.approx(100 * by_hand.value)
         assert row.figures[place].low == pytest.approx(100 * by_hand.low)
     assert row.counts == Counts(
         questions=len(good),
         asked=len(answers),
         expected=120,
-        unparsed=sum(one.is_unparsed for one in answers),
+        unparsed=sum(answer.is_unparsed for answer in answers),
         errors=len(answers) - len(good),
-        fallbacks=sum(one.fallback is not None for one in answers),
-        below_k=sum(one.frames_fed < one.frames_asked for one in good),
+        fallbacks=sum(answer.fallback is not None for answer in answers),
+        below_k=sum(answer.frames_fed < answer.frames_asked for answer in good),
     )
     assert row.counts.unparsed == 2
     assert row.counts.errors == 1
     assert row.counts.fallbacks == 4
 
 
-def test_the_papers_lines_stand_in_the_papers_order(by_length_run):
-    table = results_table(by_length_run)
+def test_the_papers_lines_stand_in_the_papers_order(papers_run):
+    table = results_table(papers_run)
     assert [row.keys for row in table.rows][:5] == [
         ("longvideobench", "uniform"),
         ("longvideobench", "topk"),
@@ -60,18 +57,18 @@ def test_the_papers_lines_stand_in_the_papers_order(by_length_run):
         ("longvideobench", "focus_released"),
     ]
     focus, released = line(table, "longvideobench", "focus"), line(table, "longvideobench", "focus_released")
-    assert [one.published for one in focus.figures] == [72.3, 59.0, 63.7, 63.5]
-    assert [one.published for one in released.figures] == [72.3, 59.0, 63.7, 63.5]
+    assert [figure.published for figure in focus.figures] == [72.3, 59.0, 63.7, 63.5]
+    assert [figure.published for figure in released.figures] == [72.3, 59.0, 63.7, 63.5]
     published_only = line(table, "videomme", "aks")
     assert published_only.figures[3].published == 64.6
     assert published_only.counts is None
     assert "table 2" in " ".join(table.notes)
 
 
-@pytest.mark.parametrize("name", [name for name, one in LAYOUTS.items() if one.anchors])
+@pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.anchors])
 def test_every_published_figure_has_its_place(name):
     table = results_table(Run("empty", [], [], {}), name)
-    shown = [one.published for row in table.rows for one in row.figures]
+    shown = [figure.published for row in table.rows for figure in row.figures]
     layout = LAYOUTS[name]
     stated = [
         float(entry[column.published]) if column.published and entry[column.published] else None
@@ -83,7 +80,7 @@ def test_every_published_figure_has_its_place(name):
 
 
 def test_variants_find_their_published_line(tmp_path):
-    run = load_run(simulate_run(tmp_path, Simulation(samplers=("uniform", "focus"), models=("llava_video_7b",))))
+    run = load_run(simulate_run(tmp_path, Simulation(samplers=("uniform", "focus"), **PAPERS)))
     assert line(results_table(run, "alpha"), "focus", "0.25").figures[0].published == 63.5
     assert line(results_table(run, "clip_length"), "focus", "16").figures[0].published == 63.5
     assert line(results_table(run, "clip_length"), "uniform", "").figures[0].published == 58.9
@@ -92,9 +89,27 @@ def test_variants_find_their_published_line(tmp_path):
     assert line(results_table(run, "main_results"), "llava_video_7b", "focus").figures[1].published == 65.4
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"k": 16}, {"models": ("qwen2_vl_7b",)}, {"encoder": "clip"}, {"options": {"temperature": 0.5}}],
+    ids=["K", "model", "encoder", "options"],
+)
+def test_a_published_figure_stands_beside_its_own_settings_only(tmp_path, other):
+    options = other.pop("options", {})
+    run = load_run(simulate_run(tmp_path, Simulation(samplers=("uniform", "focus"), **{**PAPERS, **other})))
+    if options:
+        rows = [replace(row, changed_options=options if row.sampler == "focus" else {}) for row in run.selections]
+        run = replace(run, selections=rows)
+    rows = results_table(run, "by_length").rows
+    ours, papers = [row for row in rows if row.keys[0] == "longvideobench" and row.keys[1].split()[0] == "focus"]
+    assert [figure.published for figure in ours.figures] == [None] * 4
+    assert [figure.published for figure in papers.figures] == [72.3, 59.0, 63.7, 63.5]
+    assert [figure.ours for figure in papers.figures] == [None] * 4
+
+
 def test_hours_on_a_cpu_are_never_compared_with_the_papers(tmp_path):
     for device, title, published in (("cpu: x", "Device-hours (cpu)", None), ("cuda: NVIDIA x", "GPU hours", 5.5)):
-        folder = simulate_run(tmp_path / title, Simulation(samplers=("focus",), device=device))
+        folder = simulate_run(tmp_path / title, Simulation(samplers=("focus",), device=device, **PAPERS))
         table = results_table(load_run(folder), "efficiency")
         assert table.columns == ("Frames scored (%)", title)
         assert line(table, "focus").figures[1].published == published
@@ -102,8 +117,8 @@ def test_hours_on_a_cpu_are_never_compared_with_the_papers(tmp_path):
 
 def test_frames_seen_are_pulls_over_frames(by_length_run):
     table = results_table(by_length_run, "efficiency")
-    rows = [one for one in by_length_run.selections if one.sampler == "topk" and one.error is None]
-    share = sum(len(one.pulled_frames) for one in rows) / sum(one.n_frames for one in rows)
+    rows = [row for row in by_length_run.selections if row.sampler == "topk" and row.error is None]
+    share = sum(len(row.pulled_frames) for row in rows) / sum(row.n_frames for row in rows)
     assert line(table, "topk").figures[0].ours == pytest.approx(100 * share)
 
 
@@ -144,7 +159,7 @@ def test_samplers_that_do_not_differ_get_no_arrow(by_length_run):
 
 def test_a_comparison_counts_who_alone_is_right(by_length_run):
     scores = {
-        name: {one.question_id: one.score for one in by_length_run.answers if one.cell.endswith(name) and not one.error}
+        name: {row.question_id: row.score for row in by_length_run.answers if row.cell.endswith(name) and not row.error}
         for name in ("uniform", "topk")
     }
     only_topk = sum(scores["topk"][key] > scores["uniform"][key] for key in scores["topk"])
@@ -184,7 +199,7 @@ def test_several_seeds_show_mean_and_spread(demo_run):
     figure = line(results_table(demo_run), "longvideobench", "zero_shot", "topk").figures[3]
     means = []
     for seed in (0, 1):
-        scores = [one.score for one in demo_run.answers if one.selection_id == f"topk-8-{seed}" and one.error is None]
+        scores = [row.score for row in demo_run.answers if row.selection_id == f"topk-8-{seed}" and row.error is None]
         means.append(100 * sum(scores) / len(scores))
     assert figure.ours == pytest.approx(sum(means) / 2)
     assert figure.spread == pytest.approx(abs(means[0] - means[1]) / 2**0.5)
@@ -211,23 +226,7 @@ def test_a_run_that_only_selects_has_a_table_too(demo_run):
 
 def test_answers_without_their_selection_are_refused(demo_run):
     with pytest.raises(InvalidInput, match=r"answers without their selection, the first is 'q0\d+'"):
-        results_table(Run("x", demo_run.selections[5:], demo_run.answers, {}))
-
-
-def test_a_csv_holds_every_number(by_length_run):
-    table = results_table(by_length_run)
-    rows = list(csv.DictReader(io.StringIO(to_csv(table))))
-    assert len(rows) == len(table.rows)
-    focus = next(row for row in rows if (row["Benchmark"], row["Sampler"]) == ("longvideobench", "focus"))
-    figure = line(table, "longvideobench", "focus").figures[3]
-    assert float(focus["Overall"]) == pytest.approx(figure.ours, abs=1e-6)
-    assert float(focus["Overall difference"]) == pytest.approx(figure.ours - 63.5, abs=1e-6)
-    assert focus["questions"] == "119"
-
-
-def test_markdown_survives_markup_in_names():
-    table = Table(name="t", title="T", key_titles=("S",), columns=("A",), rows=(TableRow(("a|b_*c*",), ("x|y",)),))
-    assert r"| a\|b\_\*c\* | x\|y |" in to_markdown(table)
+        results_table(Run("x", list(demo_run.selections)[5:], demo_run.answers, {}))
 
 
 def test_the_terminal_table_shows_ours_and_the_paper(by_length_run):
@@ -239,37 +238,6 @@ def test_the_terminal_table_shows_ours_and_the_paper(by_length_run):
     text = console.file.getvalue()
     assert "paper 63.5" in text
     assert "focus_released" in text
-
-
-@pytest.mark.parametrize("layout", ["by_length", "overview", "two_stage"])
-def test_latex_compiles(by_length_run, tmp_path, layout):
-    if shutil.which("pdflatex") is None:
-        pytest.skip("pdflatex is not installed")
-    hostile = Table(
-        name="odd",
-        title=r"50 % of a_b & \c ~ ^ {x} # $1",
-        key_titles=("S",),
-        columns=("p",),
-        rows=(TableRow(("a_b & c",), ("<0.001 ↑",)),),
-    )
-    body = "\n".join(
-        to_latex(one) for one in (results_table(by_length_run, layout), baseline_table(by_length_run), hostile)
-    )
-    source = (
-        "\\documentclass{article}\n\\usepackage[utf8]{inputenc}\n\\usepackage{booktabs}\n\\usepackage{graphicx}\n"
-        f"\\begin{{document}}\n{body}\n\\end{{document}}\n"
-    )
-    (tmp_path / "tables.tex").write_text(source)
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert (tmp_path / "tables.pdf").stat().st_size > 5000
 
 
 @pytest.mark.parametrize(
@@ -294,7 +262,7 @@ def test_a_screen_says_once_what_every_row_shares():
 
 
 def test_hours_that_another_selection_paid_for_are_neither_compared_nor_drawn(tmp_path):
-    simulation = Simulation(samplers=("topk", "focus"), models=("llava_video_7b",), device="cuda: NVIDIA x")
+    simulation = Simulation(samplers=("topk", "focus"), device="cuda: NVIDIA x", **PAPERS)
     paid = load_run(simulate_run(tmp_path, simulation))
     shared = replace(
         paid, selections=[replace(row, forwards=0) if row.sampler == "focus" else row for row in paid.selections]

@@ -74,3 +74,13 @@ def test_a_long_name_folds_instead_of_pushing_figures_out():
     text = printed(made(), 80)
     whole = "".join(line[:45].strip().split("  ")[0] for line in text.splitlines())
     assert "focus,alpha=0.1,clip_seconds=8,temperature=0.03" in whole
+
+
+def test_where_no_interval_could_be_made_one_line_says_so_instead_of_a_table():
+    few = Figure(ours=50.0, has_too_few_videos=True)
+    rows = tuple(TableRow((sampler, "8", "blip"), (few,) * len(COLUMNS), None) for sampler in SAMPLERS)
+    table = Table(name="t", title="Recall", key_titles=("sampler", "K", "encoder"), columns=COLUMNS, rows=rows)
+    text = printed(table, 80)
+    assert "[too few videos]" not in text
+    assert text.count("Too few videos for any interval: it takes 5.") == 1
+    assert text.count("50.0") == len(SAMPLERS) * len(COLUMNS)

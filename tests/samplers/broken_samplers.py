@@ -177,6 +177,84 @@ class HashesText(Fine):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartsAtTheHour(Fine):
+    """The hour of day is the seed: the same all through one run."""
+
+    name = "starts_at_the_hour"
+
+    def choose(self, request):
+        frames = (int(time.time() // 3600) + np.arange(request.n_wanted)) % request.video.n_frames
+        return Choice(keyframes=frames)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstQuestionDiffers(Fine):
+    """The first question that an instance is asked is answered otherwise than all later ones."""
+
+    name = "first_question_differs"
+
+    def choose(self, request):
+        is_first = not hasattr(self, "_was_asked")
+        object.__setattr__(self, "_was_asked", True)
+        even = np.linspace(0, request.video.n_frames - 1, request.n_wanted).astype(int)
+        return Choice(keyframes=even if is_first else np.arange(request.n_wanted))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedsTorch(Fine):
+    """Every draw of the model's own is another after this sampler."""
+
+    name = "seeds_torch"
+
+    def choose(self, request):
+        import torch
+
+        torch.manual_seed(int(request.rng.integers(2**31)))
+        return Choice(keyframes=torch.randperm(request.video.n_frames)[: request.n_wanted].numpy())
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedsUndeclared(Fine):
+    """Nobody is told that an encoder without embeddings cannot serve it."""
+
+    name = "embeds_undeclared"
+
+    def choose(self, request):
+        frames = np.unique(np.linspace(0, request.video.n_frames - 1, 2 * request.n_wanted).astype(int))
+        images, query = request.ledger.embeddings(frames)
+        return Choice(keyframes=best(frames, images @ query, request.n_wanted))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enlarges(Fine):
+    """Frames can be shown smaller, not larger."""
+
+    name = "enlarges"
+
+    def choose(self, request):
+        return Choice(keyframes=super().choose(request).keyframes, scales=np.full(request.n_wanted, 2.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowsFourTimesAsMany(Fine):
+    """Finds more than any other sampler at the same K, because K does not bind it."""
+
+    name, may_return_more = "shows_four_times_as_many", True
+
+    def choose(self, request):
+        n = min(4 * request.n_wanted, request.video.n_frames)
+        return Choice(keyframes=np.unique(np.linspace(0, request.video.n_frames - 1, n).astype(int)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exits(Fine):
+    name = "exits"
+
+    def choose(self, request):
+        raise SystemExit(3)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PromisesFewPulls(Fine):
     name = "promises_few_pulls"
 
@@ -204,5 +282,7 @@ class LoopsOverFrames(Fine):
     name = "loops_over_frames"
 
     def choose(self, request):
-        time.sleep(2e-6 * request.video.n_frames)
+        until = time.process_time() + 2e-6 * request.video.n_frames
+        while time.process_time() < until:
+            pass
         return super().choose(request)

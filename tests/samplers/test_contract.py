@@ -50,6 +50,13 @@ BROKEN = {
     "OwnGenerator": {"determinism", "order"},
     "Remembers": {"order"},
     "HashesText": {"process"},
+    "StartsAtTheHour": {"process"},
+    "FirstQuestionDiffers": {"process"},
+    "SeedsTorch": {"generator"},
+    "EmbedsUndeclared": {"declares"},
+    "Enlarges": {"runs"},
+    "ShowsFourTimesAsMany": {"count"},
+    "Exits": {"runs"},
     "PromisesFewPulls": {"planned"},
     "PullsUndeclared": {"declares"},
     "FactsOfNumpy": {"facts"},
@@ -85,8 +92,9 @@ def test_promises_hold_for_any_video(name, n_frames, fps, k, seed, pattern):
 
 @pytest.mark.parametrize(("kind", "promises"), BROKEN.items())
 def test_the_suite_sees_what_a_broken_sampler_breaks(kind, promises):
-    verdict = check_sampler(f"{BROKEN_FILE}:{kind}", seconds_allowed=1.5)
-    assert {one.promise for one in verdict.broken} == promises
+    # A slow machine fails nobody else: only the loop over all frames is given little time.
+    verdict = check_sampler(f"{BROKEN_FILE}:{kind}", seconds_allowed=1.5 if "time" in promises else 100)
+    assert {item.promise for item in verdict.broken} == promises
 
 
 def test_every_broken_sampler_is_tried_and_a_sound_one_passes():

@@ -146,7 +146,7 @@ def test_gaps_are_halved_from_the_widest_down():
 @pytest.mark.parametrize("name", ["focus_diverse", "focus_cover"])
 def test_another_choice_leaves_the_pulls_of_focus_as_they_are(name):
     world = World(bumpy(108_000))
-    focus, other = (run(one, world=world, coarse_rng=3) for one in ("focus", name))
+    focus, other = (run(item, world=world, coarse_rng=3) for item in ("focus", name))
     assert np.array_equal(focus.pulled_frames, other.pulled_frames)
     assert [clip.mean for clip in focus.clips] == [clip.mean for clip in other.clips]
     assert focus.keyframes != other.keyframes

@@ -9,7 +9,7 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.bandit.clips import Clips
 from focus_eval.samplers.coverage import best_cover, bridge_mean, evidence_weights, grid_frames
 from focus_eval.samplers.even_cover import evidence_density
-from focus_eval.samplers.shots import shares_by_length, shot_weights, shots_of
+from focus_eval.samplers.shots import shot_weights
 from tests.samplers.worlds import World, bumpy
 
 HOUR = VideoInfo(108_000, 30.0)
@@ -180,58 +180,4 @@ def test_events_further_apart_than_the_windows_get_a_keyframe_each():
 # Shots ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_sync_frame_before_the_longest_group_is_full_marks_a_cut():
-    video = VideoInfo(1000, 25.0, np.array([0, 250, 300, 550, 560, 810]))
-    assert shots_of(video).starts.tolist() == [0, 300, 560]
-    assert shots_of(video).stops.tolist() == [300, 560, 1000]
-
-
-@pytest.mark.parametrize("sync", [None, [0], [0, 100, 200, 300], range(1000), []])
-def test_groups_of_one_length_tell_of_no_cut(sync):
-    video = VideoInfo(1000, 25.0, None if sync is None else np.array(sync, dtype=int))
-    assert len(shots_of(video)) == 1
-    assert run(video, cuts=True).keyframes == run(video).keyframes
-
-
-@pytest.mark.parametrize("n", [5, 6, 17, 100, 1000])
-def test_pulls_are_shared_out_by_length_to_the_last(n):
-    sizes = np.array([1, 10, 100, 389, 500])
-    shares = shares_by_length(sizes, n)
-    assert shares.sum() == n
-    assert (shares >= 1).all()
-    assert (shares <= sizes).all()
-    assert (np.diff(shares) >= 0).all()
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_pulls_are_shared_out_among_any_shots(seed):
-    generator = np.random.default_rng(seed)
-    for _ in range(50):
-        sizes = generator.integers(1, 400, generator.integers(1, 60))
-        n = int(generator.integers(sizes.size, sizes.sum() + 1))
-        shares = shares_by_length(sizes, n)
-        assert shares.sum() == n
-        assert (shares >= 1).all()
-        assert (shares <= sizes).all()
-
-
-def test_with_cuts_every_shot_is_pulled_and_tells_of_itself_alone():
-    edges = [0, 250, 500, 560, 810, 1060, 1310, 1560, 1600, 1850, 2100, 2350]
-    video = VideoInfo(2500, 25.0, np.array(edges))
-    world = World(bumpy(2500))
-    selection = run(video, world=world, k=4, pulls=9, cuts=True)
-    assert selection.facts["shots"] == 3
-    assert np.bincount(np.searchsorted([560, 1600, 2500], selection.pulled_frames, side="right")).tolist() == [2, 4, 3]
-
-
-@pytest.mark.parametrize("step", [20, 90])
-def test_more_shots_than_pulls_are_not_used(step):
-    sync = np.concatenate([np.arange(0, 1000, step), [1250]])
-    selection = run(VideoInfo(2000, 25.0, sync), k=4, pulls=9, cuts=True)
-    assert selection.facts["shots"] == 1
-    assert selection.n_pulls == 9
-
-
-def test_the_middle_of_a_short_shot_counts_most():
-    starts, stops = np.zeros(4), np.array([4.0, 4.0, 16.0, 2.0])
-    assert shot_weights(np.array([2.0, 0.0, 8.0, 1.0]), starts, stops) == pytest.approx([1.0, 0.5, 0.5, 1.0])
+# Cuts, weighed --------------------------------------------------------------------------------------------------------

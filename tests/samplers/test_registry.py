@@ -170,7 +170,7 @@ def test_a_sampler_comes_from_a_file(toy_file):
             "First",
             "role must be sampler or control",
         ),
-        (("import numpy", "import nampy"), "First", "cannot be loaded: ModuleNotFoundError"),
+        (("import numpy", "import nampy"), "First", "line [0-9]+, cannot be loaded: ModuleNotFoundError"),
     ],
 )
 def test_a_file_that_holds_no_usable_sampler_is_refused_with_the_reason(tmp_path, change, class_name, says):

@@ -15,7 +15,17 @@ from focus_eval.scoring.cache.store import RelevanceStore
 from focus_eval.scoring.recorded import RecordedScorer
 from focus_eval.scoring.registry import encoder_names, make_encoder
 from focus_eval.scoring.scorer import GivesEmbeddings, GivesLogits, Scorer, ScoresFrames
-from focus_eval.testing.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
+from focus_eval.testing.random_weights import (
+    TINY_BLIP_HEADS,
+    write_tiny_aimv2,
+    write_tiny_blip,
+    write_tiny_blip2,
+    write_tiny_clip,
+    write_tiny_metaclip2,
+    write_tiny_naflex,
+    write_tiny_siglip,
+    write_tiny_siglip2,
+)
 
 QUERIES = [
     "a cat",
@@ -56,6 +66,11 @@ SCORERS = {
     "clip": Case(_tiny("clip", write_tiny_clip), tolerance=1e-5),
     "longclip": Case(_tiny("longclip", lambda folder: write_tiny_clip(folder, positions=248)), tolerance=1e-5),
     "siglip": Case(_tiny("siglip", write_tiny_siglip), tolerance=1e-5),
+    "siglip2": Case(_tiny("siglip2", write_tiny_siglip2), tolerance=1e-5),
+    "siglip2 naflex": Case(_tiny("siglip2", write_tiny_naflex), tolerance=1e-5),
+    "metaclip2": Case(_tiny("metaclip2", write_tiny_metaclip2), tolerance=1e-5),
+    "aimv2": Case(_tiny("aimv2", write_tiny_aimv2), tolerance=1e-5),
+    "blip2": Case(_tiny("blip2", write_tiny_blip2), tolerance=1e-5),
 }
 
 
@@ -90,7 +105,7 @@ def frames():
 
 
 def test_every_registered_scorer_is_under_the_contract():
-    assert set(SCORERS) | {"recorded"} == set(encoder_names())
+    assert {case.partition(" ")[0] for case in SCORERS} | {"recorded"} == set(encoder_names())
 
 
 def test_it_says_who_it_is_in_one_line(scorer):

@@ -61,7 +61,7 @@ def test_the_selection_rows_of_a_run_are_replayed(tmp_path):
     )  # fmt: skip
     failed = SelectionRow(**{**asdict(row), "question_id": "2", "pulled_frames": [], "pulled_relevance": []})
     path = tmp_path / "selections.jsonl"
-    path.write_text("".join(json.dumps(asdict(one)) + "\n" for one in (row, failed)) + '{"video": "to')
+    path.write_text("".join(json.dumps(asdict(item)) + "\n" for item in (row, failed)) + '{"video": "to')
     scorer = RecordedScorer(path=path)
     np.testing.assert_array_equal(scorer.relevance_of(CLIP, np.array([8, 5]), "a cat"), [1.0, 0.1 + 0.2])
     with pytest.raises(EncoderError, match="frame 2 has no relevance"):

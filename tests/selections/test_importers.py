@@ -60,8 +60,8 @@ def row(question_id, keyframes, *, sampler="focus", **more):
 
 def write_rows(path, rows):
     writer = RowWriter(path)
-    for one in rows:
-        writer.write(one)
+    for item in rows:
+        writer.write(item)
     writer.close()
     return path
 
@@ -78,9 +78,9 @@ def write_rows(path, rows):
 def test_the_real_files_are_recognised_and_read(shared, benchmark, annotations, file, kind, n, most):
     asked = read_annotations(benchmark, shared(f"data/{annotations}"))
     selections = load_selections(shared(f"data/{file}"), questions=asked)
-    assert {one.sampler for one in selections.values()} == {kind}
+    assert {selection.sampler for selection in selections.values()} == {kind}
     assert len(selections) == n
-    assert max(one.n_keyframes for one in selections.values()) == most
+    assert max(selection.n_keyframes for selection in selections.values()) == most
     raw = json.loads(shared(f"data/{file}").read_text())
     for number, question in enumerate(asked):
         values = raw[question.id] if kind == "qca" else raw[number]
@@ -108,7 +108,7 @@ def test_a_list_by_row_shifted_by_one_is_refused(shared, tmp_path):
 
 def test_seconds_read_as_frames_are_refused(shared, tmp_path):
     asked = read_annotations("longvideobench", shared("data/lvb_val.json"))
-    whole = [[int(one.duration_seconds * i / 8) for i in range(8)] for one in asked]
+    whole = [[int(asked_question.duration_seconds * i / 8) for i in range(8)] for asked_question in asked]
     with pytest.raises(SelectionMismatch, match=r"row 0 \(86CxyhFV9MI_0\).*these are seconds"):
         load_selections(written(tmp_path, whole), format="aks", questions=asked)
     read = load_selections(written(tmp_path, whole), format="aks", questions=asked, unit="seconds")
@@ -150,7 +150,11 @@ def test_bolts_questions_without_ids_are_told_apart_by_their_text(tmp_path):
 def test_frames_by_video_go_to_all_its_questions(tmp_path):
     asked = [*questions("a", "b", video="v.mp4"), *questions("c")]
     selections = load_selections(written(tmp_path, {"v": [0, 2000], "c": [2500]}), format="qca", questions=asked)
-    assert {key: one.keyframes for key, one in selections.items()} == {"a": (0, 2000), "b": (0, 2000), "c": (2500,)}
+    assert {key: selection.keyframes for key, selection in selections.items()} == {
+        "a": (0, 2000),
+        "b": (0, 2000),
+        "c": (2500,),
+    }
 
 
 def test_a_field_of_another_name_is_found_when_named(tmp_path):
@@ -168,6 +172,13 @@ def test_an_unknown_question_and_a_missing_one_are_named(tmp_path):
     assert list(load_selections(written(tmp_path, {"a": [1]}), questions=questions("a", "b"), allow_missing=True)) == [
         "a"
     ]
+
+
+def test_a_question_written_twice_is_refused(tmp_path):
+    path = tmp_path / "twice.json"
+    path.write_text('{"a": [1, 2], "b": [3], "a": [4]}')
+    with pytest.raises(InvalidInput, match="the key 'a' is written twice"):
+        load_selections(path, questions=questions("a", "b"))
 
 
 def test_an_empty_row_is_no_selection(tmp_path):
@@ -213,9 +224,9 @@ def test_an_unknown_format_names_the_nearest(tmp_path):
 
 
 def test_a_frame_past_the_probed_end_is_refused_at_replay():
-    one = ImportedSelection(question_id="a", sampler="aks", keyframes=(0, 299, 300), where="f.json: row 7")
+    item = ImportedSelection(question_id="a", sampler="aks", keyframes=(0, 299, 300), where="f.json: row 7")
     with pytest.raises(SelectionMismatch, match=r"f.json: row 7 \(a\): frame 300 asked, video has 300"):
-        one.frames_in(VideoInfo(300, 30.0))
+        item.frames_in(VideoInfo(300, 30.0))
     late = ImportedSelection(question_id="a", sampler="bolt", times_seconds=(1.0, 10.5))
     with pytest.raises(SelectionMismatch, match=r"10.5 s asked, video has 10.00 s"):
         late.frames_in(VideoInfo(300, 30.0))
@@ -227,7 +238,7 @@ def test_our_rows_are_read_from_lines_and_from_a_runs_folder(tmp_path):
     write_rows(tmp_path / "run" / "selections" / "w1.jsonl", rows[1:])
     for path in (tmp_path / "run", tmp_path / "run" / "selections"):
         selections = load_selections(path, questions=questions("a", "b"))
-        assert {key: one.keyframes for key, one in selections.items()} == {"a": (1, 50), "b": (2, 60, 2999)}
+        assert {key: selection.keyframes for key, selection in selections.items()} == {"a": (1, 50), "b": (2, 60, 2999)}
         assert selections["a"].sampler == "focus"
 
 
@@ -255,10 +266,10 @@ def test_a_line_that_was_being_written_is_no_row(tmp_path):
 
 
 def test_the_hash_sees_frames_and_nothing_else():
-    one = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 2), where="here")
+    item = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 2), where="here")
     elsewhere = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 2), where="there")
     other = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 3))
-    assert selections_hash({"a": one}) == selections_hash({"a": elsewhere}) != selections_hash({"a": other})
+    assert selections_hash({"a": item}) == selections_hash({"a": elsewhere}) != selections_hash({"a": other})
 
 
 def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
@@ -268,6 +279,6 @@ def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
     write_rows(part / "rows-0.jsonl", [row("b", [2, 60, 2999]), row("a", [1, 50])])
     before = load_selections(tmp_path / "run")
     compact(part, SelectionRow, ["a", "b"])
-    assert sorted(one.name for one in part.iterdir()) == ["costs.parquet", "rows.parquet"]
+    assert sorted(path.name for path in part.iterdir()) == ["costs.parquet", "rows.parquet"]
     assert load_selections(tmp_path / "run") == before
     assert load_selections(part / "rows.parquet") == before

@@ -11,7 +11,10 @@ from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.rates import VideoRate, read_rates
 from focus_eval.errors import InvalidInput, SelectionMismatch
+from focus_eval.report.hours import cost_tables
+from focus_eval.report.page.charts import charts_of
 from focus_eval.report.run import load_run
+from focus_eval.report.tables import results_table
 from focus_eval.selections import load_selections
 from focus_eval.selections.published_rows import published_rows, write_run
 
@@ -59,8 +62,8 @@ def test_the_real_files_are_recognised_and_their_times_read(shared, k, unparsed)
     fps = {key: float(rate.fps) for key, rate in rates.items()}
     selections = load_selections(path, questions=asked, fps=fps)
     raw = {row["uid"]: row for row in json.loads(path.read_text())}
-    assert {one.sampler for one in selections.values()} == {"toolmerge"}
-    assert all(list(one.times_seconds) == raw[key]["timestamps_used"] for key, one in selections.items())
+    assert {selection.sampler for selection in selections.values()} == {"toolmerge"}
+    assert all(list(selection.times_seconds) == raw[key]["timestamps_used"] for key, selection in selections.items())
     made = published_rows(selections, asked, rates, name="toolmerge", model="qwen3_vl_8b")
     assert len(made.selections) == len(made.answers) == 1337
     assert {row.k for row in made.selections} == {row.frames_asked for row in made.answers} == {k}
@@ -142,3 +145,15 @@ def test_two_files_make_a_run_that_reports_read(tmp_path):
     frame = run.answer_frame.groupby("k")["score"].mean()
     assert frame.to_dict() == {1: 1.0, 2: 0.0}
     assert set(run.answer_frame["category"]) == {"S2E"}
+
+
+def test_what_choosing_cost_is_unknown_where_the_file_does_not_say_it(tmp_path):
+    read = load_selections(written(tmp_path, [toolmerge_row(name, [10.0]) for name in RATES]))
+    made = published_rows(read, [question(name) for name in RATES], RATES, name="t", model="m")
+    write_run(tmp_path / "run", made)
+    run = load_run(tmp_path / "run")
+    columns = results_table(run, "overview").columns
+    assert "Overall" in columns
+    assert not [title for title in columns if "scored" in title or "hours" in title]
+    assert cost_tables(run) == []
+    assert [chart.caption for chart in charts_of(run) if "against" in chart.caption] == []

@@ -8,7 +8,7 @@ import pytest
 
 from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.errors import SelectionMismatch
-from focus_eval.rows.storage import JSON_COLUMNS
+from focus_eval.rows.parquet import JSON_COLUMNS
 from focus_eval.selections import (
     ImportedSelection,
     export_aks,
@@ -38,7 +38,9 @@ def test_published_frames_survive_parquet_and_both_formats(shared, tmp_path, fil
         folder = tmp_path / kind
         write(first, folder / "selected_frames.json", questions=asked)
         again = load_selections(folder / "selected_frames.json", format=kind, questions=asked)
-        assert {key: one.keyframes for key, one in again.items()} == {key: one.keyframes for key, one in first.items()}
+        assert {key: found.keyframes for key, found in again.items()} == {
+            key: found.keyframes for key, found in first.items()
+        }
 
 
 def test_an_aks_file_comes_back_as_it_was(shared, tmp_path):
@@ -52,11 +54,11 @@ def test_rows_survive_the_focus_format_with_pulls_and_arms(ours, tmp_path):
     asked = questions("a", "b")
     export_focus(ours, tmp_path / "selected_frames.json", questions=asked)
     again = load_selections(tmp_path, questions=asked)
-    for key, one in again.items():
-        assert one.where.startswith("selected_frames.json")
-        assert one.sampler == "focus"
+    for key, selection in again.items():
+        assert selection.where.startswith("selected_frames.json")
+        assert selection.sampler == "focus"
         for name in ("keyframes", "k", "n_frames", "fps", "pulled_frames", "pulled_relevance", "clips"):
-            assert getattr(one, name) == getattr(ours[key], name), name
+            assert getattr(selection, name) == getattr(ours[key], name), name
 
 
 def test_focuss_own_details_become_pulls_and_half_open_arms(ours, tmp_path):
@@ -66,9 +68,9 @@ def test_focuss_own_details_become_pulls_and_half_open_arms(ours, tmp_path):
     for entry in details:
         del entry["focus_eval"]
     (tmp_path / "sampling_details.json").write_text(json.dumps(details))
-    one = load_selections(tmp_path, questions=asked)["a"]
-    assert one.clips == ((0, 1500, 5, 0.25, 0.125, True), (1500, 3000, 0, None, None, False))
-    assert one.pulled_frames == (40, 10, 90)
+    loaded = load_selections(tmp_path, questions=asked)["a"]
+    assert loaded.clips == ((0, 1500, 5, 0.25, 0.125, True), (1500, 3000, 0, None, None, False))
+    assert loaded.pulled_frames == (40, 10, 90)
 
 
 def test_details_that_belong_to_other_frames_are_refused(ours, tmp_path):

@@ -6,7 +6,9 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from focus_eval.cli import app
 from focus_eval.errors import InvalidInput
 from focus_eval.report.lab import differences_by_event, differences_by_length, lab_frame, read_traces, recall_overview
 from focus_eval.report.recall import recall_within
@@ -63,8 +65,18 @@ def test_a_second_run_does_nothing_again(ran):
 
 
 def test_another_seed_needs_another_folder(ran):
-    with pytest.raises(InvalidInput, match="another seed; name another folder"):
+    with pytest.raises(InvalidInput, match="another value of 'seed'; name another folder"):
         run_simulation(CONFIG.model_copy(update={"seed": 7}), ran)
+
+
+@pytest.mark.parametrize("samplers", [["uniform"], [{"sampler": "focus", "options": {"alpha": 0.5}}]])
+def test_a_baseline_that_is_not_simulated_is_refused_before_anything_runs(tmp_path, samplers):
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps({"name": "mine", "videos": 1, "k": [8], "samplers": samplers}))
+    done = CliRunner().invoke(app, ["simulate", str(file), "--out", str(tmp_path / "out")])
+    assert isinstance(done.exception, InvalidInput)
+    assert "the baseline 'focus' is not among the samplers" in str(done.exception)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_printed_recall_is_the_mean_of_the_rows(ran):
@@ -134,7 +146,7 @@ def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):
     rows = [select_on(source, config, dense, 8, number) for number in range(4)]
     (folder / "rows-a.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
     traces = recorded_traces(tmp_path / "run")
-    assert [one.question_id for one in traces] == [row.question_id for row in rows]
+    assert [trace.question_id for trace in traces] == [row.question_id for row in rows]
     known = np.array(rows[0].pulled_frames)
     assert traces[0].relevance(known).tolist() == rows[0].pulled_relevance
     recorded = config.model_copy(update={"recorded": str(tmp_path / "run"), "samplers": ["focus", "even_diverse"]})

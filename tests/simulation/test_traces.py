@@ -30,10 +30,10 @@ def test_relevance_does_not_depend_on_the_order_or_company_in_which_frames_are_a
 
 
 def test_another_number_or_seed_is_another_video():
-    one = make_trace(WORLDS["smooth"], 0, seed=0, minutes=(1, 2))
+    item = make_trace(WORLDS["smooth"], 0, seed=0, minutes=(1, 2))
     for number, seed in ((1, 0), (0, 1)):
         other = make_trace(WORLDS["smooth"], number, seed=seed, minutes=(1, 2))
-        assert other.evidence_seconds != one.evidence_seconds
+        assert other.evidence_seconds != item.evidence_seconds
 
 
 @pytest.mark.parametrize("half_life", [2.0, 5.0])

@@ -40,7 +40,7 @@ def test_a_directory_is_no_video(backend, tmp_path):
 
 def test_an_empty_file_says_so(backend, tmp_path):
     (tmp_path / "empty.mp4").touch()
-    assert _refusal(tmp_path / "empty.mp4", backend=backend) == "the file is empty (0 bytes); fetch it again"
+    assert _refusal(tmp_path / "empty.mp4", backend=backend) == "the file is empty (0 bytes); download it again"
 
 
 def test_text_named_mp4_is_no_video(backend, tmp_path):
@@ -72,7 +72,7 @@ def test_a_file_without_permission_says_so():
         result = subprocess.run(
             [sys.executable, "-c", _AS_NOBODY, str(path)], capture_output=True, text=True, check=False
         )
-    assert result.stdout == f"{path}: no permission to read the file; change its mode or owner\n", result.stderr
+    assert result.stdout == f"{path}: no permission to read the file; change its permissions or owner\n", result.stderr
 
 
 def _write_sound(path: Path, *, with_cover: bool) -> Path:

@@ -98,7 +98,7 @@ def test_a_playlist_is_no_video_and_what_it_names_is_not_opened(name, tmp_path):
     path = tmp_path / name
     path.write_text(_PLAYLISTS[name].format(clip=clip))
     before = clip.stat().st_atime_ns
-    with pytest.raises(VideoError, match="a playlist or script that names other files"):
+    with pytest.raises(VideoError, match="a playlist or script, not a video"):
         open_video(path)
     assert clip.stat().st_atime_ns == before
 

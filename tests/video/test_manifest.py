@@ -47,7 +47,7 @@ def test_a_changed_bit_is_noticed_where_no_decoder_could(folder):
     with pytest.raises(VideoError, match=r"a.webm: its content is not what videos.manifest.json was written for"):
         open_video(path)
     path.write_bytes(data[:-1])
-    with pytest.raises(VideoError, match=r"a.webm: \d+ bytes, its manifest says \d+; fetch it again"):
+    with pytest.raises(VideoError, match=r"a.webm: \d+ bytes, its manifest says \d+; download it again"):
         open_video(path)
 
 

@@ -111,5 +111,5 @@ def test_damage_is_reported_from_a_worker_thread(tmp_path):
 
 
 def test_no_thread_cannot_decode(made):
-    with pytest.raises(InvalidInput, match="at least 1 thread, got 0"):
+    with pytest.raises(InvalidInput, match="n_threads must be at least 1, got 0"):
         open_video(made("one_frame.mp4"), n_threads=0)

@@ -148,7 +148,7 @@ def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
                 shapes.update({name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118
         except SafetensorError as error:
             raise MissingWeights(
-                f"{shard}: not a complete safetensors file ({error}); cut short or a Git LFS pointer? Fetch it again"
+                f"{shard}: not a complete safetensors file ({error}); cut short or a Git LFS pointer? Download it again"
             ) from None
     return shapes
 
@@ -188,7 +188,7 @@ def _shards(folder: Path) -> list[Path]:
     absent = [name for name in names if not (folder / name).is_file()]
     if absent:
         raise MissingWeights(
-            f"{folder}: {len(absent)} of {len(names)} shards are missing: {', '.join(absent)}; fetch again"
+            f"{folder}: {len(absent)} of {len(names)} shards are missing: {', '.join(absent)}; download them again"
         )
     return [folder / name for name in names]
 

@@ -182,7 +182,7 @@ def load_tokenizer(config: CheckpointConfig) -> PreTrainedTokenizerBase:
     from transformers import Qwen2Tokenizer
 
     if not any((config.folder / name).is_file() for name in ("tokenizer.json", "vocab.json")):
-        raise MissingWeights(f"{config.folder}: neither tokenizer.json nor vocab.json; fetch the whole checkpoint")
+        raise MissingWeights(f"{config.folder}: neither tokenizer.json nor vocab.json; download the whole checkpoint")
     tokenizer: PreTrainedTokenizerBase = Qwen2Tokenizer.from_pretrained(config.folder, local_files_only=True)
     return tokenizer
 

@@ -101,7 +101,6 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
 
     @property
     def device(self) -> torch.device:
-        """Device of this process."""
         return self._device
 
     def tok_encode(self, string: str) -> list[int]:

@@ -2,129 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import openai
-from PIL import Image
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from focus_eval.errors import AnswerError, InvalidInput, RunError
 from focus_eval.lmms.generate_trace import GenerateTrace
+from focus_eval.lmms.models.api_frames import ShownFrames, image_parts
 
 # A server that asks for a longer pause than this is not waited for.
 LONGEST_PAUSE_SECONDS = 120.0
 _LIKE_A_KEY = re.compile(r"\b(?:sk|rk|pk|key)-[A-Za-z0-9_*\-]{8,}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageFormat:
-    """How frames are written into a request.
-
-    Args:
-        jpeg_quality: 1 to 95; None for PNG, which loses nothing.
-        max_side: longest side in pixels; larger frames are shrunk (Lanczos). None for the frame's own size.
-        max_megabytes: most bytes of one image; larger is refused.
-
-    Raises:
-        InvalidInput: a value outside its range.
-    """
-
-    jpeg_quality: int | None = None
-    max_side: int | None = None
-    max_megabytes: float = 20.0
-
-    def __post_init__(self) -> None:
-        for name, low, high in (("jpeg_quality", 1, 95), ("max_side", 16, 1 << 16)):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or value != int(value) or not low <= value <= high):
-                raise InvalidInput(f"{name} must be a whole number from {low} to {high}, got {value!r}")
-
-    def data_url(self, image: Image.Image) -> str:
-        """Return `image` as a data URL.
-
-        Raises:
-            AnswerError: more than `max_megabytes`.
-        """
-        if self.max_side is not None and max(image.size) > self.max_side:
-            factor = self.max_side / max(image.size)
-            size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
-            image = image.resize(size, Image.Resampling.LANCZOS)
-        data = io.BytesIO()
-        if self.jpeg_quality is None:
-            image.save(data, format="PNG")
-        else:
-            image.convert("RGB").save(data, format="JPEG", quality=int(self.jpeg_quality))
-        if data.tell() > self.max_megabytes * 2**20:
-            raise AnswerError(
-                f"a frame of {image.width} x {image.height} takes {data.tell() / 2**20:.1f} MB, "
-                f"{self.max_megabytes:g} are allowed: set jpeg_quality or max_side"
-            )
-        kind = "png" if self.jpeg_quality is None else "jpeg"
-        return f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownFrames:
-    """The frames of one question as they go into a request.
-
-    Args:
-        urls: data URLs of the images, in the order they are shown.
-        times_seconds: written as text before each image ("[83.2 s]"); None for images alone.
-        as_video: one part of type `video_url` in place of the images, for servers that take it (vLLM, SGLang): JPEG
-            images behind one another, of which the server is asked to sample none away.
-    """
-
-    urls: Sequence[str]
-    times_seconds: Sequence[float] | None = None
-    as_video: bool = False
-
-    def put_into(self, payload: dict[str, Any]) -> None:
-        """Replace the stand-in images of `payload` by the frames.
-
-        Raises:
-            AnswerError: another number of stand-ins than of frames.
-        """
-        parts = list(image_parts(payload["messages"]))
-        if len(parts) != len(self.urls):
-            raise AnswerError(f"{len(self.urls)} frames to send, the wrapper left place for {len(parts)}")
-        for part, url in zip(parts, self.urls, strict=True):
-            part["image_url"]["url"] = url
-        for message in payload["messages"]:
-            if isinstance(message["content"], list):
-                message["content"] = self._arranged(message["content"])
-        if self.as_video:
-            extra = payload.setdefault("extra_body", {})
-            extra["media_io_kwargs"] = {"video": {"num_frames": -1}}
-
-    def _arranged(self, content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the parts of a message with times before the images, or the images as one video."""
-        images = [part for part in content if part.get("type") == "image_url"]
-        if not images:
-            return content
-        if self.as_video:
-            data = ",".join(part["image_url"]["url"].partition("base64,")[2] for part in images)
-            video = {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{data}"}}
-            first = content.index(images[0])
-            rest = [part for part in content if part.get("type") != "image_url"]
-            at = sum(part.get("type") != "image_url" for part in content[:first])
-            return [*rest[:at], video, *rest[at:]]
-        if self.times_seconds is None:
-            return content
-        times = iter(self.times_seconds)
-        arranged: list[dict[str, Any]] = []
-        for part in content:
-            if part.get("type") == "image_url":
-                arranged.append({"type": "text", "text": f"[{next(times):.1f} s]"})
-            arranged.append(part)
-        return arranged
 
 
 class Spending:
@@ -155,11 +49,6 @@ class Spending:
         self._lock = threading.Lock()
         self._dollars = 0.0
 
-    @property
-    def dollars(self) -> float:
-        """Spent so far, by the usage that the service reported."""
-        return self._dollars
-
     def check(self) -> None:
         """Refuse to send another question once the limit is reached.
 
@@ -169,7 +58,7 @@ class Spending:
         if self._limit is not None and self._dollars >= self._limit:
             raise RunError(
                 f"max_cost={self._limit:g} dollars are spent ({self._dollars:.4f}); answers are kept, "
-                "run again with a higher max_cost to go on"
+                "run again with a higher max_cost to continue"
             )
 
     def add(self, input_tokens: int, output_tokens: int) -> None:
@@ -181,7 +70,7 @@ class Spending:
 class QuestionClient:
     """Stands in for the wrapper's client while it asks one question: `client.chat.completions.create(**payload)`.
 
-    It puts the frames where the wrapper left place for images, tries again what may succeed later, and notes
+    It puts the frames where the wrapper made room for images, tries again what may succeed later, and notes
     requests, images, tokens and the error, from which the key is taken out.
 
     Args:
@@ -286,7 +175,7 @@ class _UnreadableReply(Exception):
 
 def may_succeed_later(error: BaseException) -> bool:
     """Return whether sending the same request again has a chance: no connection, time-out, 408, 409, 429, 5xx, and
-    replies that cannot be read. A spent quota stays spent."""
+    replies that cannot be read. Waiting does not restore a quota that is used up."""
     if isinstance(error, openai.APIStatusError):
         if error.code == "insufficient_quota" or (retry_after_seconds(error) or 0.0) > LONGEST_PAUSE_SECONDS:
             return False
@@ -302,13 +191,6 @@ def retry_after_seconds(error: BaseException | None) -> float | None:
         return float(response.headers["retry-after"]) if response is not None else None
     except (KeyError, ValueError):
         return None
-
-
-def image_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the image parts of `messages` in order."""
-    for message in messages:
-        if isinstance(message["content"], list):
-            yield from (part for part in message["content"] if part.get("type") == "image_url")
 
 
 def _check_answer(completion: Any) -> None:

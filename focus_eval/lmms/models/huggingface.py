@@ -54,7 +54,7 @@ class FocusHuggingface(FrameSeam, Huggingface):  # type: ignore[misc]
         return int(getattr(getattr(self.config, "vision_config", None), "temporal_patch_size", None) or 1)
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
-        """Return the frames per question among the inputs of `generate`, where their shapes tell.
+        """Return the frames per question, read from the shapes of the inputs of `generate`.
 
         Video grids count frames in time (GLM-4.6V, Video-LLaMA 3, Qwen). Otherwise frames are entries of the pixels:
         along the second of five axes, or, for a single question, along the first (InternVL).
@@ -72,7 +72,7 @@ class FocusHuggingface(FrameSeam, Huggingface):  # type: ignore[misc]
 
 
 class FramesProcessor:
-    """A processor that is its original in everything, but takes `PathWithFrames` for videos."""
+    """Wraps a processor so that it takes `PathWithFrames` for videos; everything else is its own."""
 
     def __init__(self, processor: Any) -> None:
         self._processor = processor
@@ -88,14 +88,14 @@ class FramesProcessor:
         if not fed:
             return self._processor(**given)
         if len(fed) != len(videos):
-            raise AnswerError("some videos of this batch carry chosen frames and some do not")
+            raise AnswerError("this batch mixes videos with chosen frames and videos without")
         given["videos"] = [frame_batch.take() for frame_batch in fed]
         given["video_metadata"] = [metadata_of(frame_batch) for frame_batch in fed]
         return self._processor(**given, do_sample_frames=False)
 
 
 def metadata_of(frame_batch: FrameBatch) -> VideoMetadata:
-    """Return what transformers is told of a video: its own length and rate, and which frames these are."""
+    """Return a video's metadata for transformers: its length, its rate, and the indices of these frames."""
     height, width = frame_batch.pixels.shape[1:3]
     return VideoMetadata(
         total_num_frames=frame_batch.n_frames,

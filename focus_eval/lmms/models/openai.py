@@ -1,7 +1,7 @@
 """Shows the chosen frames to GPT-4o, or any model behind an OpenAI-compatible API.
 
 The stock wrappers build the request; where they would put images they find stand-ins, and the client puts the real
-frames there (see `api_client`). So both kinds of request send the same images, as PNG or as JPEG, in full size or
+frames there (see `api_frames`). So both kinds of request send the same images, as PNG or as JPEG, in full size or
 shrunk.
 """
 
@@ -12,51 +12,61 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from lmms_eval.models.chat.openai import OpenAICompatible as OpenAIChat
 from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
 from PIL import Image
 
-from focus_eval.errors import InvalidInput
+from focus_eval.errors import InvalidInput, unknown_name
 from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
 from focus_eval.lmms.generate_trace import GenerateTrace
-from focus_eval.lmms.models.api_client import ImageFormat, QuestionClient, ShownFrames, Spending
+from focus_eval.lmms.models.api_client import QuestionClient, Spending
+from focus_eval.lmms.models.api_frames import ImageFormat, ShownFrames
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.seam import FrameSeam
 from focus_eval.options import read_value
 
+DETAILS = ("auto", "low", "high")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RequestFormat:
-    """How frames go into a request: as images of some format, with their times, or as one video."""
+    """How frames go into a request: as images of some format and detail, with their times, or as one video."""
 
     images: ImageFormat
     timestamps: bool = False
     as_video: bool = False
+    detail: str = ""
 
     def __post_init__(self) -> None:
+        if self.detail not in ("", *DETAILS):
+            raise unknown_name("detail", self.detail, DETAILS)
+        if self.detail and self.as_video:
+            raise InvalidInput("detail is a field of images; as_video=true sends no images")
         if self.timestamps and self.as_video:
             raise InvalidInput("timestamps=true writes a time before each image; as_video=true sends no images")
 
     def shown(self, frame_batch: FrameBatch) -> ShownFrames:
         """Return the frames of `frame_batch`, already encoded, as they are shown."""
         times = frame_batch.times_seconds if self.timestamps else None
-        return ShownFrames(urls=frame_batch.encoded, times_seconds=times, as_video=self.as_video)
+        return ShownFrames(urls=frame_batch.encoded, times_seconds=times, as_video=self.as_video, detail=self.detail)
 
 
 class OpenAISeam(FrameSeam):
     """The seam of the OpenAI wrappers.
 
     Own arguments: `jpeg_quality` (PNG without it) and `max_side` (longest side in pixels); `timestamps` (true writes
-    each frame's time before it); `as_video` (true sends one video of JPEG frames, for vLLM and SGLang); `max_cost` in
-    dollars, with `price_input` and `price_output` in dollars per million tokens. `max_retries` counts requests, as in
-    the stock wrapper; `timeout` (seconds, 120 by default) is really set on the client.
+    each frame's time before it); `detail` (auto, low or high, sent with each image where given); `as_video` (true sends
+    one video of JPEG frames, for vLLM and SGLang); `max_cost` in dollars, with `price_input` and `price_output` in
+    dollars per million tokens. `max_retries` counts requests, as in the stock wrapper; `timeout` (seconds, 120 by
+    default) is really set on the client.
     """
 
     model_id: ClassVar[str] = "focus_gpt4o"
     frames_argument: ClassVar[str] = "max_frames_num"
     takes_mixed_sizes: ClassVar[bool] = True
     own_arguments: ClassVar[tuple[str, ...]] = (
-        "jpeg_quality", "max_side", "timestamps", "as_video", "max_cost", "price_input", "price_output",
+        "jpeg_quality", "max_side", "timestamps", "as_video", "detail", "max_cost", "price_input", "price_output",
     )  # fmt: skip
 
     client: Any
@@ -85,7 +95,8 @@ class OpenAISeam(FrameSeam):
         if given["as_video"]:
             images.setdefault("jpeg_quality", 95)
         megabytes = float(wrapper_arguments.get("max_size_in_mb", 20))
-        return RequestFormat(images=ImageFormat(**images, max_megabytes=megabytes), **given)
+        detail = str(own.get("detail") or "")
+        return RequestFormat(images=ImageFormat(**images, max_megabytes=megabytes), detail=detail, **given)
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Name the model the paper used, and a time-out long enough for many images."""
@@ -101,7 +112,8 @@ class OpenAISeam(FrameSeam):
     def ready(self, frame_batch: FrameBatch) -> None:
         """Write the frames as images, and let go of the pixels: many questions are under way at once."""
         frame_batch.encoded = [self.prepared.images.data_url(image) for image in frame_batch.images()]
-        frame_batch.pixels = frame_batch.pixels[:0]
+        frame_batch.encoded_bytes = sum(map(len, frame_batch.encoded))
+        frame_batch.pixels = np.empty((0, *frame_batch.pixels.shape[1:]), dtype=np.uint8)
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Give `view` a client of its own that sends the frames of its one question and notes the cost."""

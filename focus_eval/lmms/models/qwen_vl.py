@@ -1,4 +1,4 @@
-"""Shows the chosen frames to Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
+"""Shows the chosen frames to Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5.
 
 Their wrappers hand the path to qwen-vl-utils, whose readers are entries of a table. Each entry is replaced once
 (`other_packages.wrap_video_readers`): a path that carries frames gives those frames, with their indices, rate and
@@ -12,10 +12,12 @@ from typing import Any, ClassVar
 
 import torch
 from lmms_eval.models.chat.qwen2_5_vl import Qwen2_5_VL as Qwen2_5VLChat
+from lmms_eval.models.chat.qwen3_5 import Qwen3_5 as Qwen3_5Chat
 from lmms_eval.models.chat.qwen3_vl import Qwen3_VL as Qwen3VLChat
 from lmms_eval.models.model_utils.media_encoder import encode_image_to_data_url
 from lmms_eval.models.simple.qwen2_5_vl import Qwen2_5_VL
 from lmms_eval.models.simple.qwen2_vl import Qwen2_VL
+from lmms_eval.models.simple.qwen3_5 import Qwen3_5
 from lmms_eval.models.simple.qwen3_vl import Qwen3_VL
 from PIL import Image
 
@@ -61,7 +63,7 @@ class QwenSeam(FrameSeam):
 
 
 class FocusQwen2VL(QwenSeam, Qwen2_VL):  # type: ignore[misc]
-    """Qwen2-VL."""
+    """Qwen2-VL, which has simple requests only."""
 
     model_id = "focus_qwen2_vl"
 
@@ -92,6 +94,18 @@ class FocusQwen3VLChat(QwenSeam, Qwen3VLChat):  # type: ignore[misc]
     """Qwen3-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_vl"
+
+
+class FocusQwen3_5(QwenSeam, Qwen3_5):  # type: ignore[misc]
+    """Qwen3.5, simple requests. Its wrapper samples answers at temperature 0.7 where a task sets none."""
+
+    model_id = "focus_qwen3_5"
+
+
+class FocusQwen3_5Chat(QwenSeam, Qwen3_5Chat):  # type: ignore[misc]
+    """Qwen3.5, chat requests: lmms-eval's default."""
+
+    model_id = "focus_qwen3_5"
 
 
 def feeding(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[str, Any]], VideoReading]:

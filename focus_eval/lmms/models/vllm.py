@@ -1,27 +1,36 @@
-"""Shows the chosen frames to models that run in vLLM, through lmms-eval's `vllm_generate` wrapper."""
+"""Shows the chosen frames to models that run in vLLM, through lmms-eval's `vllm_generate` and `vllm` wrappers.
+
+The engine was not at hand when this was written: tests run both with a stand-in at the calls `LLM.generate` and
+`LLM.chat`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import numpy as np
+from lmms_eval.models.chat.vllm import VLLM
 from lmms_eval.models.chat.vllm_generate import VLLMGenerate
+from PIL import Image
 
 from focus_eval.errors import MissingDependency
+from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
 from focus_eval.lmms.generate_trace import GenerateTrace
 from focus_eval.lmms.models.qwen_vl import QwenSeam
 from focus_eval.lmms.requests import PendingRequest
 
 
-class FocusVLLM(QwenSeam, VLLMGenerate):  # type: ignore[misc]
-    """Qwen2-VL, 2.5 and 3 in vLLM: the wrapper reads videos through qwen-vl-utils, as the in-process ones do.
+class VLLMSeam(QwenSeam):
+    """The seam of both vLLM wrappers, which read videos through qwen-vl-utils as the in-process ones do."""
 
-    The engine was not at hand when this was written: tests run it with a stand-in at the call `LLM.generate`.
-    """
-
-    model_id: ClassVar[str] = "focus_vllm"
     frames_argument: ClassVar[str] = "nframes"
     takes_mixed_sizes: ClassVar[bool] = False
+
+    client: Any
+    batch_size_per_gpu: int
 
     @classmethod
     def check_installed(cls) -> None:
@@ -32,14 +41,18 @@ class FocusVLLM(QwenSeam, VLLMGenerate):  # type: ignore[misc]
             raise MissingDependency(f"{cls.model_id} needs vLLM: pip install vllm")
         super().check_installed()
 
+    @classmethod
+    def passed_on(cls) -> tuple[str, ...]:
+        """Return the engine's own arguments (`max_model_len`, `dtype`, ...), which the wrapper passes on."""
+        try:
+            from vllm import EngineArgs
+        except ImportError:
+            return ()
+        return tuple(field.name for field in dataclasses.fields(EngineArgs))
+
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Let no limit of the wrapper be smaller than the frames asked for."""
         wrapper_arguments.setdefault("max_frame_num", int(wrapper_arguments[self.frames_argument]))
-
-    @property
-    def tokenizer(self) -> Any:
-        """The processor's, by which requests are batched as the other wrappers do."""
-        return self.processor.tokenizer
 
     @property
     def batch_size(self) -> int:
@@ -48,28 +61,88 @@ class FocusVLLM(QwenSeam, VLLMGenerate):  # type: ignore[misc]
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Note what goes into the engine and what comes out."""
-        view.client = TracedEngine(self.client, trace, self.processor)
+        view.client = TracedEngine(self.client, trace)
+
+
+class FocusVLLM(VLLMSeam, VLLMGenerate):  # type: ignore[misc]
+    """Qwen2-VL, 2.5 and 3 in vLLM, given token prompts and whole videos (`LLM.generate`)."""
+
+    model_id: ClassVar[str] = "focus_vllm"
+
+
+class FocusVLLMChat(VLLMSeam, VLLM):  # type: ignore[misc]
+    """Any model in vLLM, given messages with one image per frame (`LLM.chat`).
+
+    The frames are resized as the stock wrapper does it, by qwen-vl-utils, and written as PNG. They are handed over as
+    images, all alive at once: the stock wrapper makes them one by one and remembers each encoding by the image's
+    address, so that a new frame at a freed address is sent as an earlier one. With `is_qwen3_vl=True` each frame has
+    its time before it, as there.
+    """
+
+    model_id: ClassVar[str] = "focus_vllm_chat"
+    frames_merged: ClassVar[int] = 1
+
+    max_pixels: int
+    min_image_pixels: int
+    max_frame_num: int
+    nframes: int
+    is_qwen3_vl: bool
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Also let the engine take as many images in a prompt as frames are asked for."""
+        super().defaults(wrapper_arguments)
+        wrapper_arguments.setdefault(
+            "limit_mm_per_prompt", {"image": int(wrapper_arguments[self.frames_argument]), "video": 0}
+        )
+
+    def ready(self, frame_batch: FrameBatch) -> None:
+        """Resize the frames, and let go of those of full size."""
+        from qwen_vl_utils import fetch_video
+
+        size = {"max_pixels": self.max_pixels, "min_pixels": self.min_image_pixels, "max_frames": self.max_frame_num}
+        element = {"video": PathWithFrames(frame_batch), **size, "nframes": self.nframes}
+        frames = fetch_video(element).permute(0, 2, 3, 1).numpy().astype(np.uint8)
+        frame_batch.encoded = [Image.fromarray(frame) for frame in frames]
+        frame_batch.encoded_bytes = frames.nbytes
+        frame_batch.pixels = np.empty((0, *frame_batch.pixels.shape[1:]), dtype=np.uint8)
+
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
+        """Return one image per frame, each after its time where the model wants it."""
+        parts: list[dict[str, Any]] = []
+        for image, seconds in zip(frame_batch.encoded, frame_batch.times_seconds, strict=True):
+            if self.is_qwen3_vl:
+                parts.append({"type": "text", "text": f"<{seconds:.1f} seconds>"})
+            parts.append({"type": "image", "url": image})
+        return parts
 
 
 class TracedEngine:
-    """A vLLM engine that is its original in everything, but notes what goes through `generate`."""
+    """Wraps a vLLM engine and records what goes through `generate` and `chat`; all else is its own."""
 
-    def __init__(self, engine: Any, trace: GenerateTrace, processor: Any) -> None:
+    def __init__(self, engine: Any, trace: GenerateTrace) -> None:
         self._engine = engine
         self._trace = trace
-        self._processor = processor
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def generate(self, inputs: list[dict[str, Any]], *args: Any, **options: Any) -> Any:
         """Generate, and note seconds, tokens, frames and an exception, which is raised on."""
+        frames = [_frames_in(given) for given in inputs]
+        return self._traced(frames, lambda: self._engine.generate(inputs, *args, **options))
+
+    def chat(self, *, messages: list[list[dict[str, Any]]], **options: Any) -> Any:
+        """Answer conversations, and note the same."""
+        frames = [sum(1 for _ in _images_in(conversation)) for conversation in messages]
+        return self._traced(frames, lambda: self._engine.chat(messages=messages, **options))
+
+    def _traced(self, frames: list[int], run: Callable[[], Any]) -> Any:
         trace = self._trace
         trace.n_calls += 1
-        trace.frames = [_frames_in(given) for given in inputs]
+        trace.frames = frames
         started = time.perf_counter()
         try:
-            outputs = self._engine.generate(inputs, *args, **options)
+            outputs = run()
         except BaseException as error:
             trace.error = error
             raise
@@ -84,6 +157,12 @@ def _frames_in(given: dict[str, Any]) -> int:
     videos = given.get("multi_modal_data", {}).get("video") or []
     frames = sum(len(video[0] if isinstance(video, tuple) else video) for video in videos)
     return frames + frames % 2
+
+
+def _images_in(conversation: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the image parts of the messages of one question."""
+    for message in conversation:
+        yield from (part for part in message["content"] if part["type"] == "image_url")
 
 
 def _tokens_of(output: Any) -> dict[str, int]:

@@ -71,7 +71,7 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         _, _, look, doc_id, task, split = request.args
         (video,) = look(self.task_dict[task][split][doc_id])
         if not isinstance(video, PathWithFrames):
-            raise AnswerError("focus_zero_shot has no sampling of its own: choose a sampler")
+            raise AnswerError("focus_zero_shot has no sampling of its own: set sampler=")
         pixels = video.frame_batch.take()
         started = time.perf_counter()
         answer = self.read(self._questions[task, split, doc_id], pixels)
@@ -115,6 +115,7 @@ class FocusZeroShot(FrameSeam, ZeroShotAnswerer):
     model_id: ClassVar[str] = "focus_zero_shot"
     frames_argument: ClassVar[str] = "max_num_frames"
     largest_batch: ClassVar[int | None] = 1
+    answers_by_video: ClassVar[bool] = True
     own_arguments: ClassVar[tuple[str, ...]] = ("answer_encoder", "answer_encoder_checkpoint")
 
     def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> str:

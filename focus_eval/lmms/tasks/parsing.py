@@ -92,6 +92,7 @@ def read_option(text: str, options: tuple[str, ...]) -> str | None:
     known = letters(len(options))
     # Up to H are letters of options to anyone; later ones only where there are so many options ("I" is a word).
     patterns = _patterns(known[-1] if len(known) > 8 else "H")
+    # Models put their answer in quotes or in markdown.
     bare = text.strip().strip("*`\"'").strip()
     found = patterns.leading.match(bare)
     if found and not patterns.several.match(bare):
@@ -101,6 +102,7 @@ def read_option(text: str, options: tuple[str, ...]) -> str | None:
     announced = {letter.upper() for letter in patterns.announced.findall(bare)}
     if announced:
         return announced.pop() if len(announced) == 1 and announced <= set(known) else None
+    # Options may repeat: a text that fits two names neither.
     same = [letter for letter, option in zip(known, options, strict=True) if _folded(option) == _folded(bare)]
     return same[0] if len(same) == 1 else None
 
@@ -126,6 +128,7 @@ def _read_as_lmms_eval(question: Question, text: str, seed: int) -> str | None:
     if question.benchmark in ("longvideobench", "photo_events"):
         from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response
 
+        # lmms-eval guesses with the generator of the process: seeded for this question, then put back as it was.
         state = random.getstate()
         random.seed(int(derived_rng(seed, question.benchmark, question.id, "guess").integers(2**32)))
         try:
@@ -135,6 +138,7 @@ def _read_as_lmms_eval(question: Question, text: str, seed: int) -> str | None:
     if question.benchmark == "vsibench":
         from lmms_eval.tasks.vsibench.utils import fuzzy_matching
 
+        # It returns a word of the answer, which need not be an option.
         letter = str(fuzzy_matching(text)).upper()
         return letter if letter in known else None
     from lmms_eval.tasks._task_utils.mcq_extract import extract_mcq_answer

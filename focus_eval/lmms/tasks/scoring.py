@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loguru import logger
-
 from focus_eval.rows.records import error_line
 
 # What a task's dictionary for one question calls its score, the most explicit name first.
@@ -57,11 +55,14 @@ def task_score(task: Any, document: Mapping[str, Any], text: str, *, seed: int) 
         function = task.config.process_results
         results = function(document, [text.strip()]) if callable(function) else task.process_results(document, [text])
     except (Exception, SystemExit) as error:  # noqa: BLE001 (a task of others; its answer stays, unscored)
+        from loguru import logger  # comes with lmms-eval; a plan reads this module without it
+
         logger.warning(f"{task.config.task}: its process_results failed, the answer is not scored: {error_line(error)}")
         return TaskScore()
     finally:
         random.setstate(state)
     metrics = {str(entry.get("metric")): entry for entry in task.config.metric_list or [] if isinstance(entry, Mapping)}
+    # Of an error measure the best answer would have the lowest number.
     for metric, entry in metrics.items():
         score = score_in(results.get(metric)) if entry.get("higher_is_better", True) else None
         if score is not None:
@@ -71,6 +72,7 @@ def task_score(task: Any, document: Mapping[str, Any], text: str, *, seed: int) 
 
 def score_in(value: Any) -> float | None:
     """Return the score of one question in what a metric collected; None without a number in [0, 1]."""
+    # A task gives a number, or the facts that its aggregation needs later.
     if isinstance(value, Mapping):
         for name in _SCORE_NAMES:
             if name in value:
@@ -83,4 +85,5 @@ def score_in(value: Any) -> float | None:
         score = float(value)
     except (TypeError, ValueError):
         return None
+    # Beyond that it is a count or a percentage, and nothing says which.
     return score if 0.0 <= score <= 1.0 else None

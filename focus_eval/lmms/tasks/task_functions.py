@@ -26,6 +26,7 @@ METRICS = ("accuracy", "accuracy_short", "accuracy_medium", "accuracy_long", "un
 # Prompts and paths: lmms-eval's own.
 
 
+# Each function imports its own task's module only: those of other tasks may need packages that are not here.
 def longvideobench_visual(doc: Document) -> list[str]:
     """Return the video's path."""
     return [os.path.join(_longvideobench_videos(os.getenv("HF_HOME")), doc["video_path"])]
@@ -33,7 +34,7 @@ def longvideobench_visual(doc: Document) -> list[str]:
 
 @cache
 def _longvideobench_videos(hf_home: str | None) -> str:
-    """Return the folder lmms-eval looks in, which it works out from a YAML file for every document: 25 ms each."""
+    """Return the folder lmms-eval looks in. It reads that from a YAML file for every document, 25 ms each."""
     from lmms_eval.tasks.longvideobench.utils import longvideobench_doc_to_visual_v
 
     (folder,) = longvideobench_doc_to_visual_v({"video_path": ""})
@@ -41,7 +42,6 @@ def _longvideobench_videos(hf_home: str | None) -> str:
 
 
 def longvideobench_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
-    """Return the prompt."""
     from lmms_eval.tasks.longvideobench.utils import longvideobench_doc_to_text
 
     return str(longvideobench_doc_to_text(doc, lmms_eval_specific_kwargs))
@@ -55,7 +55,6 @@ def videomme_visual(doc: Document) -> list[str]:
 
 
 def videomme_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
-    """Return the prompt."""
     from lmms_eval.tasks.videomme.utils import videomme_doc_to_text
 
     return str(videomme_doc_to_text(doc, lmms_eval_specific_kwargs))
@@ -75,7 +74,6 @@ def mlvu_visual(doc: Document) -> list[str]:
 
 
 def mlvu_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
-    """Return the prompt."""
     from lmms_eval.tasks.mlvu.utils import mlvu_doc_to_text
 
     return str(mlvu_doc_to_text(doc, lmms_eval_specific_kwargs))
@@ -96,7 +94,6 @@ def vsibench_visual(doc: Document) -> list[str]:
 
 
 def vsibench_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
-    """Return the prompt."""
     from lmms_eval.tasks.vsibench.utils import vsibench_doc_to_text
 
     return str(vsibench_doc_to_text(doc, lmms_eval_specific_kwargs))
@@ -130,11 +127,13 @@ def vsibench_results(doc: Document, results: list[str]) -> Result:
 def _results(benchmark: str, doc: Document, results: list[str], visual: Callable[[Document], list[str]]) -> Result:
     made = make_benchmark(benchmark)
     question = made.question(doc)
+    # lmms-eval gives a list, with one text for the one request of a document.
     text = results[0]
     reading = read_answer(question, text)
     score = {
         "id": question.id,
         "video": question.video,
+        # The length of the video comes last: it means opening the file.
         "bucket": question.bucket or _bucket(made, question, doc, visual),
         "category": question.category,
         "answer": question.answer,
@@ -142,6 +141,7 @@ def _results(benchmark: str, doc: Document, results: list[str], visual: Callable
         "score": reading.score,
         "no_answer": text == NO_ANSWER,
     }
+    # lmms-eval collects values by metric; all of ours are worked out from the same facts.
     return dict.fromkeys(METRICS, score)
 
 

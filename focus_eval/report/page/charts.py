@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from focus_eval.report.anchors import published_value, read_anchors
+from focus_eval.report.labels import sampler_order
 from focus_eval.report.measures import (
     accuracy_figure,
     frames_scored_percent,
@@ -17,8 +18,9 @@ from focus_eval.report.measures import (
     runs_on_gpu,
     selections_of,
 )
-from focus_eval.report.page.svg import Bar, Point, bars_svg, colour_classes, scatter_svg, value_span
-from focus_eval.report.run import Run, labels_of, sampler_order
+from focus_eval.report.page.svg import Bar, Point, bars_svg, scatter_svg, value_span
+from focus_eval.report.palette import styles_of
+from focus_eval.report.run import Run
 
 _BUCKETS = ("short", "medium", "long")
 # The frames shown in the published points: LongVideoBench under LLaVA-Video-7B.
@@ -128,8 +130,9 @@ def _panel_charts(where: str, panels: list[Panel], classes: Mapping[str, str], *
 
 def colours_of(run: Run) -> dict[str, str]:
     """Return the colour class of every sampler of `run`, the same wherever it is drawn, and of the published ones."""
-    labels = sorted(set(labels_of(run.selections).values()), key=sampler_order)
-    return colour_classes([*labels, *(item for item in ("uniform", "aks", "focus") if item not in labels)])
+    labels = sorted(set(run.labels.values()), key=sampler_order)
+    published = [name for name in ("uniform", "aks", "focus") if name not in labels]
+    return {label: style.css for label, style in styles_of([*labels, *published]).items()}
 
 
 def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:

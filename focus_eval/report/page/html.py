@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from focus_eval.report.comparisons import baseline_labels, baseline_table, recall_tables
+from focus_eval.report.comparisons import baseline_labels, baseline_table, not_compared, recall_tables
 from focus_eval.report.hours import cost_tables
+from focus_eval.report.labels import sampler_order
 from focus_eval.report.page.charts import charts_of, colours_of
 from focus_eval.report.page.question_browser import Browser, json_for_script, pack_browser
 from focus_eval.report.page.thumbnails import Thumbnails
-from focus_eval.report.run import Run, labels_of, sampler_order
+from focus_eval.report.palette import css_variables
+from focus_eval.report.run import Run
 from focus_eval.report.table import COUNT_TITLES, Counts, Figure, Table, count_texts, narrowed, notes_once
 from focus_eval.report.tables import results_table
 from focus_eval.rows.records import replace_file
@@ -37,7 +40,7 @@ def write_html(
     *,
     tables: Sequence[Table] | None = None,
     thumbnails: Thumbnails | None = None,
-    thumbnail_bytes: int = 12_000_000,
+    thumbnail_bytes: int | None = 12_000_000,
 ) -> Path:
     """Write the report of `run`: one self-contained file, no request to anywhere, texts of the data escaped.
 
@@ -57,7 +60,7 @@ def render_html(
     *,
     tables: Sequence[Table] | None = None,
     thumbnails: Thumbnails | None = None,
-    thumbnail_bytes: int = 12_000_000,
+    thumbnail_bytes: int | None = 12_000_000,
 ) -> str:
     """Return the page as text; arguments as in `write_html`."""
     from jinja2 import Environment, StrictUndefined
@@ -65,7 +68,7 @@ def render_html(
     browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(_asset("report.html.j2"))
-    style, script = _asset("report.css"), _script()
+    style, script = css_variables() + _asset("report.css"), _script()
     return template.render(
         run=run,
         facts=_facts(run, browser),
@@ -116,7 +119,9 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
     if tables[0].name != "overview":
         tables.append(results_table(run, "overview"))
     against = baseline_table(run, baseline=baseline)
-    return [*tables, *([against] if against else []), *recall_tables(run, baseline=baseline)]
+    tables += [against] if against else []
+    tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *not_compared(run, baseline=baseline)))
+    return [*tables, *recall_tables(run, baseline=baseline)]
 
 
 def _counts_line(counts: Counts) -> str:
@@ -127,19 +132,19 @@ def _counts_line(counts: Counts) -> str:
 
 
 def _legend(run: Run) -> list[tuple[str, str]]:
-    labels = sorted(set(labels_of(run.selections).values()), key=sampler_order)
+    labels = sorted(set(run.labels.values()), key=sampler_order)
     return [(label, colours_of(run)[label]) for label in labels]
 
 
 def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
     starts: Sequence[dict[str, Any]] = run.provenance.get("starts", [])
     last = starts[-1] if starts else {}
-    models = ", ".join(dict.fromkeys(row.model for row in run.answers)) or "none: frames only"
-    benchmarks = ", ".join(dict.fromkeys(row.benchmark for row in run.selections))
+    models = ", ".join(run.models) or "none: frames only"
+    benchmarks = ", ".join(run.selection_frame["benchmark"].unique())
     versions = last.get("versions", {})
     facts = [
         ("Benchmark", benchmarks),
-        ("Questions", f"{len(browser.index['questions']):,}"),
+        ("Questions", _questions(browser)),
         ("Model", models),
         ("Started", str(last.get("time", ""))),
         ("Device", str(last.get("device", ""))),
@@ -148,6 +153,13 @@ def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
         ("Code", " ".join(str(item) for item in (versions.get("focus-eval", ""), _short(last.get("git"))) if item)),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _questions(browser: Browser) -> str:
+    listed = len(browser.index["questions"])
+    return (
+        f"{listed:,}" if listed == browser.n_questions else f"{browser.n_questions:,} (the first {listed:,} are listed)"
+    )
 
 
 def _energy(starts: Sequence[dict[str, Any]]) -> str:

@@ -13,15 +13,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from focus_eval.report.labels import sampler_order
+from focus_eval.report.page.by_question import rows_by_question
 from focus_eval.report.page.charts import colours_of
 from focus_eval.report.page.question_details import question_detail
 from focus_eval.report.page.thumbnails import Pictures, Thumbnails
 from focus_eval.report.recall import recall_within
-from focus_eval.report.run import Run, labels_of, sampler_order
+from focus_eval.report.run import Run
 from focus_eval.rows.records import AnswerRow, SelectionRow
 from focus_eval.types import frozen_floats
 
 CHUNK_QUESTIONS = 40
+# A page of more would take a browser more memory than a phone has; a question weighs about 1 KB.
+MOST_QUESTIONS = 20_000
 # A keyframe this near shows the evidence.
 NEAR_SECONDS = 2.0
 MOST_SERIES_SHOWN = 5
@@ -56,35 +60,41 @@ class Browser:
         index: what the page reads at once, JSON values only.
         chunks: base64 of gzip of JSON, `CHUNK_QUESTIONS` questions each.
         pictured: questions with thumbnails.
+        n_questions: of the run; the browser holds the first `MOST_QUESTIONS`.
     """
 
     index: Mapping[str, Any]
     chunks: Sequence[str]
     pictured: int = 0
+    n_questions: int = 0
 
 
-def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_bytes: int = 12_000_000) -> Browser:
-    """Return the browser of all questions of `run`.
+def pack_browser(
+    run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_bytes: int | None = 12_000_000
+) -> Browser:
+    """Return the browser of the questions of `run`, the first `MOST_QUESTIONS` of them.
 
     Args:
         thumbnails: images of frames of a video.
-        thumbnail_bytes: most bytes of images in the page; every question gets its share.
+        thumbnail_bytes: most bytes of images in the page, of which every question gets its share; None for linked ones.
     """
     all_series = all_series_of(run)
-    selections = {(row.benchmark, row.question_id, row.selection_id): row for row in run.selections}
-    answers = {row.key: row for row in run.answers}
-    questions = list(dict.fromkeys((row.benchmark, row.question_id) for row in run.selections))
+    every = run.selection_frame[["benchmark", "question_id"]].drop_duplicates()
+    questions = list(every[:MOST_QUESTIONS].itertuples(index=False, name=None))
     ids_of = {key: [series.ids.get(key[0], ("", "")) for series in all_series] for key in questions}
-    rows_of = {key: [selections.get((*key, selection_id)) for selection_id, _ in ids_of[key]] for key in questions}
     pictures = Pictures(thumbnails, budget_bytes=thumbnail_bytes, n_questions=len(questions))
     shown = _shown(all_series)
-    for number, key in enumerate(questions):
-        pictures.add(number, _pictured_rows(rows_of[key], shown))
-    lines, details = [], []
-    for number, key in enumerate(questions):
-        answered = [answers.get((*key, cell_id)) for _, cell_id in ids_of[key]]
-        lines.append(_line(rows_of[key], answered))
-        details.append(question_detail(rows_of[key], answered, pictures.taken.get(number, {})))
+    pictures.make_ahead(_pictured_rows(rows, shown) for _, rows, _ in rows_by_question(run, ids_of))
+    lines: list[list[Any]] = []
+    chunks: list[str] = []
+    details: list[dict[str, Any]] = []
+    for number, (_, rows, answered) in enumerate(rows_by_question(run, ids_of)):
+        pictures.add(number, _pictured_rows(rows, shown))
+        lines.append(_line(rows, answered))
+        details.append(question_detail(rows, answered, pictures.taken.get(number, {})))
+        if len(details) == CHUNK_QUESTIONS or number == len(questions) - 1:
+            chunks.append(_packed(details))
+            details = []
     index = {
         "series": [
             {"name": series.name, "base": series.base, "k": series.k, "css": series.css, "shown": is_shown}
@@ -96,7 +106,7 @@ def pack_browser(run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_by
         "buckets": _buckets(run),
         "questions": lines,
     }
-    return Browser(index, [_packed(part) for part in _parts(details)], len(pictures.taken))
+    return Browser(index, chunks, pictured=len(pictures.taken), n_questions=len(every))
 
 
 def all_series_of(run: Run) -> list[Series]:
@@ -104,17 +114,18 @@ def all_series_of(run: Run) -> list[Series]:
 
     A sampler's frames on two benchmarks are one series: a cell's id differs by benchmark, the configuration does not.
     """
-    labels = labels_of(run.selections)
-    chosen = {row.selection_id: row for row in run.selections}
+    labels = run.labels
+    chosen = {row.selection_id: row for row in run.variants}
     classes = colours_of(run)
-    several_models = len({row.model for row in run.answers}) > 1
-    several_seeds = len({row.seed for row in run.selections}) > 1
-    several_k = len({row.k for row in run.selections}) > 1
+    several_models = len(run.models) > 1
+    several_seeds = len({row.seed for row in run.variants}) > 1
+    several_k = len({row.k for row in run.variants}) > 1
     cells: Iterable[tuple[str, str, str, str]] = dict.fromkeys(
-        (row.benchmark, row.selection_id, row.cell_id, row.model) for row in run.answers
+        (benchmark, selection_id, cell_id, model) for benchmark, selection_id, cell_id, _, model in run.cells
     )
-    if not run.answers:
-        cells = dict.fromkeys((row.benchmark, row.selection_id, "", "") for row in run.selections)
+    if not run.cells:
+        chosen_by = run.selection_frame[["benchmark", "selection_id"]].drop_duplicates()
+        cells = [(benchmark, own, "", "") for benchmark, own in chosen_by.itertuples(index=False, name=None)]
     ids: dict[tuple[str, int, str, int], dict[str, tuple[str, str]]] = {}
     for benchmark, selection_id, cell_id, model in cells:
         if selection_id in chosen:
@@ -171,7 +182,7 @@ def _first_pair(all_series: Sequence[Series]) -> list[str]:
 
 
 def _pictured_rows(rows: Sequence[SelectionRow | None], shown: Sequence[bool]) -> list[SelectionRow]:
-    """The selections whose frames are pictured, each once, those drawn at first before the others."""
+    """The selections that get thumbnails, each once; those shown when the page opens come first."""
     order = sorted(range(len(rows)), key=lambda i: not shown[i])
     unique = {row.selection_id: row for row in (rows[i] for i in order) if row is not None and not row.error}
     return list(unique.values())
@@ -216,14 +227,9 @@ def _first(rows: Sequence[SelectionRow | None]) -> SelectionRow:
 
 
 def _buckets(run: Run) -> list[str]:
-    present = {row.bucket for row in run.selections}
+    present = set(run.selection_frame["bucket"])
     ordered = [item for item in ("short", "medium", "long") if item in present]
     return ordered + sorted(present - set(ordered) - {""})
-
-
-def _parts(details: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
-    for start in range(0, len(details), CHUNK_QUESTIONS):
-        yield details[start : start + CHUNK_QUESTIONS]
 
 
 def _packed(part: list[dict[str, Any]]) -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from focus_eval.report.figures import PAGE_INCHES, draw_timelines, figure_style, log_if_wide, save_figure
+from focus_eval.report.labels import sampler_order
 from focus_eval.report.page.charts import Panel, figures_of
 from focus_eval.report.page.svg import Point, nice_ticks, value_span
-from focus_eval.report.palette import styles_of
-from focus_eval.report.run import Run, labels_of, sampler_order
+from focus_eval.report.palette import Style, styles_of
+from focus_eval.report.run import Run
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 def write_figures(run: Run, folder: Path) -> list[Path]:
     """Write the page's plots against cost, and the timelines of one telling question, as PDF and PNG."""
     written = []
-    labels = sorted(set(labels_of(run.selections).values()), key=sampler_order)
+    labels = sorted(set(run.labels.values()), key=sampler_order)
     for where, panels in figures_of(run).items():
         name = f"efficiency-{where}.pdf".replace(", ", "-").replace("/", "_")
         written += save_figure(draw_panels(panels, labels=labels), folder / name)
     rows = telling_question(run)
     if rows:
-        figure = draw_timelines(rows, names=labels_of(run.selections))
+        figure = draw_timelines(rows, names=run.labels)
         written += save_figure(figure, folder / "timelines.pdf")
     return written
 
@@ -59,7 +60,7 @@ def draw_panels(panels: Sequence[Panel], *, labels: Sequence[str]) -> Figure:
             axes.set_ylabel(panel.measure)
             log_if_wide(axes, [point.cost for point in panel.points])
             for point in panel.points:
-                _draw_point(axes, point, *styles[point.label])
+                _draw_point(axes, point, styles[point.label])
         handles: dict[str, Artist] = {}
         for axes in grid.flat:
             found, names = axes.get_legend_handles_labels()
@@ -68,37 +69,39 @@ def draw_panels(panels: Sequence[Panel], *, labels: Sequence[str]) -> Figure:
     return figure
 
 
-def _draw_point(axes: Axes, point: Point, colour: str, marker: str) -> None:
+def _draw_point(axes: Axes, point: Point, style: Style) -> None:
     """Draw one mark: ours filled with its interval, the published one hollow."""
     if point.is_published:
-        axes.plot(point.cost, point.accuracy, marker=marker, ms=5, mfc="none", mec=colour, ls="", label="published")
+        axes.plot(point.cost, point.accuracy, **style.hollow, ms=5, ls="", label="published")
         return
     low = point.accuracy if point.low is None else point.low
     high = point.accuracy if point.high is None else point.high
     errors = [[max(0.0, point.accuracy - low)], [max(0.0, high - point.accuracy)]]
     axes.errorbar(
-        point.cost, point.accuracy, errors, color=colour, marker=marker, ms=4, ls="", capsize=2, elinewidth=0.7,
+        point.cost, point.accuracy, errors, **style.filled, ms=4, ls="", capsize=2, elinewidth=0.7,
         label=point.label,
     )  # fmt: skip
 
 
 def telling_question(run: Run) -> list[SelectionRow]:
     """Return the selections of the longest question that has evidence, one per sampler, all of one K and seed."""
-    labels = labels_of(run.selections)
-    by_question: dict[tuple[str, str, int, int], dict[str, SelectionRow]] = {}
-    for row in run.selections:
-        if row.error is None:
-            key = (row.benchmark, row.question_id, row.k, row.seed)
-            by_question.setdefault(key, {})[labels[row.selection_id]] = row
-    several = [rows for rows in by_question.values() if len(rows) > 1]
-    if not several:
+    frame = run.selection_frame
+    if frame.empty:
         return []
-    best = max(
-        several,
-        key=lambda rows: (
-            bool(next(iter(rows.values())).evidence_seconds),
-            len(rows),
-            next(iter(rows.values())).duration_seconds,
-        ),
+    chosen = frame[frame["error"].isna()]
+    asked = chosen.groupby(["benchmark", "question_id", "k", "seed"], sort=False)
+    about = asked.agg(
+        has_evidence=("recall@1", lambda recalls: recalls.notna().iloc[0]),
+        samplers=("label", "nunique"),
+        seconds=("duration_seconds", "first"),
     )
-    return sorted(best.values(), key=lambda row: (not row.sampler.startswith("uniform"), row.sampler))
+    about = about[about["samplers"] > 1]
+    if about.empty:
+        return []
+    best = max(about.itertuples(), key=lambda line: (bool(line.has_evidence), line.samplers, line.seconds)).Index
+    rows = {
+        run.labels[row.selection_id]: row
+        for row in run.selections
+        if row.error is None and (row.benchmark, row.question_id, row.k, row.seed) == best
+    }
+    return sorted(rows.values(), key=lambda row: (not row.sampler.startswith("uniform"), row.sampler))

@@ -9,8 +9,6 @@ from html import escape
 
 import numpy as np
 
-from focus_eval.report.palette import STYLES, styles_of
-
 WIDTH, HEIGHT = 440, 280
 LEFT, RIGHT, TOP, BOTTOM = 48, 14, 14, 44
 # With more points than this their names would cover each other: the legend has the colours, each mark its title.
@@ -44,12 +42,6 @@ class Bar:
     value: float
     low: float | None = None
     high: float | None = None
-
-
-def colour_classes(labels: Sequence[str]) -> dict[str, str]:
-    """Return the CSS class of each label: `s0`.. in the order of the palette, `sb` for uniform frames."""
-    places = {style: f"s{i}" for i, style in enumerate(STYLES)}
-    return {label: places.get(style, "sb") for label, style in styles_of(labels).items()}
 
 
 def scatter_svg(
@@ -112,10 +104,10 @@ def bars_svg(bars: Sequence[Bar], *, classes: Mapping[str, str], name: str) -> s
     return _svg("".join(parts), title, name)
 
 
-def nice_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
-    """Return at most about `most` round values that enclose `[low, high]`."""
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Return about six round values that enclose `[low, high]`."""
     span = max(high - low, 1e-9)
-    raw = span / (most - 1)
+    raw = span / 5
     step = next(item for item in _steps(raw) if item >= raw)
     first, last = math.floor(low / step) * step, math.ceil(high / step) * step
     count = round((last - first) / step)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,16 +29,29 @@ class Pictures:
 
     Args:
         make: where the pictures come from; None for a page without.
-        budget_bytes: most bytes of pictures in the page.
+        budget_bytes: most bytes of pictures in the page; None where they are linked and weigh nothing.
         n_questions: how many will ask.
     """
 
-    def __init__(self, make: Thumbnails | None, *, budget_bytes: int, n_questions: int) -> None:
+    def __init__(self, make: Thumbnails | None, *, budget_bytes: int | None, n_questions: int) -> None:
         self.taken: dict[int, dict[str, str]] = {}
         self._make = make
-        self._left_bytes = budget_bytes
+        self._is_limited = budget_bytes is not None
+        self._left_bytes = 10**12 if budget_bytes is None else budget_bytes
         self._left_questions = n_questions
         self._made = [0, 0]  # pictures, bytes
+
+    def make_ahead(self, questions: Iterable[Sequence[SelectionRow]]) -> None:
+        """Make the pictures of all questions, where none has to be left out: one pass over a video serves them all."""
+        if self._make is None or self._is_limited:
+            return
+        frames_of: dict[str, set[int]] = {}
+        for rows in questions:
+            if rows:
+                frames_of.setdefault(rows[0].video, set()).update(telling_frames(rows))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for _ in pool.map(self._make, frames_of, map(sorted, frames_of.values())):
+                pass
 
     def add(self, number: int, rows: Sequence[SelectionRow]) -> None:
         """Take the pictures of question `number`, the most telling ones first, as many as its share of bytes allows."""
@@ -81,7 +96,7 @@ def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
 
 
 def _spread(frames: Sequence[int]) -> list[int]:
-    """Return `frames` in an order whose every beginning is spread over all of them (their indices' bits reversed)."""
+    """Return `frames` reordered so that the first n are spread evenly, whatever n (bit-reversed indices)."""
     bits = max(1, (len(frames) - 1).bit_length())
     order = sorted(range(len(frames)), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))
     return list(np.asarray(frames, dtype=int)[order].tolist()) if order else []
@@ -99,7 +114,9 @@ def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails) ->
         InvalidInput: no such folder.
     """
     if not videos.is_dir():
-        raise InvalidInput(f"{videos}: no such folder; --videos is the folder that the rows' video paths start from")
+        raise InvalidInput(
+            f"{videos}: no such folder; --videos must be the folder that the rows' video paths are relative to"
+        )
     known: dict[tuple[str, int], bytes | str] = {}
     height = EMBEDDED_HEIGHT if page is None else LINKED_HEIGHT
 

@@ -26,6 +26,7 @@ class World:
     def __init__(self, relevance: FloatArray, *, seed: int = 0, n_dimensions: int = 8) -> None:
         self.values = np.asarray(relevance, dtype=float)
         self.calls: list[IntArray] = []
+        self.kinds: set[str] = set()  # of pulls that an encoder may not have
         self._seed = seed
         self._n_dimensions = n_dimensions
         self.query: FloatArray = np.random.default_rng([seed, 1]).normal(size=n_dimensions)
@@ -43,11 +44,13 @@ class World:
     def logits(self, frames: IntArray) -> FloatArray:
         """Return 20 times relevance, `(n,)`."""
         self.calls.append(frames)
+        self.kinds.add("logits")
         return 20.0 * self.values[frames]
 
     def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return the embeddings of frames `(n, d)` and query `(d,)`."""
         self.calls.append(frames)
+        self.kinds.add("embeddings")
         return self.vectors[frames], self.query
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import traceback
 from typing import Any
 
@@ -36,11 +37,11 @@ def broken_promises(sampler: FrameSampler, case: Case) -> dict[str, str]:
         second = select(sampler, case)
     except BrokenContract as error:
         return {error.promise: str(error)}
-    except Exception as error:  # noqa: BLE001 (whatever a sampler raises is what is to be told)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is what is to be told)
         return {"runs": described(error)}
     found = {}
     if before != after:
-        found["generator"] = "draws from a global generator (np.random or random); draw from request.rng"
+        found["generator"] = "uses a global generator (np.random, random or torch); draw from request.rng"
     if fingerprint(first) != fingerprint(second):
         found["determinism"] = "the same question twice gives other frames; draw from request.rng and nothing else"
     pulled = np.concatenate(world.calls) if world.calls else np.empty(0, dtype=np.int64)
@@ -48,6 +49,9 @@ def broken_promises(sampler: FrameSampler, case: Case) -> dict[str, str]:
         found["ledger"] = f"{pulled.size} frames were scored, the ledger knows {first.n_pulls}; pull through it alone"
     if first.n_pulls and not sampler.needs_encoder:
         found["declares"] = f"{first.n_pulls} pulls by a sampler that declares needs_encoder = False"
+    for kind in sorted(world.kinds):
+        if not getattr(sampler, f"needs_{kind}"):
+            found["declares"] = f"pulls {kind}, which not every encoder has; declare needs_{kind} = True"
     return {**found, **_broken_facts(first)}
 
 
@@ -79,4 +83,6 @@ def _broken_facts(selection: Selection) -> dict[str, str]:
 
 def _global_generators() -> tuple[Any, ...]:
     name, keys, position, *rest = np.random.get_state()  # noqa: NPY002 (to see whether it was used)
-    return name, np.asarray(keys).tobytes(), position, *rest, random.getstate()
+    torch = sys.modules.get("torch")  # a sampler that has not imported it does not draw from it
+    of_torch = None if torch is None else torch.get_rng_state().numpy().tobytes()
+    return name, np.asarray(keys).tobytes(), position, *rest, random.getstate(), of_torch

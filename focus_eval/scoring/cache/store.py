@@ -77,13 +77,13 @@ class RelevanceStore:
         return (partial(RelevanceStore, lock_seconds=self._lock_seconds), (self.path,))
 
     def embeddings(self, scorer: str, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """Return which of `frames` `(n,)` are known, and their embeddings, float32 `(n_known, d)`, in asked order."""
+        """Return which of `frames` `(n,)` are known, and their embeddings in that order, float32 `(n_known, d)`."""
         frames = np.asarray(frames, dtype=np.int64)
         rows = self._read("embedding", "vector", (scorer, video, _NO_QUERY), frames)
         known = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
         blobs = [rows[frame] for frame in frames[known].tolist()]
         if len({len(blob) for blob in blobs}) > 1:
-            raise self._damaged("embeddings of several lengths")
+            raise self._damaged("embeddings must all have one length")
         return known, np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(blobs), -1 if blobs else 0)
 
     def put_embeddings(
@@ -229,7 +229,7 @@ class RelevanceStore:
         return RunError(f"{self.path}: the store cannot be used ({text}); check the folder's permissions and space")
 
     def _damaged(self, what: str) -> RunError:
-        return RunError(f"{self.path}: damaged or no relevance store ({what}); delete it to start anew")
+        return RunError(f"{self.path}: damaged, or not a relevance store ({what}); delete it to start again")
 
 
 _OF_PARENTS: list[sqlite3.Connection] = []
@@ -244,7 +244,7 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
         connection.execute("COMMIT")
         if (owner, layout) != (_APPLICATION_ID, LAYOUT):
             if n_tables and owner != _APPLICATION_ID:
-                raise RunError(f"{path}: a database of another program, no relevance store; choose another file")
+                raise RunError(f"{path}: a database of another program, not a relevance store; choose another file")
             if n_tables:
                 raise RunError(f"{path}: a relevance store of layout {layout}, this version reads {LAYOUT}; delete it")
             _lay_out(connection, lock_seconds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -58,7 +59,7 @@ class BlipScorer(TorchScorer):
         text_heads: int = 12,
         device: str = "auto",
         precision: Precision = "fp32",
-        batch_size: int = 64,
+        batch_size: int = 32,
         resize: Resize = "auto",
         compile: bool = False,
     ) -> None:
@@ -119,6 +120,7 @@ class BlipScorer(TorchScorer):
         self._image_processor = image_processor
         self._vision = torch.compile(self._model.vision_model) if options.compile else self._model.vision_model
         self._text_runner = self._runner(_TEXT_ROWS)
+        self._tokens = lru_cache(maxsize=4096)(self._tokens_on_device)
         self.revision = self._label(identity, **_settings(rules))
 
     def embed(self, frames: Pixels) -> torch.Tensor:
@@ -169,10 +171,15 @@ class BlipScorer(TorchScorer):
     def _cleaned(self, text: str) -> str:
         return clean_caption(text) if self.rules.caption else text
 
+    def _tokens_on_device(self, queries: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ids and mask for all batches of frames; the text encoder itself reads the image in every layer."""
+        ids, mask = self.text_inputs(queries)
+        return ids.to(self._torch_device), mask.to(self._torch_device)
+
     def _match_probability(self, features: torch.Tensor, queries: Sequence[str]) -> NDArray[np.float64]:
         if not len(features):
             return np.empty((len(queries), 0))
-        ids, mask = (part.to(self._torch_device) for part in self.text_inputs(queries))
+        ids, mask = self._tokens(tuple(queries))
         found = self._text_runner.run(
             lambda tokens: self._match(tokens, ids, mask),
             len(features),
@@ -221,7 +228,6 @@ def load_model(folder: Path, rules: BlipRules, *, where: str) -> Any:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer in `folder`."""
     from transformers import BertTokenizer
 
     return BertTokenizer.from_pretrained(folder, local_files_only=True)

@@ -13,97 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.errors import EncoderError, MissingWeights
+from focus_eval.scoring.encoders.published import KNOWN, WEIGHTS, Checkpoint
 
-WEIGHTS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """A published set of weights.
-
-    Args:
-        name: short name, as in `checkpoint=`.
-        repository: on the model hub.
-        revision: commit, or reference, that holds safetensors.
-        gigabytes: size of the weights.
-        model_type: of its `config.json`.
-        scorer: registered name of the scorer that reads it.
-        note: what to know about it.
-    """
-
-    name: str
-    repository: str
-    revision: str
-    gigabytes: float
-    model_type: str
-    encoder: str
-    note: str = ""
-
-    @property
-    def fetch_command(self) -> str:
-        """Command that brings it into the hub's cache."""
-        wanted = " ".join(f'--include "{pattern}"' for pattern in ("*.json", "*.txt", "*.model", WEIGHTS))
-        return f"hf download {self.repository} --revision {self.revision} {wanted}"
-
-
-KNOWN = {
-    checkpoint.name: checkpoint
-    for checkpoint in (
-        Checkpoint(
-            name="blip-itm-large-coco",
-            repository="Salesforce/blip-itm-large-coco",
-            revision="c0273606af96037e7a3b2fb0ff4ae9620b517be6",
-            gigabytes=1.78,
-            model_type="blip",
-            encoder="blip",
-            note="FOCUS and AKS (LAVIS blip_image_text_matching, large)",
-        ),
-        Checkpoint(
-            name="blip-itm-base-coco",
-            repository="Salesforce/blip-itm-base-coco",
-            revision="refs/pr/5",
-            gigabytes=0.90,
-            model_type="blip",
-            encoder="blip",
-            note="the main branch has no safetensors",
-        ),
-        Checkpoint(
-            name="clip-vit-base-patch32",
-            repository="openai/clip-vit-base-patch32",
-            revision="c237dc49a33fc61debc9276459120b7eac67e7ef",
-            gigabytes=0.61,
-            model_type="clip",
-            encoder="clip",
-            note="AKS; the main branch has no safetensors",
-        ),
-        Checkpoint(
-            name="clip-vit-large-patch14",
-            repository="openai/clip-vit-large-patch14",
-            revision="32bd64288804d66eefd0ccbe215aa642df71cc41",
-            gigabytes=1.71,
-            model_type="clip",
-            encoder="clip",
-        ),
-        Checkpoint(
-            name="siglip-so400m-patch14-384",
-            repository="google/siglip-so400m-patch14-384",
-            revision="9fdffc58afc957d1a03a25b10dba0329ab15c2a3",
-            gigabytes=3.51,
-            model_type="siglip",
-            encoder="siglip",
-        ),
-        Checkpoint(
-            name="longclip-gmp-vit-l-14",
-            repository="zer0int/LongCLIP-GmP-ViT-L-14",
-            revision="6f0d363cbe2a68e3d3018c7161aecf40a918597a",
-            gigabytes=1.71,
-            model_type="clip",
-            encoder="longclip",
-            note="a fine-tune of Long-CLIP L; Q-Frame's own weights are published as a pickle only",
-        ),
-    )
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,12 +36,12 @@ class Located:
         return weight_files(self.folder)
 
 
-def locate(checkpoint: str, *, revision: str | None = None, model_type: str) -> Located:
+def locate(checkpoint: str, *, revision: str | None = None, model_type: str | tuple[str, ...]) -> Located:
     """Return where `checkpoint` is: a known name, a repository of the hub, or a local folder.
 
     Args:
         revision: commit, tag or branch of a repository; None: the known one, else "main". A folder has none.
-        model_type: architecture the scorer needs.
+        model_type: architecture the scorer needs, or several that it reads.
 
     Raises:
         MissingWeights: not on this machine; the line says which, how large, how to fetch it and where to put it.
@@ -197,7 +109,7 @@ def check_readable(file: Path) -> None:
     except (SafetensorError, OSError) as error:
         size = file.stat().st_size
         raise EncoderError(
-            f"{file}: damaged or no safetensors file ({size} bytes: {error}); delete it and fetch it again"
+            f"{file}: damaged, or not a safetensors file ({size} bytes: {error}); delete it and download it again"
         ) from error
 
 
@@ -225,7 +137,7 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> 
             output_loading_info=True,
         )
     except SafetensorError as error:
-        raise EncoderError(f"{where}: damaged safetensors ({error}); delete the file and fetch it again") from error
+        raise EncoderError(f"{where}: damaged safetensors ({error}); delete the file and download it again") from error
     finally:
         if shows_progress:
             logging.enable_progress_bar()
@@ -237,14 +149,16 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> 
     return model
 
 
-def _check(folder: Path, where: str, model_type: str) -> None:
+def _check(folder: Path, where: str, model_type: str | tuple[str, ...]) -> None:
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError) as error:
         raise EncoderError(f"{where}: no readable config.json ({error}); download it again") from error
     found = config.get("model_type") if isinstance(config, dict) else None
-    if found != model_type:
-        raise EncoderError(f"{where}: holds a {found!r} model, this scorer needs {model_type!r}")
+    readable = (model_type,) if isinstance(model_type, str) else model_type
+    if found not in readable:
+        needed = " or ".join(repr(name) for name in readable)
+        raise EncoderError(f"{where}: holds a {found!r} model, this scorer needs {needed}")
     files = weight_files(folder)
     if not files:
         raise MissingWeights(f"{where}: no complete {WEIGHTS}; other formats can run code when read and are refused")
@@ -256,7 +170,7 @@ def _missing_line(
     checkpoint: str, known: Checkpoint | None, repository: str, revision: str, folder: Path | None
 ) -> str:
     if known:
-        size, fetch = f"{known.gigabytes:.2f} GB", known.fetch_command
+        size, fetch = known.size, known.fetch_command
         if revision != known.revision:
             fetch = fetch.replace(known.revision, revision)
     else:

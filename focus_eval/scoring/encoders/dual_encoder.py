@@ -1,4 +1,4 @@
-"""Scores frames in the joint space of CLIP, SigLIP or Long-CLIP.
+"""Scores frames in the joint space of CLIP, Long-CLIP, MetaCLIP 2, AIMv2 or SigLIP.
 
 Relevance is `(1 + cosine) / 2` of the two embeddings: monotone, in [0, 1], the same for every encoder, so that
 0.5 means "orthogonal". The raw cosine and the raw dot product are kept.
@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from focus_eval.errors import EncoderError
-from focus_eval.scoring.encoders.checkpoints import load_weights, locate
+from focus_eval.scoring.encoders.checkpoints import Located, load_weights, locate
 from focus_eval.scoring.encoders.precision import Precision
-from focus_eval.scoring.encoders.preprocess import Resize, read_image_rules
+from focus_eval.scoring.encoders.preprocess import ImageRules, Resize, read_image_rules
 from focus_eval.scoring.encoders.torch_scorer import EncoderOptions, TorchScorer
 from focus_eval.scoring.scorer import checked_query
 from focus_eval.types import FloatArray
@@ -41,9 +41,9 @@ class DualEncoderScorer(TorchScorer):
 
     name: ClassVar[str]
     stores_embeddings: ClassVar[bool] = True
-    model_type: ClassVar[str]
+    model_type: ClassVar[str | tuple[str, ...]]
     default_checkpoint: ClassVar[str]
-    # SigLIP was trained on text padded to full length, CLIP never saw padding.
+    # SigLIP was trained on text padded to full length, with the padding attended to; CLIP never saw padding.
     text_padding: ClassVar[str] = "longest"
     least_positions: ClassVar[int] = 1
 
@@ -54,14 +54,14 @@ class DualEncoderScorer(TorchScorer):
         revision: str | None = None,
         device: str = "auto",
         precision: Precision = "fp32",
-        batch_size: int = 64,
+        batch_size: int = 32,
         resize: Resize = "auto",
         compile: bool = False,
     ) -> None:
         located = locate(checkpoint or self.default_checkpoint, revision=revision, model_type=self.model_type)
         super().__init__(
-            _load_model(located.folder, self.model_type, located.identity),
-            image_rules=read_image_rules(located.folder),
+            self.load_model(located),
+            image_rules=self.read_image_rules(located.folder),
             options=EncoderOptions(
                 device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
             ),
@@ -71,7 +71,7 @@ class DualEncoderScorer(TorchScorer):
             raise EncoderError(
                 f"{located.identity}: {self._positions} text positions, {self.name!r} needs {self.least_positions}"
             )
-        self._tokenizer = _load_tokenizer(located.folder)
+        self._tokenizer = self.load_tokenizer(located)
         image_features = self._model.get_image_features
         self._image_features = torch.compile(image_features) if compile else image_features
         self._text_runner = self._runner(batch_size)
@@ -80,10 +80,28 @@ class DualEncoderScorer(TorchScorer):
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
         """Return image embeddings `(n, d)`, not normalised."""
-        found = self._encode(
-            frames, lambda pixels: _pooled(self._image_features(pixel_values=pixels)), dtype=torch.float32
-        )
+        found = self._encode(frames, lambda pixels: pooled(self.image_features(pixels)), dtype=torch.float32)
         return found.cpu().numpy()
+
+    def image_features(self, pixels: torch.Tensor) -> Any:
+        """Return what the image tower gives for pixel values `(n, 3, height, width)`."""
+        return self._image_features(pixel_values=pixels)
+
+    def read_image_rules(self, folder: Path) -> ImageRules:
+        """Return size and colour of the input as the checkpoint in `folder` states them."""
+        return read_image_rules(folder)
+
+    def load_model(self, located: Located) -> Any:
+        """Return the checkpoint's model, both towers."""
+        return _load_model(located.folder, located.identity)
+
+    def load_tokenizer(self, located: Located) -> Any:
+        """Return the checkpoint's tokenizer."""
+        return load_tokenizer(located.folder)
+
+    def cleaned(self, text: str) -> str:
+        """Return `text` as the tokenizer gets it."""
+        return text
 
     def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return `(1 + cosine) / 2`, shape `(n,)`, in [0, 1]."""
@@ -116,18 +134,22 @@ class DualEncoderScorer(TorchScorer):
 
     def count_tokens(self, query: str) -> int:
         """Return the tokens of `query` with both ends, before any cut."""
-        return len(self._tokenizer(query)["input_ids"])
+        return len(self._tokenizer(self.cleaned(query))["input_ids"])
 
     def is_cut(self, query: str) -> bool:
         """Return whether the text tower sees only the start of `query`."""
         return self.count_tokens(query) > self._positions
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Return the tokenizer's output for `texts`, as the text tower gets it."""
+        """Return the tokenizer's output for `texts` as the text tower gets it; no mask where padding is attended to."""
         encoded = self._tokenizer(
-            list(texts), padding=self.text_padding, truncation=True, max_length=self._positions, return_tensors="pt"
+            [self.cleaned(text) for text in texts],
+            padding=self.text_padding,
+            truncation=True,
+            max_length=self._positions,
+            return_tensors="pt",
         )
-        return dict(encoded)
+        return {"input_ids": encoded["input_ids"]} if self.text_padding == "max_length" else dict(encoded)
 
     def _query_features(self, query: str) -> FloatArray:
         """Return the query's embedding `(d,)`, not normalised; computed once."""
@@ -136,7 +158,7 @@ class DualEncoderScorer(TorchScorer):
                 name: part.to(self._torch_device) for name, part in self.text_inputs([checked_query(query)]).items()
             }
             found = self._text_runner.run(
-                lambda _: _pooled(self._model.get_text_features(**inputs)), 1, dtype=torch.float32
+                lambda _: pooled(self._model.get_text_features(**inputs)), 1, dtype=torch.float32
             )
             self._text_features[query] = found[0].double().cpu().numpy()
         return self._text_features[query]
@@ -159,31 +181,81 @@ class LongClipScorer(DualEncoderScorer):
     least_positions: ClassVar[int] = 248
 
 
+class MetaClip2Scorer(DualEncoderScorer):
+    """MetaCLIP 2 (Chuang et al. 2025): a CLIP trained on text of more than 300 languages."""
+
+    name: ClassVar[str] = "metaclip2"
+    model_type: ClassVar[str] = "metaclip_2"
+    default_checkpoint: ClassVar[str] = "metaclip-2-worldwide-huge-quickgelu"
+
+
+class Aimv2Scorer(DualEncoderScorer):
+    """AIMv2 (Fini et al. 2025), the "lit" weights: the only ones published with a text tower.
+
+    The text tower was trained with causal attention. transformers 5 leaves the mask of a single text without padding
+    to a kernel that is then called as not causal, so that the same text has another embedding alone than in a batch;
+    the text tower runs with plain ("eager") attention here, which always gets the mask.
+    """
+
+    name: ClassVar[str] = "aimv2"
+    model_type: ClassVar[str] = "aimv2"
+    default_checkpoint: ClassVar[str] = "aimv2-large-patch14-224-lit"
+
+    def load_model(self, located: Located) -> Any:
+        """Return the checkpoint's model, the text tower with plain attention."""
+        model = super().load_model(located)
+        model.text_model.set_attn_implementation("eager")
+        return model
+
+
 class SiglipScorer(DualEncoderScorer):
-    """SigLIP (Zhai et al. 2023): so400m or any other."""
+    """SigLIP (Zhai et al. 2023): so400m or any other. For SigLIP 2 see `siglip2`: its text is prepared differently.
+
+    Raises:
+        EncoderError: also for a SigLIP 2 of fixed resolution, whose configuration says "siglip" too.
+    """
 
     name: ClassVar[str] = "siglip"
     model_type: ClassVar[str] = "siglip"
     default_checkpoint: ClassVar[str] = "siglip-so400m-patch14-384"
     text_padding: ClassVar[str] = "max_length"
 
+    def load_tokenizer(self, located: Located) -> Any:
+        """Return SigLIP's own tokenizer."""
+        tokenizer = super().load_tokenizer(located)
+        if type(tokenizer).__name__ != "SiglipTokenizer":
+            raise EncoderError(
+                f"{located.identity}: its tokenizer is {type(tokenizer).__name__}, not SigLIP's; "
+                "for a SigLIP 2 use the encoder siglip2"
+            )
+        return tokenizer
 
-def _load_model(folder: Path, model_type: str, where: str) -> Any:
-    from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
 
-    classes: dict[str, tuple[Any, Any]] = {"clip": (CLIPConfig, CLIPModel), "siglip": (SiglipConfig, SiglipModel)}
-    config_class, model_class = classes[model_type]
-    config = config_class.from_pretrained(folder, local_files_only=True)
+_MODEL_CLASSES = {
+    "clip": "CLIPModel",
+    "metaclip_2": "MetaClip2Model",
+    "aimv2": "Aimv2Model",
+    "siglip": "SiglipModel",
+    "siglip2": "Siglip2Model",
+}
+
+
+def _load_model(folder: Path, where: str) -> Any:
+    import transformers
+
+    config: Any = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    model_class = getattr(transformers, _MODEL_CLASSES[config.model_type])
     return load_weights(model_class, folder, config=config, where=where)
 
 
-def _load_tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer in `folder`, of the class that transformers finds for it."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
-def _pooled(output: Any) -> torch.Tensor:
+def pooled(output: Any) -> torch.Tensor:
     """Return the embedding from what transformers gives: the tensor itself before version 5, an output object since."""
     pooled: torch.Tensor = getattr(output, "pooler_output", output)
     return pooled

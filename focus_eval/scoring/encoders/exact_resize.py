@@ -45,7 +45,9 @@ def pillow_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray
         InvalidInput: a filter other than bilinear and bicubic.
     """
     if resample not in _FILTERS:
-        raise InvalidInput(f"resize=device knows bilinear (2) and bicubic (3), not filter {resample}; use resize=pil")
+        raise InvalidInput(
+            f"resize=device supports bilinear (2) and bicubic (3), not filter {resample}; use resize=pil"
+        )
     kernel, reach = _FILTERS[resample]
     scale = size_in / size_out
     stretch = max(scale, 1.0)

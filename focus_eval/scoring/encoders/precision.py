@@ -106,7 +106,7 @@ class BatchRunner:
 
     @property
     def half_dtype(self) -> torch.dtype:
-        """Half where the arithmetic is half, else fp32: the type in which image tokens are kept."""
+        """The type in which image tokens are kept: half if the arithmetic is half, else fp32."""
         return _HALF.get(self.precision, torch.float32)
 
     def run(

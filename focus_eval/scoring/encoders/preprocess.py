@@ -72,18 +72,11 @@ def read_image_rules(folder: Path) -> ImageRules:
     Raises:
         EncoderError: no such file, or a step switched off that these encoders need.
     """
-    path = folder / "preprocessor_config.json"
-    try:
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise EncoderError(f"{path}: no readable image settings ({error}); fetch the checkpoint again") from error
-    off = [step for step in ("do_resize", "do_rescale", "do_normalize") if not config.get(step, True)]
-    if off:
-        raise EncoderError(f"{path}: {', '.join(off)} is false, which this scorer does not know")
+    config = read_preprocessor(folder)
     size = config["size"] if isinstance(config["size"], Mapping) else {"shortest_edge": config["size"]}
     edge = size.get("shortest_edge")
-    crop = config.get("crop_size", edge) if edge is not None else size
-    height, width = (crop["height"], crop["width"]) if isinstance(crop, Mapping) else (crop, crop)
+    crop: Any = config.get("crop_size", edge) if edge is not None else size
+    height, width = (crop["height"], crop["width"]) if isinstance(crop, Mapping) else (int(crop), int(crop))
     return ImageRules(
         height=height,
         width=width,
@@ -92,6 +85,19 @@ def read_image_rules(folder: Path) -> ImageRules:
         mean=_triple(config["image_mean"]),
         std=_triple(config["image_std"]),
     )
+
+
+def read_preprocessor(folder: Path) -> dict[str, Any]:
+    """Return `preprocessor_config.json` of a checkpoint's folder. Raises as `read_image_rules`."""
+    path = folder / "preprocessor_config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"{path}: no readable image settings ({error}); fetch the checkpoint again") from error
+    off = [step for step in ("do_resize", "do_rescale", "do_normalize") if not config.get(step, True)]
+    if off:
+        raise EncoderError(f"{path}: {', '.join(off)} is false, which this scorer does not know")
+    return config
 
 
 def resize_frames(frames: Pixels, rules: ImageRules) -> Pixels:

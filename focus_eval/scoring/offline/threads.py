@@ -1,15 +1,16 @@
-"""Loads the offline encoder's networks once per process and shares its processors."""
+"""Loads the offline encoder's networks once per process, and says how they compute."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-import torch
+import numpy as np
+import openvino
+from numpy.typing import NDArray
 
 from focus_eval.errors import MissingWeights
 
@@ -29,21 +30,19 @@ _lock = threading.Lock()
 _alive: WeakValueDictionary[type, Any] = WeakValueDictionary()
 
 
-def pool_of_single_threads(n_threads: int) -> ThreadPoolExecutor:
-    """Return a pool whose threads each compute without helpers; the caller's own number of threads stays."""
-    ready = threading.Barrier(n_threads + 1)
+def single_threaded(n_threads: int) -> dict[str, Any]:
+    """Return OpenVINO's settings for `n_threads` requests at a time, each computed by one thread, in float32."""
+    return {
+        "INFERENCE_PRECISION_HINT": "f32",  # some processors would round to bfloat16 unasked
+        "NUM_STREAMS": n_threads,
+        "INFERENCE_NUM_THREADS": n_threads,
+        "ENABLE_CPU_PINNING": False,  # several processes would be pinned to the same processor
+    }
 
-    def compute_alone() -> None:
-        torch.get_num_threads()  # torch gives a thread the process's number when it first asks: not after the next line
-        torch.set_num_threads(1)
-        ready.wait()
 
-    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="offline-scorer", initializer=compute_alone)
-    for _ in range(n_threads):
-        pool.submit(int)  # each starts a thread, for all wait in the barrier
-    ready.wait()
-    torch.set_num_threads(n_threads)  # parts of torch keep one number for the whole process
-    return pool
+def constant(values: NDArray[np.float32]) -> Any:
+    """Return `values` as a node of OpenVINO's graph; given an array, its operators would make a list of it first."""
+    return openvino.op.Constant(np.ascontiguousarray(values))
 
 
 def load_weights(path: Path, load: Callable[[], Any]) -> Any:

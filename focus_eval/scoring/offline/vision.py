@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from openvino import opset13 as ops
 from torch.nn import functional
 
 from focus_eval.errors import MissingWeights
-from focus_eval.scoring.offline.threads import load_weights
+from focus_eval.scoring.offline.threads import constant, load_weights, single_threaded
 from focus_eval.video.reader import Pixels
 
 SIDE_PIXELS = 224
@@ -42,30 +43,28 @@ class FrameClassifier:
 
     def __init__(self) -> None:
         n_threads = torch.get_num_threads()
-        settings = {
-            "INFERENCE_PRECISION_HINT": "f32",  # some processors would round to bfloat16 unasked
-            "NUM_STREAMS": n_threads,
-            "INFERENCE_NUM_THREADS": n_threads,
-            "ENABLE_CPU_PINNING": False,  # several processes would be pinned to the same processor
-        }
-        compiled = openvino.Core().compile_model(_network(_load_weights()), "CPU", settings)
-        self._queue = openvino.AsyncInferQueue(compiled, n_threads)
-        self._lock = threading.Lock()
+        compiled = openvino.Core().compile_model(_network(_load_weights()), "CPU", single_threaded(n_threads))
+        # Two requests for each thread that computes: the next frame waits there while Python takes the last one's
+        # result, and frames of several videos are computed side by side.
+        self._workers = ThreadPoolExecutor(2 * n_threads, thread_name_prefix="classify")
+        self._requests: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(2 * n_threads):
+            self._requests.put(compiled.create_infer_request())
 
     def class_logits(self, frames: Pixels) -> NDArray[np.float32]:
         """Return logits `(n, 1000)` of RGB uint8 frames `(n, height, width, 3)`; bit for bit the same in any batch."""
         squares = centre_squares(frames)
         logits = np.empty((len(squares), 1000), np.float32)
-
-        def keep(request: Any, at: int) -> None:
-            logits[at] = request.get_output_tensor().data[0]
-
-        with self._lock:
-            self._queue.set_callback(keep)
-            for at in range(len(squares)):
-                self._queue.start_async(squares[at : at + 1], at, share_inputs=True)
-            self._queue.wait_all()
+        for at, row in enumerate(self._workers.map(self._logits_of, squares)):
+            logits[at] = row
         return logits
+
+    def _logits_of(self, square: Pixels) -> NDArray[np.float32]:
+        request = self._requests.get()
+        try:
+            return np.array(request.infer({0: square[np.newaxis]}, share_inputs=True)[0][0])
+        finally:
+            self._requests.put(request)
 
 
 def centre_squares(frames: Pixels) -> Pixels:
@@ -110,8 +109,8 @@ def _network(weights: Weights) -> Any:
         x = _block(x, weights, f"_blocks.{number}.", stride=2 if number in _HALVING_BLOCKS else 1)
     x = ops.clamp(_convolved(x, weights, "_conv_head", "_bn1"), 0.0, 6.0)
     pooled = ops.reduce_mean(x, np.array([2, 3]), keep_dims=False)
-    classes = ops.matmul(pooled, weights["_fc.weight"], transpose_a=False, transpose_b=True)
-    return openvino.Model([ops.add(classes, weights["_fc.bias"])], [square], "efficientnet_lite0")
+    classes = ops.matmul(pooled, constant(weights["_fc.weight"]), transpose_a=False, transpose_b=True)
+    return openvino.Model([ops.add(classes, constant(weights["_fc.bias"]))], [square], "efficientnet_lite0")
 
 
 def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:
@@ -134,11 +133,11 @@ def _convolved(x: Any, weights: Weights, convolution: str, norm: str, *, stride:
     convolve = ops.group_convolution if is_depthwise else ops.convolution
     x = convolve(
         x,
-        weight[:, None] if is_depthwise else weight,
+        constant(weight[:, None] if is_depthwise else weight),
         strides=[stride, stride],
         pads_begin=[0, 0],
         pads_end=[0, 0],
         dilations=[1, 1],
         auto_pad="same_upper",  # TensorFlow's padding, as trained
     )
-    return ops.add(x, bias[None, :, None, None])
+    return ops.add(x, constant(bias[None, :, None, None]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 
 from focus_eval.lmms.llava_video.checkpoint import transformers_config
 from focus_eval.lmms.llava_video.config import parse_config
+from focus_eval.testing.tiny_models import llava_video_tokenizer, original_name
 
 TINY_CONFIG = {
     "architectures": ["LlavaQwenForCausalLM"],
@@ -53,30 +53,6 @@ TINY_CONFIG = {
 }
 
 
-def original_name(name: str) -> str:
-    """Return the original name of a parameter of transformers' LLaVA-OneVision."""
-    name = re.sub(r"^model\.vision_tower\.(vision_model\.)?", "model.vision_tower.vision_tower.vision_model.", name)
-    name = re.sub(r"^model\.multi_modal_projector\.linear_1\.", "model.mm_projector.0.", name)
-    name = re.sub(r"^model\.multi_modal_projector\.linear_2\.", "model.mm_projector.2.", name)
-    return re.sub(r"^model\.language_model\.", "model.", name)
-
-
-def write_tokenizer(folder: Path) -> None:
-    """Write a Qwen2 tokenizer of 99 tokens: blank, newline, printable ASCII, three special tokens."""
-    from transformers import Qwen2Tokenizer
-
-    characters = ["Ġ", "Ċ", *(chr(code) for code in range(33, 127))]
-    tokenizer = Qwen2Tokenizer(
-        vocab={character: index for index, character in enumerate(characters)},
-        merges=[],
-        unk_token="<|endoftext|>",
-        pad_token="<|endoftext|>",
-        eos_token="<|im_end|>",
-        extra_special_tokens=["<|im_start|>", "<|im_end|>"],
-    )
-    tokenizer.save_pretrained(folder)
-
-
 def write_checkpoint(folder: Path, *, shards: int = 1, **changes) -> Path:
     """Write a tiny checkpoint with `changes` to its config; several shards get an index."""
     from safetensors.torch import save_file
@@ -105,7 +81,7 @@ def write_checkpoint(folder: Path, *, shards: int = 1, **changes) -> Path:
             part = {name: state[name] for name in names if files[name] == file}
             save_file(part, folder / file, metadata={"format": "pt"})
         (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
-    write_tokenizer(folder)
+    llava_video_tokenizer().save_pretrained(folder)
     return folder
 
 
@@ -113,12 +89,6 @@ def write_checkpoint(folder: Path, *, shards: int = 1, **changes) -> Path:
 def make_checkpoint():
     """The function that writes a tiny checkpoint into a folder."""
     return write_checkpoint
-
-
-@pytest.fixture(scope="session")
-def add_tokenizer():
-    """The function that writes a tiny Qwen2 tokenizer into a folder."""
-    return write_tokenizer
 
 
 @pytest.fixture(scope="session")

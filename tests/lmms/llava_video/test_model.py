@@ -36,14 +36,14 @@ BATCH = [
 
 def test_a_batch_gives_the_answers_of_its_questions_one_by_one(model):
     together = model.answer(BATCH, max_new_tokens=12)
-    assert together == [model.answer([one], max_new_tokens=12)[0] for one in BATCH]
-    assert len({one.text for one in together}) == len(BATCH)
+    assert together == [model.answer([item], max_new_tokens=12)[0] for item in BATCH]
+    assert len({item.text for item in together}) == len(BATCH)
 
 
 def test_an_answer_counts_its_tokens(model):
-    for one, answer in zip(BATCH, model.answer(BATCH, max_new_tokens=5), strict=True):
-        n_text = sum(len(half) for half in model.prompt_ids(one))
-        assert answer.n_vision_tokens == 30 * len(one.frames)
+    for item, answer in zip(BATCH, model.answer(BATCH, max_new_tokens=5), strict=True):
+        n_text = sum(len(half) for half in model.prompt_ids(item))
+        assert answer.n_vision_tokens == 30 * len(item.frames)
         assert answer.n_input_tokens == n_text + answer.n_vision_tokens
         assert 1 <= answer.n_new_tokens <= 5
 
@@ -53,7 +53,7 @@ def test_left_padding_leaves_the_logits_as_they_are(tiny_checkpoint, attn_implem
     loaded = LlavaVideo.load(
         str(tiny_checkpoint), setup=make_setup("aks"), dtype="float32", attn_implementation=attn_implementation
     )
-    rows = [loaded.inputs(one, max_new_tokens=1) for one in BATCH]
+    rows = [loaded.inputs(item, max_new_tokens=1) for item in BATCH]
     assert len({len(row) for row in rows}) > 1
     together = loaded.network.logits(rows)
     for padded, row in zip(together, rows, strict=True):
@@ -62,32 +62,32 @@ def test_left_padding_leaves_the_logits_as_they_are(tiny_checkpoint, attn_implem
 
 
 def test_the_answer_depends_on_the_frames_and_on_their_order(model):
-    one = asked(4, "What is it?", seed=1)
+    asked_question = asked(4, "What is it?", seed=1)
     other = asked(4, "What is it?", seed=9)
-    reversed_ = VideoQuestion(question=one.question, frames=one.frames[::-1])
-    inputs = [model.inputs(each, max_new_tokens=1) for each in (one, other, reversed_)]
+    reversed_ = VideoQuestion(question=asked_question.question, frames=asked_question.frames[::-1])
+    inputs = [model.inputs(each, max_new_tokens=1) for each in (asked_question, other, reversed_)]
     logits = [model.network.logits([row])[0, -1] for row in inputs]
     assert (logits[0] - logits[1]).abs().max() > 1e-2
     assert (logits[0] - logits[2]).abs().max() > 1e-3
 
 
 def test_the_prompt_is_tokenised_in_two_halves_around_the_video(model):
-    one = asked(2, "Why?")
-    before, after = model.prompt_ids(one)
+    asked_question = asked(2, "Why?")
+    before, after = model.prompt_ids(asked_question)
     text = model.tokenizer.decode(before) + "<image>" + model.tokenizer.decode(after)
     assert text == (
         "<|im_start|>system\nAnswer the questions.<|im_end|><|im_start|>user\n<image>\nWhy?<|im_end|>"
         "<|im_start|>assistant\n"
     )
     tokens_per_frame = 5 * 6
-    assert len(model.inputs(one, max_new_tokens=1)) == len(before) + 2 * tokens_per_frame + len(after)
+    assert len(model.inputs(asked_question, max_new_tokens=1)) == len(before) + 2 * tokens_per_frame + len(after)
 
 
 def test_the_time_instruction_names_the_times_it_is_given(tiny_checkpoint):
     setup = make_setup("aks", time_instruction="lmms_eval")
     loaded = LlavaVideo.load(str(tiny_checkpoint), setup=setup, dtype="float32")
-    one = asked(2, "Why?", times_seconds=[0.5, 7.25], duration_seconds=9.0)
-    assert "located at 0.50s,7.25s.Please" in loaded.tokenizer.decode(loaded.prompt_ids(one)[1])
+    asked_question = asked(2, "Why?", times_seconds=[0.5, 7.25], duration_seconds=9.0)
+    assert "located at 0.50s,7.25s.Please" in loaded.tokenizer.decode(loaded.prompt_ids(asked_question)[1])
     with pytest.raises(InvalidInput, match="1 times for 2 frames"):
         loaded.prompt_ids(asked(2, "Why?", times_seconds=[0.5], duration_seconds=9.0))
 
@@ -102,7 +102,7 @@ def test_more_frames_than_the_context_holds_are_refused_with_the_number_that_fit
 
 def test_ids_past_the_tokenizer_are_never_chosen(model):
     """The tiny embedding has 112 rows for 99 tokens; the published one has more rows than tokens too."""
-    rows = [model.inputs(one, max_new_tokens=40) for one in BATCH]
+    rows = [model.inputs(item, max_new_tokens=40) for item in BATCH]
     free = model.network.generate(rows, max_new_tokens=40)
     bound = model.network.generate(rows, max_new_tokens=40, known_ids=99)
     assert free.max() >= 99
@@ -122,7 +122,7 @@ def test_a_repetition_penalty_of_the_checkpoint_counts_new_tokens_only(tiny_chec
     (folder / "generation_config.json").write_text(json.dumps({"repetition_penalty": 50.0, "do_sample": True}))
     plain = LlavaVideo.load(str(tiny_checkpoint), setup=make_setup("aks"), dtype="float32")
     penal = LlavaVideo.load(str(folder), setup=make_setup("aks"), dtype="float32")
-    rows = [plain.inputs(one, max_new_tokens=10) for one in BATCH]
+    rows = [plain.inputs(item, max_new_tokens=10) for item in BATCH]
     free, bound = (each.network.generate(rows, max_new_tokens=10) for each in (plain, penal))
     assert torch.equal(free[:, 0], bound[:, 0])
     assert any(len(set(answer)) < 10 for answer in free.tolist())

@@ -12,9 +12,9 @@ ONE_TOKEN = ["f3_bilinear_one_token", "f8_bilinear_one_token"]
 
 
 @pytest.fixture(scope="module")
-def stock(shared, tmp_path_factory):
+def stock(recorded_llava_video, tmp_path_factory):
     """The stock class with the recorded weights, its tower untouched, and the recorded cases."""
-    recording = shared("parity/llava_video")
+    recording = recorded_llava_video
     config = stage_checkpoint(recording, tmp_path_factory.mktemp("stock"))
     network = load_network(config, dtype="float32", end_early=False)
     cases, pixels = read_cases(recording)
@@ -40,9 +40,9 @@ def run(stock, name: str, n_tokens: int):
 @pytest.mark.parametrize("name", ONE_TOKEN)
 def test_the_stock_class_gives_what_is_recorded_with_one_newline_per_video(stock, name):
     network, cases, _ = stock
-    case = cases[name].tensors
+    positions, case = cases[name].feature_positions, cases[name].tensors
     outputs, inputs = run(stock, name, cases[name].settings["num_video_tokens"])
-    features = outputs.video_hidden_states.reshape(case["video_features"].shape)
+    features = outputs.video_hidden_states.flatten(0, -2)[positions]
     assert (features - case["video_features"]).abs().max() <= TOLERANCE
     logits = outputs.logits[0, case["logit_positions"].long()]
     assert (logits - case["logits"].reshape(logits.shape)).abs().max() <= TOLERANCE
@@ -68,11 +68,11 @@ def test_the_stock_video_processor_normalises_as_clip_does_unless_told():
     assert stock(videos=[white], return_tensors="pt")["pixel_values_videos"].max() > 1.5
 
 
-def test_the_stock_video_processor_told_the_right_mean_is_within_a_level_of_the_original(shared):
+def test_the_stock_video_processor_told_the_right_mean_is_within_a_level_of_the_original(recorded_llava_video):
     from safetensors.torch import load_file
     from transformers.models.llava_onevision.video_processing_llava_onevision import LlavaOnevisionVideoProcessor
 
-    recorded = load_file(shared("parity/llava_video") / "cases.safetensors")
+    recorded = load_file(recorded_llava_video / "cases.safetensors")
     size = {"height": 54, "width": 54}
     processor = LlavaOnevisionVideoProcessor(image_mean=[0.5] * 3, image_std=[0.5] * 3, size=size)
     frames = recorded["frames.uint8"].permute(0, 3, 1, 2)

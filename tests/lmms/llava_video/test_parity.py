@@ -18,8 +18,8 @@ N_CASES = 11
 
 
 @pytest.fixture(scope="module")
-def recording(shared):
-    return shared("parity/llava_video")
+def recording(recorded_llava_video):
+    return recorded_llava_video
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +34,17 @@ def deviations(request, recording, tmp_path_factory):
 
 def test_all_recorded_cases_are_within_the_tolerance_with_equal_greedy_tokens(deviations):
     assert len(deviations) == N_CASES
-    for one in deviations:
-        assert one.same_tokens, one
-        assert one.n_tokens[0] == one.n_tokens[1], one
-        assert max(one.features, one.embeddings, one.logits) <= TOLERANCE, one
+    for deviation in deviations:
+        assert deviation.same_tokens, deviation
+        assert deviation.n_tokens[0] == deviation.n_tokens[1], deviation
+        assert max(deviation.features, deviation.embeddings, deviation.logits) <= TOLERANCE, deviation
 
 
 def test_the_recorded_merged_embeddings_are_met(recording, deviations):
     cases, _ = read_cases(recording)
     with_embeddings = [case.name for case in cases if "inputs_embeds" in case.tensors]
     assert with_embeddings == ["f1_bilinear_grid"]
-    found = {one.case: one.embeddings for one in deviations}
+    found = {deviation.case: deviation.embeddings for deviation in deviations}
     assert found["f1_bilinear_grid"] <= TOLERANCE
 
 
@@ -83,7 +83,7 @@ def test_many_frames_go_through_the_tower_in_parts_without_a_difference(recordin
 
     config = stage_checkpoint(recording, tmp_path)
     cases, pixels = read_cases(recording)
-    case = next(one for one in cases if one.name == "f8_average_grid")
+    case = next(item for item in cases if item.name == "f8_average_grid")
     monkeypatch.setattr(module, "FRAMES_PER_FORWARD", 3)
     network = module.VideoNetwork(load_network(config, dtype="float32"), config=config, setup=case.setup)
     assert measure(network, case, pixels).within_tolerance

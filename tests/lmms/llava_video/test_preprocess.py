@@ -17,14 +17,14 @@ def pixel_values(frames: np.ndarray, size: int) -> torch.Tensor:
     return normalise(torch.from_numpy(resize_frames(frames, rules)).permute(0, 3, 1, 2), rules)
 
 
-def test_the_recorded_pixel_values_are_met_bit_for_bit(shared):
-    recorded = load_file(shared("parity/llava_video") / "cases.safetensors")
+def test_the_recorded_pixel_values_are_met_bit_for_bit(recorded_llava_video):
+    recorded = load_file(recorded_llava_video / "cases.safetensors")
     assert torch.equal(pixel_values(recorded["frames.uint8"].numpy(), 54), recorded["pixel_values"])
 
 
-def test_bicubic_at_384_is_that_of_the_pillow_the_original_ran_with(shared):
+def test_bicubic_at_384_is_that_of_the_pillow_the_original_ran_with(recorded_blip):
     """Landscape, portrait, full HD and an enlarged one, recorded with Pillow 10.4; portrait depends on the order."""
-    resized = sorted((shared("parity/blip") / "images").glob("*.resized384.png"))
+    resized = sorted((recorded_blip / "images").glob("*.resized384.png"))
     assert len(resized) == 4
     for path in resized:
         frame = np.asarray(Image.open(path.with_name(path.name.replace(".resized384", ""))).convert("RGB"))

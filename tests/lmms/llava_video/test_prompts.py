@@ -18,23 +18,23 @@ QUESTION = "Which one?\nA. a\nB. b"
 
 
 @pytest.fixture(scope="module")
-def recorded(shared):
-    return json.loads((shared("parity/llava_video") / "prompts.json").read_text())
+def recorded(recorded_llava_video):
+    return json.loads((recorded_llava_video / "prompts.json").read_text())
 
 
 def test_every_recorded_prompt_is_met(recorded):
     prompts = recorded["prompts"]
     assert len(prompts["rendered"]) == 9
-    for one in prompts["rendered"]:
+    for prompt in prompts["rendered"]:
         before, after = prompt_halves(
             prompts["question"],
-            template=one["template"],
-            time_instruction=LAYOUTS[one["layout"]],
+            template=prompt["template"],
+            time_instruction=LAYOUTS[prompt["layout"]],
             time_sentence=prompts["time_instruction"],
         )
-        assert before + IMAGE + after == one["prompt"], one["layout"]
-        tail = user_tail(prompts["question"], LAYOUTS[one["layout"]], prompts["time_instruction"])
-        assert IMAGE + tail == one["user_text"]
+        assert before + IMAGE + after == prompt["prompt"], prompt["layout"]
+        tail = user_tail(prompts["question"], LAYOUTS[prompt["layout"]], prompts["time_instruction"])
+        assert IMAGE + tail == prompt["user_text"]
 
 
 def test_the_recorded_time_sentence_is_met(recorded):
@@ -47,14 +47,14 @@ def test_the_recorded_time_sentence_is_met(recorded):
 
 def test_native_frames_and_times_are_the_recorded_ones(recorded):
     assert len(recorded["sampling"]) == 9
-    for one in recorded["sampling"]:
-        video = VideoInfo(one["total_frames"], one["avg_fps"])
+    for item in recorded["sampling"]:
+        video = VideoInfo(item["total_frames"], item["avg_fps"])
         frames, times = original_frames(
-            video, max_frames=one["max_frames"], video_fps=one["video_fps"], force_sample=one["force_sample"]
+            video, max_frames=item["max_frames"], video_fps=item["video_fps"], force_sample=item["force_sample"]
         )
-        assert frames.tolist() == one["frame_idx"]
-        assert time_list(times) == one["frame_time"]
-        assert video.duration_seconds == pytest.approx(one["video_time"], abs=1e-9)
+        assert frames.tolist() == item["frame_idx"]
+        assert time_list(times) == item["frame_time"]
+        assert video.duration_seconds == pytest.approx(item["video_time"], abs=1e-9)
 
 
 def test_prompts_are_written_out_here_too():

@@ -43,16 +43,16 @@ def test_average_drops_the_odd_row_and_column_and_bilinear_rounds_up():
 
 def test_both_poolings_agree_on_an_even_grid_and_so_cannot_be_told_apart_there():
     patches = torch.randn(2, 16, 3, generator=torch.Generator().manual_seed(0))
-    average, bilinear = (Layout(side=4, pooling=one, newline="grid").pool(patches) for one in ("average", "bilinear"))
+    average, bilinear = (Layout(side=4, pooling=item, newline="grid").pool(patches) for item in ("average", "bilinear"))
     assert torch.allclose(average, bilinear, atol=1e-6)
 
 
-def test_counts_are_the_recorded_ones(shared):
-    cases = json.loads((shared("parity/llava_video") / "cases_meta.json").read_text())["cases"]
+def test_counts_are_the_recorded_ones(recorded_llava_video):
+    cases = json.loads((recorded_llava_video / "cases_meta.json").read_text())["cases"]
     assert len(cases) == 11
-    for one in cases.values():
-        layout = Layout(side=27, pooling=one["pool_mode"], newline=one["newline_position"])
-        assert layout.count(one["num_frames"]) == one["num_video_tokens"]
+    for case in cases.values():
+        layout = Layout(side=27, pooling=case["pool_mode"], newline=case["newline_position"])
+        assert layout.count(case["num_frames"]) == case["num_video_tokens"]
 
 
 @pytest.mark.parametrize("pooling", ["bilinear", "average"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +16,7 @@ from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.scoring.encoders.preprocess import resize_frames
 from focus_eval.testing.llava_video_parity import stage_checkpoint
+from focus_eval.testing.tiny_models import llava_video_tokenizer
 from focus_eval.types import VideoInfo
 
 TASK = "focus_longvideobench"
@@ -257,12 +255,12 @@ def test_closing_releases_the_model(make_wrapper):
 
 
 def test_the_recorded_weights_answer_under_lmms_eval(
-    shared, make_wrapper, add_tokenizer, evaluate, home, tools, tmp_path
+    recorded_llava_video, make_wrapper, evaluate, home, tools, tmp_path
 ):
     """The original's weights end to end: what lmms-eval is told equals a greedy answer of the parity-tested model."""
     folder = tmp_path / "recorded"
-    stage_checkpoint(shared("parity/llava_video"), folder)
-    add_tokenizer(folder)
+    stage_checkpoint(recorded_llava_video, folder)
+    llava_video_tokenizer().save_pretrained(folder)
     wrapper = make_wrapper(pretrained=str(folder), sampler="uniform", frames=3)
     show(wrapper, "uniform", 3, tmp_path / "record")
     evaluate(wrapper, [TASK], max_new_tokens=5, limit=2)
@@ -277,38 +275,3 @@ def test_the_recorded_weights_answer_under_lmms_eval(
         asked = VideoQuestion(question=context, frames=frames)
         assert answer["answer"] == model.answer([asked], max_new_tokens=5)[0].text
         assert answer["tokens"]["vision"] == 3 * 210
-
-
-@pytest.mark.slow
-def test_the_real_command_line_gives_the_same_rows_from_one_process_and_from_two(
-    tiny_checkpoint, home, tools, tmp_path
-):
-    """`lmms-eval --model focus_llava_video` on the official task, in processes of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    two = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port))
-    found = {}
-    for name, launcher in (("one", ()), ("two", two)):
-        record = tmp_path / name
-        arguments = (
-            f"pretrained={tiny_checkpoint},preset=lmms_eval,time_instruction=True,dtype=float32,sampler=uniform,"
-            f"frames=3,record={record}"
-        )
-        command = [
-            *(sys.executable, *launcher, "-m", "lmms_eval", "--model", "focus_llava_video", "--model_args", arguments),
-            *("--tasks", "longvideobench_val_v", "--batch_size", "2", "--device", "cpu", "--limit", "3"),
-            *("--gen_kwargs", "max_new_tokens=3", "--output_path", str(tmp_path / f"out_{name}")),
-        ]
-        environment = {**home.environment(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        done = subprocess.run(command, cwd=home.root, env=environment, capture_output=True, text=True, timeout=400)
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert list((tmp_path / f"out_{name}").rglob("*_results.json"))
-        found[name] = answers_of(tools, record)
-    assert len(found["one"]) == 3
-    assert all(row["error"] is None and row["frames_fed"] == 3 for row in found["one"].values())
-    assert {row["tokens"]["vision"] for row in found["one"].values()} == {3 * 4 * 5}
-    for row in (*found["one"].values(), *found["two"].values()):
-        row.pop("seconds")
-    assert found["one"] == found["two"]
-    assert len(list((tmp_path / "two").rglob("answers/*.jsonl"))) == 2

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-_spec = importlib.util.spec_from_file_location("tiny_transformers", Path(__file__).with_name("tiny_transformers.py"))
-tiny = sys.modules.setdefault("tiny_transformers", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(tiny)
+from focus_eval.testing.tiny_transformers import MODELS
 
 K = 7
 
 
-@pytest.fixture(scope="module", params=tiny.MODELS)
-def model(request, tmp_path_factory, tools):
+@pytest.fixture(scope="module", params=MODELS)
+def model(request, tmp_path_factory):
     from focus_eval.lmms.models.huggingface import FocusHuggingface
 
     if request.param == "smolvlm":
         pytest.importorskip("num2words")
-    folder = tiny.MODELS[request.param](tmp_path_factory.mktemp(request.param), tools.byte_tokenizer)
+    folder = MODELS[request.param](tmp_path_factory.mktemp(request.param))
     return FocusHuggingface(pretrained=str(folder), device="cpu", sampler="random", frames=K, batch_size=1)
 
 

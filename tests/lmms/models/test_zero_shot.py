@@ -171,4 +171,4 @@ def test_without_chosen_frames_there_is_no_answer(evaluate, tmp_path):
     evaluate(native, "longvideobench_val_v")
     assert native.counts.asked == 0  # the counts of the next run; this one's is in the rows
     rows = "".join(path.read_text() for path in tmp_path.glob("**/answers/*.jsonl"))
-    assert rows.count("has no sampling of its own: choose a sampler") == 5
+    assert rows.count("has no sampling of its own: set sampler=") == 5

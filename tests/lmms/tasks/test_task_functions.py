@@ -55,8 +55,8 @@ def texts_of(task, is_chat):
     if not is_chat:
         return [task.doc_to_text(document) for document in documents]
     parts = [task.doc_to_messages(document)[0]["content"] for document in documents]
-    assert all([part["type"] for part in one] == ["video", "text"] for one in parts)
-    return [one[1]["text"] for one in parts]
+    assert all([part["type"] for part in item] == ["video", "text"] for item in parts)
+    return [item[1]["text"] for item in parts]
 
 
 @pytest.mark.parametrize("model_name", ["focus_qwen2_vl", "focus_llava_onevision", "focus_gpt4o", "llava_vid", "gpt4v"])

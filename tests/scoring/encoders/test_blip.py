@@ -214,3 +214,13 @@ def test_the_compiled_tower_gives_the_same_tokens_and_says_so(folder, scorer, fr
     compiled = make(folder, compile=True, batch_size=len(frames))
     assert (compiled.embed(frames) - scorer.embed(frames)).abs().max() < TOLERANCE
     assert compiled.revision == f"{scorer.revision} compiled"
+
+
+def test_a_question_is_tokenized_once_for_all_its_frames(folder, frames, monkeypatch):
+    scorer, asked = make(folder), []
+    stock = scorer.text_inputs
+    monkeypatch.setattr(scorer, "text_inputs", lambda texts: asked.append(list(texts)) or stock(texts))
+    batches = [scorer.relevance(scorer.embed(frames[at : at + 3]), query) for query in QUERIES[:2] for at in (0, 3, 6)]
+    assert asked == [[query] for query in QUERIES[:2]]
+    together = scorer.relevance_many(scorer.embed(frames), QUERIES[:2])
+    assert np.abs(np.concatenate(batches).reshape(2, -1) - together).max() < TOLERANCE

@@ -79,8 +79,8 @@ def write_checkpoint(recorded: Path, folder: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def recorded(shared):
-    return shared("parity/blip")
+def recorded(recorded_blip):
+    return recorded_blip
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def probabilities(scorer, images, texts) -> np.ndarray:
     The recorded texts include the empty one, which a scorer refuses as a query: so below that check.
     """
     tokens = [scorer.embed(image[None]) for image in images]
-    return np.array([[scorer._match_probability(one, [text])[0, 0] for text in texts] for one in tokens])
+    return np.array([[scorer._match_probability(states, [text])[0, 0] for text in texts] for states in tokens])
 
 
 @pytest.mark.parametrize("resize", ["pil", "device"])

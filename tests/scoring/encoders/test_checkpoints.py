@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from focus_eval.errors import EncoderError, MissingWeights
-from focus_eval.scoring.encoders.checkpoints import KNOWN, locate
+from focus_eval.scoring.encoders.checkpoints import locate
+from focus_eval.scoring.encoders.published import KNOWN
 from focus_eval.scoring.registry import encoder_names, make_encoder
 from focus_eval.testing.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
 
@@ -60,7 +61,7 @@ def test_a_known_checkpoint_that_is_missing_says_which_how_large_and_how_to_fetc
         name,
         known.repository,
         known.revision,
-        f"{known.gigabytes:.2f} GB",
+        known.size,
         "hf download",
         "checkpoint=FOLDER",
     ):

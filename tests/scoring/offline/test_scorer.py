@@ -134,6 +134,28 @@ def test_many_threads_may_use_one_scorer(scorer, features):
     np.testing.assert_array_equal(found, np.tile(features, (3, 1)))
 
 
+def test_loading_ahead_is_done_once_and_changes_no_bit(scorer, features):
+    ahead = OfflineScorer()
+    ahead.load_ahead()
+    loading = ahead._ahead
+    ahead.load_ahead()
+    assert ahead._ahead is loading
+    loading.join(60)
+    assert ahead._class_space is not None
+    np.testing.assert_array_equal(ahead.relevance(features, "a cat"), scorer.relevance(features, "a cat"))
+
+
+def test_what_goes_wrong_while_loading_ahead_is_told_at_the_first_use(monkeypatch):
+    def damaged(encoder):
+        raise MissingWeights("cannot be read")
+
+    monkeypatch.setattr(offline_classes, "class_vectors", damaged)
+    ahead = OfflineScorer()
+    ahead.load_ahead()
+    with pytest.raises(MissingWeights, match="cannot be read"):
+        ahead.embed(np.zeros((1, 8, 8, 3), np.uint8))
+
+
 def test_prepared_frames_are_embedded_to_the_same_bits(scorer):
     frames = np.random.default_rng(0).integers(0, 256, (3, 90, 160, 3), dtype=np.uint8)
     prepared = scorer.prepare(frames)
@@ -167,6 +189,13 @@ def test_the_whole_frame_is_squeezed_as_pillow_would_up_to_rounding():
     found = centre_squares(pixels[None])[0].astype(int)
     assert np.abs(found - expected).mean() < 0.5
     assert np.percentile(np.abs(found - expected), 99.9) <= 3
+
+
+def test_the_names_are_those_timm_gives():
+    from timm.data.imagenet_info import ImageNetInfo
+
+    info = ImageNetInfo()
+    assert class_names() == [info.index_to_description(index).split(",")[0] for index in range(1000)]
 
 
 def test_there_are_a_thousand_names_in_the_order_of_the_classes():

@@ -1,0 +1,116 @@
+"""The two phases of a run, selecting and answering: their jobs, and the workers that do them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
+from focus_eval.matrix.cells import Cell, SelectionSpec
+from focus_eval.matrix.config import Resources, worker_resources
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.questions import QuestionSet
+from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs
+from focus_eval.matrix.worker_share import WorkerShare
+
+PartT = TypeVar("PartT", SelectionSpec, Cell)
+JobT = TypeVar("JobT", SelectJob, AnswerJob)
+
+
+class Worker(Protocol):
+    """Does the jobs of one phase; holds encoders or a model."""
+
+    def run(self, job: Any, *, on_row: Callable[[Any], None] | None = None) -> None:
+        """Do one job; call `on_row` with each row that is written."""
+        ...
+
+    def run_all(self, jobs: list[Any], *, on_row: Callable[[Any], None] | None = None) -> None:
+        """Do all jobs, several at once where that is faster."""
+        ...
+
+    def close(self) -> None:
+        """Close the files; release encoders or model."""
+        ...
+
+
+@dataclass(frozen=True)
+class Phase(ABC, Generic[PartT, JobT]):
+    """One half of a run, as an engine sees it.
+
+    Args:
+        parts: the selections or cells that rows are written for.
+        sets: the questions, by benchmark.
+        run: where the rows go.
+    """
+
+    name: ClassVar[str]
+    parts: list[PartT]
+    sets: dict[str, QuestionSet]
+    run: RunFolder
+
+    @abstractmethod
+    def jobs(self) -> list[JobT]:
+        """Return the jobs that are left."""
+
+    @abstractmethod
+    def left(self, job: JobT) -> JobT:
+        """Return the questions of `job` that still have no row, after its worker was lost."""
+
+    @abstractmethod
+    def worker(self, *, name: str, store: Path | None, share: WorkerShare) -> Worker:
+        """Return a worker that writes files of this `name`; `store` holds embeddings and relevance."""
+
+    def groups(self, jobs: list[JobT], resources: Resources) -> Iterator[tuple[Resources, list[JobT]]]:
+        """Yield the jobs that may run side by side, with what one of their workers takes."""
+        yield resources, jobs
+
+    def jobs_at_once(self, share: WorkerShare) -> int:
+        """Return how many jobs one worker does at a time."""
+        return 1
+
+
+class SelectPhase(Phase[SelectionSpec, SelectJob]):
+    """Frames are selected, video by video."""
+
+    name = "select"
+
+    def jobs(self) -> list[SelectJob]:
+        return select_jobs(self.parts, self.sets, self.run)
+
+    def left(self, job: SelectJob) -> SelectJob:
+        return job.without(
+            {spec.name: self.run.finished(spec).ids() for spec in self.parts if spec.name in job.missing}
+        )
+
+    def worker(self, *, name: str, store: Path | None, share: WorkerShare) -> SelectWorker:
+        return SelectWorker(self.parts, self.sets, self.run, name=name, store=store, share=share)
+
+    def jobs_at_once(self, share: WorkerShare) -> int:
+        return share.videos_at_once
+
+
+class AnswerPhase(Phase[Cell, AnswerJob]):
+    """Models answer, each loaded once."""
+
+    name = "answer"
+
+    def jobs(self) -> list[AnswerJob]:
+        return answer_jobs(self.parts, self.sets, self.run)
+
+    def left(self, job: AnswerJob) -> AnswerJob:
+        (cell,) = [cell for cell in self.parts if cell.name == job.cell]
+        return job.without(self.run.finished(cell).ids())
+
+    def worker(self, *, name: str, store: Path | None, share: WorkerShare) -> AnswerWorker:
+        return AnswerWorker(self.parts, self.sets, self.run, name=name)
+
+    def groups(self, jobs: list[AnswerJob], resources: Resources) -> Iterator[tuple[Resources, list[AnswerJob]]]:
+        model_of = {cell.name: cell.model for cell in self.parts}
+        # One model after another: workers of several would compete for the same GPUs, and a 72B worker takes a few.
+        for _, group in groupby(jobs, lambda job: model_of[job.cell].name):
+            mine = list(group)
+            yield worker_resources(model_of[mine[0].cell], resources), mine

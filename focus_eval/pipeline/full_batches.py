@@ -1,0 +1,182 @@
+"""Fills an encoder's batches with frames of several videos.
+
+A video's questions ask for a few frames at a time: alone they leave a GPU's batches half empty, and the GPU waits while
+one video is decoded. Here the passes over several videos hand in their frames; a batch is run when it is full, or
+when every pass waits and no more can come. A batch that is not full is padded, so that all have one size: what a
+frame gets does not depend on which frames of other videos happen to be in its batch. A pass hands in as many frames at
+a time as a batch of the default size holds, so that only the last frames of passes need company or padding.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from focus_eval.scoring.scorer import FillsBatches
+from focus_eval.video.reader import Pixels
+
+
+@dataclass(eq=False)
+class _Call:
+    """Frames that one pass hands in, and what has come out for them so far."""
+
+    encoder: FillsBatches
+    pixels: Pixels
+    n_taken: int = 0
+    n_served: int = 0
+    features: list[Any] = field(default_factory=list)
+    seconds: float = 0.0
+    error: Exception | None = None
+
+    @property
+    def is_served(self) -> bool:
+        return self.error is not None or self.n_served == len(self.pixels)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """The frames of one call that are in a batch."""
+
+    call: _Call
+    pixels: Pixels
+
+
+class FullBatches:
+    """Embeds frames for the passes over several videos, each in a thread; one batch runs at a time."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._queue: list[_Call] = []
+        self._n_passes = self._n_waiting = 0
+        self._is_busy = False
+
+    @contextmanager
+    def open_pass(self) -> Iterator[None]:
+        """Count the block as a pass that may hand in frames: a batch that is not full waits for it."""
+        with self._changed:
+            self._n_passes += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                # A batch that is not full may have waited for this pass alone.
+                self._n_passes -= 1
+                self._changed.notify_all()
+
+    def embed(self, encoder: FillsBatches, pixels: Pixels) -> tuple[Any, float]:
+        """Return the features of `pixels` `(n, height, width, 3)`, and their share of the seconds the batches took.
+
+        Called inside `open_pass`, at most once at a time in each.
+
+        Raises:
+            EncoderError, RunError: what the encoder raised for these frames.
+        """
+        call = _Call(encoder, pixels)
+        with self._changed:
+            self._queue.append(call)
+            self._n_waiting += 1
+            self._changed.notify_all()
+            # No thread of its own runs the batches: whichever pass waits and finds one ready runs it, for all in it.
+            while not call.is_served:
+                batch = [] if self._is_busy else self._next_batch()
+                if batch:
+                    self._run(batch)
+                else:
+                    self._changed.wait()
+        if call.error is not None:
+            raise call.error
+        return _joined(call.features), call.seconds
+
+    def _next_batch(self) -> list[_Share]:
+        """Take the frames of the next batch off the queue; [] where it is better to wait."""
+        # A batch is of one encoder; the one that has waited longest comes first.
+        for encoder in dict.fromkeys(call.encoder for call in self._queue):
+            calls = [call for call in self._queue if call.encoder is encoder]
+            size = encoder.batch_size
+            n_queued = sum(len(call.pixels) - call.n_taken for call in calls)
+            # A pass that is not waiting yet is still decoding and will hand in more: a full batch is worth the wait.
+            if n_queued < size and self._n_waiting < self._n_passes:
+                continue
+            batch: list[_Share] = []
+            # A call may be spread over batches, and a batch may hold parts of several calls.
+            for call in calls:
+                taken = call.pixels[call.n_taken : call.n_taken + size]
+                batch.append(_Share(call, taken))
+                call.n_taken += len(taken)
+                size -= len(taken)
+                if call.n_taken == len(call.pixels):
+                    self._queue.remove(call)
+                if not size:
+                    break
+            return batch
+        return []
+
+    def _run(self, batch: list[_Share]) -> None:
+        """Run a batch without holding the lock, then hand out what came."""
+        # Without the lock: other passes hand in their frames while the device works.
+        self._is_busy = True
+        self._changed.release()
+        started = time.perf_counter()
+        try:
+            found = _results(batch)
+        finally:
+            self._changed.acquire()
+            self._is_busy = False
+        # A frame costs the same as any other of its batch, so the passes pay by frames.
+        seconds = (time.perf_counter() - started) / sum(len(share.pixels) for share in batch)
+        for share, result in zip(batch, found, strict=True):
+            self._hand_out(share, result, seconds * len(share.pixels))
+        self._changed.notify_all()
+
+    def _hand_out(self, share: _Share, result: Any, seconds: float) -> None:
+        call = share.call
+        was_served = call.is_served
+        if isinstance(result, Exception):
+            call.error = call.error or result
+            # Its other frames need not run: the pass that waits for them gets the error.
+            if call in self._queue:
+                self._queue.remove(call)
+        else:
+            call.features.append(result)
+        call.n_served += len(share.pixels)
+        call.seconds += seconds
+        if call.is_served and not was_served:
+            self._n_waiting -= 1
+
+
+def _results(batch: list[_Share]) -> list[Any]:
+    """Return the features of each share, or the error that is its own: another video's frames fail by themselves."""
+    try:
+        return _embedded([share.pixels for share in batch], batch[0].call.encoder)
+    except Exception as error:  # noqa: BLE001 (raised again in the pass it belongs to)
+        if len(batch) == 1:
+            return [error]
+        # Once more, one by one: a batch that failed does not say whose frames were at fault.
+        return [result for share in batch for result in _results([share])]
+
+
+def _embedded(parts: list[Pixels], encoder: FillsBatches) -> list[Any]:
+    """Return the features of each of `parts`, embedded as one batch of the encoder's full size."""
+    n, most = sum(len(part) for part in parts), encoder.batch_size
+    # Kernels differ with the size of a batch, and so would the last bits of a frame's relevance.
+    padding = [np.repeat(parts[-1][-1:], most - n, axis=0)] if n < most else []
+    features = encoder.embed_parts([*parts, *padding])
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    return [features[end - len(part) : end] for end, part in zip(ends, parts, strict=True)]
+
+
+def _joined(features: list[Any]) -> Any:
+    if len(features) == 1:
+        return features[0]
+    if isinstance(features[0], np.ndarray):
+        return np.concatenate(features)
+    # An encoder that gives tensors has loaded it already.
+    import torch
+
+    return torch.cat(features)

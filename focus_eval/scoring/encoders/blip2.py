@@ -1,0 +1,149 @@
+"""Scores frames with BLIP-2's image-text matching head.
+
+Relevance is the softmax of the two matching logits, the "match" one, averaged over the query tokens before the
+softmax (Li et al. 2023, "BLIP-2", section 3.1), on transformers' `Blip2ForImageTextRetrieval`. `embed` gives the image
+tokens of the frozen vision tower; the Q-Former reads them together with the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from focus_eval.errors import EncoderError, InvalidInput
+from focus_eval.scoring.encoders.blip_rules import clean_caption
+from focus_eval.scoring.encoders.checkpoints import load_weights, locate
+from focus_eval.scoring.encoders.dual_encoder import load_tokenizer
+from focus_eval.scoring.encoders.precision import Precision
+from focus_eval.scoring.encoders.preprocess import Resize, read_image_rules
+from focus_eval.scoring.encoders.torch_scorer import EncoderOptions, TorchScorer
+from focus_eval.scoring.scorer import checked_query
+from focus_eval.types import FloatArray
+from focus_eval.video.reader import Pixels
+
+LAVIS_TOKENS = 32  # longest text with both ends in LAVIS, in training and in its matching head
+
+
+class Blip2Scorer(TorchScorer):
+    """BLIP-2 ITM: relevance is the probability that image and text match.
+
+    Args:
+        checkpoint: a known name, a repository of the model hub, or a folder; see `focus-eval doctor`.
+        revision: commit, tag or branch of the repository; None: the known one.
+        preprocess: "lavis" cleans the text as LAVIS' `blip_caption` does and cuts it to 32 tokens, as in training;
+            "hf" gives the tokenizer the text as it is, cut at the Q-Former's positions. Images are resized by Pillow
+            as `preprocessor_config.json` says in both.
+        device, precision, batch_size, resize, compile: see `EncoderOptions`.
+
+    Raises:
+        MissingWeights, EncoderError: see `checkpoints.locate`.
+    """
+
+    name: ClassVar[str] = "blip2"
+    stores_embeddings: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        checkpoint: str = "blip2-itm-vit-g",
+        revision: str | None = None,
+        preprocess: Literal["lavis", "hf"] = "lavis",
+        device: str = "auto",
+        precision: Precision = "fp32",
+        batch_size: int = 32,
+        resize: Resize = "auto",
+        compile: bool = False,
+    ) -> None:
+        if preprocess not in ("lavis", "hf"):
+            raise InvalidInput(f"preprocess {preprocess!r} must be lavis or hf")
+        located = locate(checkpoint, revision=revision, model_type="blip-2")
+        super().__init__(
+            _load_model(located.folder, located.identity),
+            image_rules=read_image_rules(located.folder),
+            options=EncoderOptions(
+                device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
+            ),
+        )
+        self.preprocess = preprocess
+        self._tokenizer = load_tokenizer(located.folder)
+        positions = int(self._model.config.qformer_config.max_position_embeddings)
+        self._max_tokens = min(LAVIS_TOKENS, positions) if preprocess == "lavis" else positions
+        self._vision = torch.compile(self._model.vision_model) if compile else self._model.vision_model
+        self._text_runner = self._runner(batch_size)
+        self.revision = self._label(located.identity, preprocess=preprocess)
+
+    def embed(self, frames: Pixels) -> torch.Tensor:
+        """Return image tokens `(n, tokens, width)` on the device, 257 x 1408 a frame for ViT-g at 224 pixels."""
+        dtype = self._image_runner.half_dtype
+        return self._encode(frames, lambda pixels: self._vision(pixel_values=pixels).last_hidden_state, dtype=dtype)
+
+    def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
+        """Return the probability of a match, shape `(n,)`."""
+        if not len(features):
+            return np.empty(0)
+        ids, mask = (part.to(self._torch_device) for part in self.text_inputs([checked_query(query)]))
+        found = self._text_runner.run(
+            lambda tokens: self._match(tokens, ids, mask),
+            len(features),
+            load=lambda part: features[part].to(self._torch_device),
+            dtype=torch.float32,
+        )
+        probability: FloatArray = found.double().cpu().numpy()
+        return probability
+
+    def relevance_many(self, features: torch.Tensor, queries: Sequence[str]) -> NDArray[np.float64]:
+        """Return the probability of a match of each query with each frame, shape `(n_queries, n)`."""
+        return np.stack([self.relevance(features, query) for query in queries])
+
+    def text_inputs(self, texts: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return token ids and mask of `texts`, each int64 `(n_texts, longest)`, without image tokens."""
+        encoded = self._tokenizer(
+            [self._cleaned(text) for text in texts],
+            padding="longest",
+            truncation=True,
+            max_length=self._max_tokens,
+            return_tensors="pt",
+        )
+        return encoded["input_ids"], encoded["attention_mask"]
+
+    def count_tokens(self, query: str) -> int:
+        """Return the tokens of `query` with both ends before the cut."""
+        return len(self._tokenizer(self._cleaned(query))["input_ids"])
+
+    def is_cut(self, query: str) -> bool:
+        """Return whether the Q-Former sees only the start of `query`."""
+        return self.count_tokens(query) > self._max_tokens
+
+    def _cleaned(self, text: str) -> str:
+        return clean_caption(text) if self.preprocess == "lavis" else text
+
+    def _match(self, tokens: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return match probabilities `(n,)` in fp32 of image tokens `(n, tokens, width)` with one text."""
+        n = len(tokens)
+        is_half = torch.is_autocast_enabled(self._torch_device.type)
+        states = tokens if is_half else tokens.float()  # half tokens may be computed on again in fp32
+        queries = self._model.query_tokens.expand(n, -1, -1)
+        seen = torch.ones(queries.shape[:2], dtype=mask.dtype, device=mask.device)
+        hidden = self._model.qformer(
+            query_embeds=self._model.embeddings(input_ids=ids.expand(n, -1), query_embeds=queries),
+            query_length=queries.shape[1],
+            attention_mask=torch.cat([seen, mask.expand(n, -1)], dim=1),
+            encoder_hidden_states=states,
+            encoder_attention_mask=torch.ones(states.shape[:2], dtype=mask.dtype, device=mask.device),
+        ).last_hidden_state
+        logits: torch.Tensor = self._model.itm_head(hidden[:, : queries.shape[1]]).mean(dim=1).float()
+        return logits.softmax(dim=-1)[:, 1]
+
+
+def _load_model(folder: Path, where: str) -> Any:
+    from transformers import Blip2Config, Blip2ForImageTextRetrieval
+
+    config: Any = Blip2Config.from_pretrained(folder, local_files_only=True)
+    if not config.qformer_config.use_qformer_text_input:
+        raise EncoderError(f"{where}: its Q-Former reads no text; a BLIP-2 for image-text retrieval is needed")
+    return load_weights(Blip2ForImageTextRetrieval, folder, config=config, where=where)

@@ -1,0 +1,36 @@
+"""Does an OpenAI-compatible server get the chosen frames, byte for byte, whatever the form of the request?
+
+Every combination of request (simple, chat), frames (PNG, JPEG, one JPEG video), times and detail is sent to a server
+on this machine, with 64 questions in flight; what it received is compared with an independent decode, written by
+Pillow in the same format. Prints one row per combination.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from focus_eval.testing.api_forms import Trial, combinations
+
+
+def main(n_questions: int = 64, n_frames: int = 8) -> None:
+    """Run all combinations and print the table."""
+    os.environ["OPENAI_API_KEY"] = "any"
+    os.environ["TQDM_DISABLE"] = "1"
+    columns = ("request", "frames as", "times", "detail", "in flight", "answered", "frames", "differing", "wrong parts")
+    print("| " + " | ".join(columns) + " |\n|---|---|---|---|---:|---:|---:|---:|---:|")
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Trial(Path(folder), n_questions=n_questions, n_frames=n_frames)
+        for form in combinations():
+            found = trial.run(form)
+            failed |= bool(found["differing"] or found["wrong"]) or found["in_flight"] != n_questions
+            words = (form.kind, form.frames, "on" if form.times else "off", form.detail or "-", *found.values())
+            print("| " + " | ".join(map(str, words)) + " |", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,193 @@
+"""Measures everything a node with a GPU can tell, in one run under ten minutes, and writes it down.
+
+  decoding    frames a second of each reader by resolution, and frames that differ from the exact ones (bench_readers)
+  encoders    frames a second, relevance and keyframes changed in each precision (bench_encoders)
+  selection   hours of choosing for LongVideoBench val, against the public scripts' way (bench_selection)
+  answers     LLaVA-Video before its first word, against transformers' classes (bench_llava_video)
+
+Each part has a limit of its own and is stopped there; a part that fails or is stopped says so in a line of the page,
+with what it had printed, and the others go on. Without a GPU, or with --tiny, networks and clips are tiny and all parts
+end within three minutes. Energy is what NVML counts over each part. The section between the two marks of `--page` is
+replaced, and `--machine` gets the rates in the form that `focus-eval plan --machine` reads.
+
+Run: python scripts/measure_node.py [--page docs/performance.md] [--machine node.yaml] [--annotations F --rates F]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from focus_eval.matrix.devices import best_device, gpu_gigabytes
+from focus_eval.matrix.energy import measured_energy
+from focus_eval.pipeline.timing import device_name
+from focus_eval.video.decoder import n_cores
+
+BEGIN, END = "<!-- measured by scripts/measure_node.py: begin -->", "<!-- measured by scripts/measure_node.py: end -->"
+_HERE = Path(__file__).resolve().parent
+_PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+_SECONDS, _TINY_SECONDS = 570.0, 170.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """One script, and the seconds it may take."""
+
+    name: str
+    command: tuple[str, ...]
+    seconds: float
+
+
+def parts_of(args: argparse.Namespace) -> list[Part]:
+    """Return the scripts to run, with options that fit them into their share of the time."""
+    data = ("--annotations", str(args.annotations), "--rates", str(args.rates)) if args.annotations else ()
+    small: dict[str, tuple[str, ...]] = {
+        "decoding": ("--seconds", "60", "--sizes", "360p", "720p"),
+        "encoders": ("--tiny", "--frames", "32"),
+        "selection": ("--smoke", "--videos", "2", "--plain-questions", "1"),
+        "answers": ("--tiny", "--frames", "2", "--repeats", "1", "--new-tokens", "4"),
+    }
+    usual: dict[str, tuple[str, ...]] = {"answers": ("--repeats", "3")}
+    parts = (
+        ("decoding", "bench_readers.py", (), 0.2),
+        ("encoders", "bench_encoders.py", (), 0.2),
+        ("selection", "bench_selection.py", data, 0.4),
+        ("answers", "bench_llava_video.py", (), 0.2),
+    )
+    options = small if args.tiny else usual
+    return [
+        Part(name, (script, *more, *options.get(name, ())), share * args.seconds) for name, script, more, share in parts
+    ]
+
+
+def run_part(part: Part) -> str:
+    """Return what a script printed, and in words how it ended where it did not end well."""
+    command = [sys.executable, "-u", str(_HERE / part.command[0]), *part.command[1:]]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=part.seconds)
+    except subprocess.TimeoutExpired as error:
+        printed = error.stdout or b""
+        text = printed.decode(errors="replace") if isinstance(printed, bytes) else printed
+        return whole_lines(text) + f"\n\n**Not finished**: stopped after {part.seconds:.0f} s."
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return whole_lines(done.stdout) + f"\n\n**Not measured**: {said}"
+    return whole_lines(done.stdout)
+
+
+def whole_lines(printed: str) -> str:
+    """Return printed text as it can stand in a page: no half line, no headings, and an empty line around each table."""
+    found: list[str] = []
+    for line in printed[: printed.rfind("\n") + 1].splitlines():
+        text = line.lstrip("# ") if line.startswith("#") else line.rstrip()
+        is_row = text.startswith("|")
+        if found and is_row != found[-1].startswith("|") and text and found[-1]:
+            found.append("")
+        found.append(text)
+    return "\n".join(found).strip()
+
+
+def cells_of(line: str) -> list[str]:
+    """Return the cells of a table's line; [] for any other line."""
+    return [cell.strip() for cell in line.strip()[1:-1].split("|")] if line.strip().startswith("|") else []
+
+
+def rates_in(text: str) -> dict[str, float]:
+    """Return frames a second by precision from the first table that bench_encoders.py prints."""
+    found: dict[str, float] = {}
+    for cells in map(cells_of, text.splitlines()):
+        name = cells[0].split(",")[0] if len(cells) > 2 else ""
+        if name in _PRECISIONS and name not in found and _is_number(cells[1]):
+            found[name] = float(cells[1])
+    return found
+
+
+def decode_seconds_in(text: str) -> float | None:
+    """Return core seconds of a frame at 360p from the table that bench_readers.py prints; None where it has none."""
+    for cells in map(cells_of, text.splitlines()):
+        if cells[:2] == ["360p", "pyav"] and len(cells) > 3 and _is_number(cells[3]):
+            return float(cells[3]) / 1000
+    return None
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()
+
+
+def write_machine(file: Path, rates: dict[str, float], decode_seconds: float, *, tiny: bool) -> None:
+    """Write what `focus-eval plan --machine` reads."""
+    source = f"measured {date.today()} by scripts/measure_node.py, {device_name(best_device())}"
+    document: dict[str, Any] = {
+        "cores": n_cores(),
+        "gpus": len(gpu_gigabytes()),
+        "decode_seconds": round(decode_seconds, 5),
+        "frames_per_second": {"blip": rates},
+        "source": source + (", with tiny networks: no figures of an encoder" if tiny else ""),
+    }
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def put_into_page(page: Path, section: str) -> None:
+    """Replace what stands between the marks of `page`; add it at the end where there are none."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    block = f"{BEGIN}\n{section.rstrip()}\n{END}"
+    if BEGIN in text and END in text:
+        head, _, rest = text.partition(BEGIN)
+        text = head + block + rest.partition(END)[2]
+    else:
+        text = f"{text.rstrip()}\n\n{block}\n".lstrip()
+    page.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    """Run all parts within the time, and write page and machine."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", type=Path, help="Markdown file whose marked section is replaced (default: print)")
+    parser.add_argument("--machine", type=Path, help="YAML file for focus-eval plan --machine")
+    parser.add_argument("--annotations", type=Path, help="LongVideoBench val, JSON")
+    parser.add_argument("--rates", type=Path, help="CSV with id, duration_s, fps of its questions")
+    parser.add_argument(
+        "--seconds", type=float, help=f"most time in all (default: {_SECONDS:g}, tiny {_TINY_SECONDS:g})"
+    )
+    parser.add_argument("--tiny", action="store_true", help="tiny networks; always on a machine without a GPU")
+    args = parser.parse_args()
+    if (args.annotations is None) != (args.rates is None):
+        parser.error("--annotations and --rates go together")
+    args.tiny = args.tiny or best_device() == "cpu"
+    args.seconds = args.seconds or (_TINY_SECONDS if args.tiny else _SECONDS)
+    began = time.monotonic()
+    where = f"{device_name(best_device())}, {os.cpu_count()} cores"
+    meaning = "Tiny networks: these figures say that the script runs, and nothing of an encoder." if args.tiny else ""
+    section = [
+        f"## Measured on a node\n\n{date.today()}, {where}: `python scripts/measure_node.py`. {meaning}".rstrip()
+    ]
+    joules: dict[str, float] = {}
+    printed: dict[str, str] = {}
+    for part in parts_of(args):
+        started = time.monotonic()
+        with measured_energy(joules, part.name):
+            printed[part.name] = run_part(part)
+        drawn = f", {joules[part.name]:.0f} J" if part.name in joules else ", energy not measured"
+        section.append(f"### {part.name}: {time.monotonic() - started:.0f} s{drawn}\n\n{printed[part.name]}")
+        print(section[-1] + "\n", flush=True)
+    if args.page is not None:
+        put_into_page(args.page, "\n\n".join(section))
+    decode_seconds = decode_seconds_in(printed["decoding"])
+    if args.machine is not None and decode_seconds is not None:
+        write_machine(args.machine, rates_in(printed["encoders"]), decode_seconds, tiny=args.tiny)
+    elif args.machine is not None:
+        print(f"{args.machine} is not written: decoding was not measured")
+    print(f"{time.monotonic() - began:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""What does it cost to decode the frames that FOCUS asks for? For the scripts that simulate a node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from node_simulation import Pass, Run
+
+from focus_eval import make_sampler
+from focus_eval.types import VideoInfo
+from focus_eval.video import open_video
+from focus_eval.video.decoder import Decoder, n_cores
+from focus_eval.video.pyav import PyAVReader
+from focus_eval.video.scan import scan_file
+from focus_eval.video.synthetic import write_long_clip
+
+SIZES = {"360p": (640, 360), "720p": (1280, 720), "1080p": (1920, 1080)}
+FPS = 30
+# Between the sync frames of the clips, which stand for those of a benchmark.
+GROUP_SECONDS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeCosts:
+    """Measured seconds of a core.
+
+    Args:
+        asked: for a frame asked for, all frames on the way to it included.
+        passed: for each frame passed over, the one asked for included.
+        locked: share of a decoding thread's time that it holds Python's lock, at most.
+        open: for a file whose index is remembered, its decoders included.
+        index: for each frame of a file that is opened for the first time.
+    """
+
+    asked: float
+    passed: float
+    locked: float
+    open: float
+    index: float
+
+
+def make_clips(folder: Path, size: str, seconds: list[float]) -> list[Path]:
+    """Return clips of these lengths, H.264 as x264 makes it, a sync frame every 5 seconds."""
+    width, height = SIZES[size]
+    return [
+        write_long_clip(
+            folder / f"{size}_{number}.mp4", length, width=width, height=height, fps=FPS, segment_seconds=GROUP_SECONDS
+        )
+        for number, length in enumerate(seconds)
+    ]
+
+
+def measured_costs(clips: list[Path]) -> DecodeCosts:
+    """Return what reading `clips` for FOCUS costs, every core busy with it."""
+    asked, passed, seconds = read_all([(clip, frames) for clip in clips for frames in pulls_of_clip(clip)] * n_cores())
+    started = time.perf_counter()
+    for clip in clips:
+        open_video(clip, n_threads=1).close()
+    opening = (time.perf_counter() - started) / len(clips)
+    started, n_frames = time.perf_counter(), 0
+    for clip in clips:
+        n_frames += scan_file(clip).info.n_frames
+    index = (time.perf_counter() - started) / n_frames
+    return DecodeCosts(
+        asked=seconds / asked, passed=seconds / passed, locked=locked_share(clips[-1]), open=opening, index=index
+    )
+
+
+def read_all(jobs: list[tuple[Path, np.ndarray]]) -> tuple[int, int, float]:
+    """Read frames with as many threads as cores; return frames asked for and passed over, and core seconds.
+
+    A core's seconds are those that it was held, also where its thread waited for Python's lock.
+    """
+    passed = 0
+
+    def read(job: tuple[Path, np.ndarray]) -> int:
+        with open_video(job[0], n_threads=1) as video:
+            for _ in video.stream(job[1]):
+                pass
+        return len(job[1])
+
+    for clip, frames in jobs:
+        with open_video(clip, n_threads=1) as video:
+            passed += sum(run.n_passed for run in runs_of_reader(video, frames))
+    started = time.perf_counter()
+    # The longest first, so that no core is left over at the end.
+    jobs = sorted(jobs, key=lambda job: -len(job[1]))
+    with ThreadPoolExecutor(n_cores()) as pool:  # two threads of one core are slower than two cores
+        asked = sum(pool.map(read, jobs))
+    return asked, passed, (time.perf_counter() - started) * n_cores()
+
+
+def locked_share(clip: Path) -> float:
+    """Return at most how much of a decoding thread's time it holds Python's lock.
+
+    FFmpeg's decoding and its conversion to RGB give the lock up; what is spent outside of them is taken to hold it,
+    though a part of that (demuxing, copies) does not.
+    """
+    inside = [0.0]
+
+    def timed(call):
+        def wrapped(*args, **options):
+            started = time.thread_time()
+            try:
+                return call(*args, **options)
+            finally:
+                inside[0] += time.thread_time() - started
+
+        return wrapped
+
+    with (
+        open_video(clip, n_threads=1) as video,
+        patched(Decoder, "_decode", timed),
+        patched(PyAVReader, "_pixels", timed),
+    ):
+        started = time.thread_time()
+        for _ in video.stream(np.unique(np.concatenate(pulls_of(video.info)))):
+            pass
+        whole = time.thread_time() - started
+    return 1 - inside[0] / whole
+
+
+@contextmanager
+def patched(kind, name, wrap):
+    """Replace a method inside the block."""
+    before = getattr(kind, name)
+    setattr(kind, name, wrap(before))
+    try:
+        yield
+    finally:
+        setattr(kind, name, before)
+
+
+def pulls_of(info: VideoInfo, *, seed: int = 0) -> list[np.ndarray]:
+    """Return the frames of FOCUS's two passes over a video, relevance drawn at random."""
+    passes: list[np.ndarray] = []
+    relevance = np.random.default_rng(seed)
+
+    def pull(frames: np.ndarray) -> np.ndarray:
+        passes.append(np.sort(frames))
+        return relevance.random(frames.shape)
+
+    make_sampler("focus").select(info, k=64, pull=pull, rng=np.random.default_rng(seed))
+    return passes
+
+
+def pulls_of_clip(clip: Path) -> list[np.ndarray]:
+    """Return the frames of FOCUS's two passes over a clip."""
+    with open_video(clip) as video:
+        return pulls_of(video.info)
+
+
+def runs_of_reader(video: PyAVReader, frames: np.ndarray) -> Pass:
+    """Return the runs in which the reader decodes `frames`."""
+    index = video._scan.index
+    return tuple(
+        Run(len(run.frames), int(run.last_packet - index.sync_packet[run.sync]) + 1)
+        for run in index.runs(np.unique(frames))
+    )
+
+
+def runs_in_groups(frames: Iterable[int], *, group: int) -> Pass:
+    """Return the runs of `frames` in a video with a sync frame every `group` frames."""
+    found = np.unique(np.fromiter(frames, dtype=np.int64))
+    groups = found // group
+    return tuple(
+        Run(int(np.count_nonzero(groups == number)), int(found[groups == number].max() % group) + 1)
+        for number in np.unique(groups)
+    )

@@ -1,0 +1,315 @@
+"""Simulates choosing frames on a node: how busy are its GPUs, and how long does it take?
+
+A discrete-event simulation of what `focus_eval.matrix.selecting` does. Each worker has one GPU and its share of the
+cores. A video is opened and then read in passes (FOCUS: coarse, fine). The frames of a pass lie in runs, one for each
+group of pictures that it touches; a few runs are decoded side by side, their frames come out in order, and chunks of
+them go to the encoder. Decoding holds Python's lock for a part of its time: all threads of a worker take turns there,
+however many cores it has.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+CHUNK = 32  # `worker_share.BATCH_FRAMES`
+HELD = 4  # frames that a run may have ready: `n_held` of `prefetch.in_order_ahead`
+
+
+@dataclass(frozen=True)
+class Run:
+    """Frames of one group of pictures: how many are asked for, and how many are passed over to reach the last."""
+
+    n_frames: int
+    n_passed: int
+
+
+Pass = tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A video of `n_frames` that have to be indexed, and the passes over it."""
+
+    n_frames: int
+    passes: tuple[Pass, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Measured or published seconds.
+
+    Args:
+        decode: of a core for a frame passed over, what is asked for included.
+        locked: those of them that hold Python's lock.
+        open: to open a file and its decoders.
+        index: to index a file, for each of its frames.
+        encode: of a frame in a full batch.
+        launch: of a batch, whatever is in it.
+        select: of the algorithm, between passes.
+    """
+
+    decode: float
+    locked: float
+    open: float
+    index: float
+    encode: float
+    launch: float = 0.005
+    select: float = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How a worker works.
+
+    Args:
+        cores: that decode, per worker.
+        videos: in work at a time.
+        threads: that decode one video.
+        batch: frames of a full batch.
+        fills: whether batches are filled across videos, and padded to full size.
+        processes: workers that share one GPU, each with `cores / processes` cores.
+    """
+
+    cores: int
+    videos: int
+    threads: int
+    batch: int
+    fills: bool
+    processes: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Seconds from the start to the last row, and the share of them in which the GPUs computed."""
+
+    seconds: float
+    busy: float
+
+
+class _Clock:
+    """Runs what is due, in order of time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._n = 0
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        self._n += 1
+        heapq.heappush(self._due, (self.now + seconds, self._n, do))
+
+    def run(self) -> None:
+        while self._due:
+            self.now, _, do = heapq.heappop(self._due)
+            do()
+
+
+class _Servers:
+    """`n` servers and a queue: cores, or Python's lock."""
+
+    def __init__(self, clock: _Clock, n: int) -> None:
+        self._clock, self._free = clock, n
+        self._queue: deque[Callable[[], None]] = deque()
+
+    def take(self, then: Callable[[], None]) -> None:
+        """Call `then` as soon as a server is free; it is held until `give_back`."""
+        if self._free:
+            self._free -= 1
+            then()
+        else:
+            self._queue.append(then)
+
+    def give_back(self) -> None:
+        """Hand a server to who waits longest."""
+        if self._queue:
+            self._queue.popleft()()
+        else:
+            self._free += 1
+
+    def serve(self, seconds: float, then: Callable[[], None]) -> None:
+        """Hold a server for `seconds`, then call `then`."""
+
+        def end() -> None:
+            self.give_back()
+            then()
+
+        self.take(lambda: self._clock.after(seconds, end))
+
+
+@dataclass
+class _Gpu:
+    """One GPU and the chunks that wait for it, as `pipeline.full_batches` runs them."""
+
+    clock: _Clock
+    costs: Costs
+    setting: Setting
+    calls: deque[list] = field(default_factory=deque)  # [frames left, then]
+    passes: int = 0
+    waiting: int = 0
+    is_busy: bool = False
+    seconds: float = 0.0
+
+    def embed(self, n_frames: int, then: Callable[[], None]) -> None:
+        self.calls.append([n_frames, then])
+        self.waiting += 1
+        self.look()
+
+    def look(self) -> None:
+        """Run a batch where one is full, or nothing more can come."""
+        if self.is_busy or not self.calls:
+            return
+        fills, most = self.setting.fills, self.setting.batch
+        if fills and sum(call[0] for call in self.calls) < most and self.waiting < self.passes:
+            return
+        taken, done = 0, []
+        while self.calls and (taken == 0 or (fills and taken < most)):
+            call = self.calls[0]
+            n = min(call[0], most - taken)
+            taken, call[0] = taken + n, call[0] - n
+            if call[0]:
+                break
+            done.append(call[1])
+            self.calls.popleft()
+        seconds = self.costs.launch + self.costs.encode * (most if fills else taken)
+        self.is_busy, self.seconds = True, self.seconds + seconds
+        self.clock.after(seconds, partial(self._end, done))
+
+    def _end(self, done: list[Callable[[], None]]) -> None:
+        self.is_busy = False
+        self.waiting -= len(done)
+        for then in done:
+            then()
+        self.look()
+
+
+@dataclass(eq=False)
+class _Lane:
+    """A run that is being decoded."""
+
+    run: Run
+    to_decode: int
+    ready: int = 0
+    to_take: int = 0
+    is_started: bool = False
+    is_decoding: bool = False
+
+
+class _Reader:
+    """One pass over one video: runs decoded side by side, their frames taken in order into chunks."""
+
+    def __init__(self, worker: _Worker, runs: Pass, ended: Callable[[], None]) -> None:
+        self._worker, self._ended = worker, ended
+        self._runs = deque(runs)
+        self._lanes: deque[_Lane] = deque()
+        # Few runs are decoded one after another, as `PyAVReader` does.
+        self._n_lanes = max(1, min(worker.setting.threads, len(runs) // 2))
+        self._left = sum(run.n_frames for run in runs)
+        self._chunk = 0
+        self._encoding = False
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._runs and len(self._lanes) <= self._n_lanes:
+            run = self._runs.popleft()
+            self._lanes.append(_Lane(run, run.n_frames, to_take=run.n_frames))
+        n_underway = sum(lane.is_started and lane.to_decode > 0 for lane in self._lanes)
+        for lane in self._lanes:
+            if not lane.is_started and n_underway < self._n_lanes:
+                lane.is_started = True
+                n_underway += 1
+                self._decode(lane)
+
+    def _decode(self, lane: _Lane) -> None:
+        if lane.is_decoding or not lane.to_decode or lane.ready > HELD:
+            return
+        lane.is_decoding = True
+        share = lane.run.n_passed / lane.run.n_frames
+        costs, worker = self._worker.costs, self._worker
+
+        def unlocked() -> None:
+            worker.lock.give_back()
+            worker.clock.after(share * (costs.decode - costs.locked), done)
+
+        def done() -> None:
+            worker.cores.give_back()
+            self._decoded(lane)
+
+        # A thread that holds Python's lock holds a core too.
+        worker.lock.take(lambda: worker.cores.take(lambda: worker.clock.after(share * costs.locked, unlocked)))
+
+    def _decoded(self, lane: _Lane) -> None:
+        lane.is_decoding = False
+        lane.to_decode, lane.ready = lane.to_decode - 1, lane.ready + 1
+        self._decode(lane)
+        self._take()
+        self._fill()
+
+    def _take(self) -> None:
+        """Move what is ready into the chunk, and hand a chunk in when it is whole."""
+        while self._lanes and self._chunk < CHUNK:
+            head = self._lanes[0]
+            n = min(head.ready, CHUNK - self._chunk)
+            head.ready, head.to_take = head.ready - n, head.to_take - n
+            self._chunk, self._left = self._chunk + n, self._left - n
+            if head.to_take:
+                self._decode(head)
+                break
+            self._lanes.popleft()
+        self._fill()
+        if self._encoding or not self._chunk or (self._chunk < CHUNK and self._left):
+            return
+        n, self._chunk, self._encoding = self._chunk, 0, True
+        self._worker.gpu.embed(n, self._embedded)
+        self._take()
+
+    def _embedded(self) -> None:
+        self._encoding = False
+        if self._left or self._chunk:
+            self._take()
+        else:
+            self._ended()
+
+
+class _Worker:
+    """One process: cores, Python's lock, videos in work."""
+
+    def __init__(self, clock: _Clock, gpu: _Gpu, costs: Costs, setting: Setting, jobs: deque[Job]) -> None:
+        self.gpu, self.costs, self.setting = gpu, costs, setting
+        self.cores = _Servers(clock, max(1, setting.cores // setting.processes))
+        self.lock = _Servers(clock, 1)
+        self.clock, self._jobs = clock, jobs
+        for _ in range(setting.videos):
+            self._start_video()
+
+    def _start_video(self) -> None:
+        if self._jobs:
+            job = self._jobs.popleft()
+            opening = self.costs.open + self.costs.index * job.n_frames
+            self.cores.serve(opening, partial(self._next_pass, deque(job.passes)))
+
+    def _next_pass(self, passes: deque[Pass]) -> None:
+        if not passes:
+            self._start_video()
+            return
+        self.gpu.passes += 1
+        _Reader(self, passes.popleft(), partial(self._end_pass, passes))
+
+    def _end_pass(self, passes: deque[Pass]) -> None:
+        self.gpu.passes -= 1
+        self.clock.after(self.costs.select, partial(self._next_pass, passes))
+        self.gpu.look()
+
+
+def simulate(videos: list[Job], costs: Costs, setting: Setting, *, gpus: int = 1) -> Outcome:
+    """Return how long a node of `gpus` GPUs takes for `videos`, and how busy its GPUs are."""
+    clock, jobs = _Clock(), deque(videos)
+    boards = [_Gpu(clock, costs, setting) for _ in range(gpus)]
+    for _ in range(setting.processes):
+        for board in boards:
+            _Worker(clock, board, costs, setting, jobs)
+    clock.run()
+    return Outcome(clock.now, sum(board.seconds for board in boards) / gpus / clock.now)

@@ -1,0 +1,1 @@
+"""The test suite; a package, so that no installed package of that name is taken for it."""

@@ -1,0 +1,112 @@
+"""Decoded frames are bounded by bytes, and a batch that is too large is answered in parts."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Lock
+
+import pytest
+
+from focus_eval.errors import InvalidInput
+from focus_eval.lmms.arguments import SeamOptions
+from focus_eval.lmms.frame_memory import FrameMemory
+from focus_eval.pipeline.selector import Selector
+from focus_eval.samplers.registry import make_sampler
+
+
+def test_batches_are_let_in_in_their_order_and_never_above_the_limit():
+    memory, lock, order, most = FrameMemory(100), Lock(), [], 0
+    sizes = [60, 60, 30, 250, 10, 90, 0, 100]
+
+    def work(at: int) -> None:
+        nonlocal most
+        memory.take(at, sizes[at])
+        with lock:
+            order.append(at)
+            alone = sizes[at] > 100
+            held = memory.held_bytes
+            assert held <= 100 or (alone and held == sizes[at])
+            most = max(most, held)
+        time.sleep(0.01)
+        memory.correct(at, 0)
+
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        list(pool.map(work, range(len(sizes)), timeout=30))
+    assert order == sorted(order)
+    assert most == 250
+    assert memory.held_bytes == 0
+
+
+def test_what_frames_really_take_counts_once_it_is_known():
+    memory = FrameMemory(100)
+    memory.take(0, 90)
+    memory.correct(0, 20)  # written as small images, the pixels let go
+    memory.take(1, 80)
+    assert memory.held_bytes == 100
+
+
+def test_a_run_that_ends_leaves_nobody_waiting():
+    memory = FrameMemory(100)
+    memory.take(0, 100)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(memory.take, 1, 50)
+        time.sleep(0.05)
+        assert not waiting.done()
+        memory.open()
+        waiting.result(timeout=10)
+
+
+@pytest.fixture
+def live_bytes(monkeypatch):
+    """The most bytes of decoded pixels that were alive at one time, measured on the arrays themselves."""
+    from focus_eval.lmms import decoding
+
+    lock, found = Lock(), {"now": 0, "most": 0}
+    decode = decoding.decode_frame_batch
+
+    def change(n_bytes: int) -> None:
+        with lock:
+            found["now"] += n_bytes
+            found["most"] = max(found["most"], found["now"])
+
+    def counted(*args, **options):
+        frame_batch = decode(*args, **options)
+        n_bytes = frame_batch.pixels.nbytes
+        change(n_bytes)
+        weakref.finalize(frame_batch.pixels, change, -n_bytes)
+        return frame_batch
+
+    monkeypatch.setattr(decoding, "decode_frame_batch", counted)
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_no_more_bytes_are_alive_than_allowed_and_answers_stay_the_same(
+    qwen, evaluate, tools, tmp_path, monkeypatch, live_bytes, batch
+):
+    monkeypatch.setattr(qwen, "batch_size_per_gpu", batch)
+    asked, peaks = {}, {}
+    for name, gigabytes in (("plenty", 4.0), ("little", 0.0008)):
+        live_bytes["most"] = live_bytes["now"]
+        source = Selector(sampler=make_sampler("uniform"), encoder=None, k=16)
+        options = replace(qwen.seam_options, record=str(tmp_path / name), decode_gigabytes=gigabytes)
+        qwen.show(source, frames=16, options=options)
+        evaluate(qwen, ["focus_longvideobench"])
+        rows = tools.read_record(tmp_path / name, "answers")
+        assert [row["error"] for row in rows] == [None] * 8
+        asked[name] = {row["question_id"]: row["fed_frames"] for row in rows}
+        peaks[name] = live_bytes["most"]
+    assert asked["little"] == asked["plenty"]
+    largest = 16 * 3 * 84 * 140  # 564,480 bytes: one question of the portrait clip
+    assert largest < peaks["little"] <= 0.0008e9
+    if batch == 4:  # two batches, the one answered and the next: both were alive without the limit
+        assert peaks["plenty"] > 2 * 0.0008e9
+    print(f"batch {batch}: {peaks['plenty']:,} bytes alive at most, {peaks['little']:,} with 800,000 allowed")
+
+
+def test_a_limit_of_nothing_is_refused():
+    with pytest.raises(InvalidInput, match="decode_gigabytes must be above 0"):
+        SeamOptions(sampler="uniform", decode_gigabytes=0)

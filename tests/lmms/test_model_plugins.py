@@ -1,0 +1,65 @@
+"""Models that other packages register under `focus_eval.models`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from focus_eval.lmms import manifests
+
+PLUGIN = """
+from focus_eval.lmms.models.zero_shot import FocusZeroShot
+
+
+class FocusMine(FocusZeroShot):
+    model_id = "focus_mine"
+"""
+LOADED = """
+from focus_eval.matrix.answering import load_model
+from focus_eval.matrix.config import ModelConfig
+
+model = load_model(ModelConfig(name="mine", model="focus_mine", frames=4), frames=4)
+print("FOUND", type(model).__module__, model.model_id, model.is_simple)
+"""
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A folder as pip leaves it, with one package that registers one model."""
+    (tmp_path / "my_models.py").write_text(PLUGIN)
+    info = tmp_path / "my_models-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-models\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[focus_eval.models]\nfocus_mine = my_models:FocusMine\n")
+    return tmp_path
+
+
+def test_a_matrix_loads_a_model_of_another_package(installed):
+    path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "TQDM_DISABLE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=False, env=environment, timeout=300
+    )
+    assert done.stdout.strip().endswith("FOUND my_models focus_mine True"), done.stderr[-2000:]
+
+
+def registered(monkeypatch, **points):
+    found = [EntryPoint(name, value, manifests.ENTRY_POINT_GROUP) for name, value in points.items()]
+    monkeypatch.setattr(manifests, "entry_points", lambda group: found)
+    return manifests.known_models()
+
+
+def test_a_model_may_have_a_class_for_each_kind_of_request(monkeypatch):
+    known = registered(monkeypatch, **{"focus_mine": "mine:Simple", "focus_mine.chat": "mine.more:Chat"})
+    assert known["focus_mine"] == manifests.Paths(simple="mine.Simple", chat="mine.more.Chat")
+    assert {name: known[name] for name in manifests.MODELS} == manifests.MODELS
+
+
+@pytest.mark.parametrize("name", ["focus_qwen2_vl", "focus_qwen2_vl.chat"])
+def test_a_name_of_ours_stays_ours(monkeypatch, name):
+    with pytest.warns(UserWarning, match="'focus_qwen2_vl' of mine:Mine: the name is taken"):
+        assert registered(monkeypatch, **{name: "mine:Mine"}) == manifests.MODELS

@@ -1,0 +1,135 @@
+"""Cells that a fast model answers share one pass over each video, and say what each would say alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from focus_eval.lmms import shared_frames
+from focus_eval.lmms.models.zero_shot import FocusZeroShot
+from focus_eval.lmms.shared_frames import SharedFrames, read_frames
+from focus_eval.matrix import answering
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.running import run_matrix
+from focus_eval.testing.answering import N_VIDEOS, write_answering_matrix
+from focus_eval.video.synthetic import write_numbered_clip
+
+pytest.importorskip("openvino")
+
+MODEL = {"name": "encoder", "model": "focus_zero_shot", "args": {"answer_encoder": "offline"}, "frames": 4}
+SAMPLERS = ("uniform", "random", "blind")
+N_QUESTIONS = 2 * N_VIDEOS
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory):
+    """Two questions about each of eight videos, three samplers."""
+    folder = tmp_path_factory.mktemp("answering")
+    return load_matrix(write_answering_matrix(folder, N_QUESTIONS, model=MODEL, samplers=SAMPLERS))
+
+
+def videos_of(matrix) -> Path:
+    return Path(matrix.benchmarks[0].videos)
+
+
+def said(rows):
+    """What every row says but for the time it took."""
+    columns = ["part", "question_id", "frames_fed", "fed_frames", "fallback", "answer", "score", "error"]
+    shown = rows[columns].sort_values(["part", "question_id"])
+    return shown.astype({"fed_frames": str}).where(shown.notna(), None).to_numpy().tolist()
+
+
+@pytest.fixture(scope="module")
+def alone(matrix, tmp_path_factory):
+    """What comes of cell after cell, each question decoding its own frames."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FocusZeroShot, "answers_by_video", False)
+        return said(run_matrix(matrix, out=tmp_path_factory.mktemp("runs") / "alone"))
+
+
+def counted_openings(monkeypatch):
+    opened = []
+    real = shared_frames.open_video
+
+    def counting(path, **options):
+        opened.append(Path(path).name)
+        return real(path, **options)
+
+    monkeypatch.setattr(shared_frames, "open_video", counting)
+    return opened
+
+
+def test_cells_together_say_what_each_says_alone_and_open_each_video_once(matrix, alone, tmp_path, monkeypatch):
+    opened = counted_openings(monkeypatch)
+    together = said(run_matrix(matrix, out=tmp_path / "together"))
+    assert together == alone
+    assert len(together) == len(SAMPLERS) * N_QUESTIONS
+    assert sorted(opened) == [f"v{number}.mp4" for number in range(N_VIDEOS)]
+
+
+def test_videos_too_large_to_share_are_decoded_question_by_question(matrix, alone, tmp_path, monkeypatch):
+    monkeypatch.setattr(answering, "SharedFrames", lambda videos: SharedFrames(videos, most_bytes=1))
+    assert said(run_matrix(matrix, out=tmp_path / "large")) == alone
+
+
+def test_a_run_that_was_stopped_answers_only_what_is_left(matrix, alone, tmp_path, monkeypatch):
+    answer_row = answering.CellRecorder.write_answer
+
+    def stopping(self, pending, row):
+        if pending.question.id == "q5" and row.cell.startswith("made_up-encoder-random"):
+            raise KeyboardInterrupt
+        answer_row(self, pending, row)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answering.CellRecorder, "write_answer", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            run_matrix(matrix, out=tmp_path / "stopped")
+    opened = counted_openings(monkeypatch)
+    assert said(run_matrix(matrix, out=tmp_path / "stopped")) == alone
+    assert "v0.mp4" not in opened
+
+
+def test_a_video_that_is_damaged_fails_its_own_questions_only(tmp_path):
+    matrix = load_matrix(write_answering_matrix(tmp_path, N_QUESTIONS, model=MODEL, samplers=SAMPLERS[:2]))
+    run_matrix(matrix.model_copy(update={"models": [], "k": [4]}), out=tmp_path / "run")
+    (videos_of(matrix) / "v3.mp4").write_bytes(b"no video")
+    rows = run_matrix(matrix, out=tmp_path / "run")
+    failed = rows[rows["error"].notna()]
+    assert set(failed["question_id"]) == {"q3", "q11"}
+    assert len(failed) == 4
+    assert all("v3.mp4" in error for error in failed["error"])
+
+
+def test_two_benchmarks_whose_videos_lie_apart_are_read_each_from_its_place(tmp_path):
+    """The second model asks the first benchmark again, after the task of the second one has been loaded."""
+    first = load_matrix(write_answering_matrix(tmp_path / "a", 6, model=MODEL))
+    second = load_matrix(write_answering_matrix(tmp_path / "b", 3, model=MODEL))
+    for number in range(3, N_VIDEOS):
+        (videos_of(second) / f"v{number}.mp4").unlink()
+    other = second.benchmarks[0].model_copy(update={"name": "elsewhere"})
+    again = first.models[0].model_copy(update={"name": "again"})
+    both = {"benchmarks": [first.benchmarks[0], other], "models": [first.models[0], again]}
+    before = os.environ.get("HF_HOME")
+    rows = run_matrix(first.model_copy(update=both), out=tmp_path / "run")
+    assert rows["error"].isna().all(), rows["error"].dropna().tolist()
+    assert len(rows) == 2 * (6 + 3)
+    assert os.environ.get("HF_HOME") == before
+
+
+def test_shared_frames_are_those_asked_for_in_the_order_asked(tmp_path):
+    paths = [tmp_path / f"v{number}.mp4" for number in range(3)]
+    for number, path in enumerate(paths):
+        write_numbered_clip(path, 30 + number, width=64, height=48, fps=4)
+    with SharedFrames([(path, [2, 9, 9, 20]) for path in paths]) as shared:
+        assert shared.read(paths[0], [2]) is None, "no video is held yet"
+        for number, path in enumerate(paths):
+            shared.move_to(number)
+            held, alone = shared.read(path, [20, 2, 20]), read_frames(path, [20, 2, 20], backend="pyav")
+            assert np.array_equal(held.pixels, alone.pixels)
+            assert np.array_equal(held.times_seconds, alone.times_seconds)
+            assert held.info == alone.info
+            assert shared.read(path, [3]) is None, "a frame nobody announced"
+            assert shared.read(paths[number - 1], [2]) is None, "another video"

@@ -1,0 +1,124 @@
+"""Hours on a stated machine follow from its rates by hand."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.errors import FocusEvalError
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.hours import Machine, hours_lines, hours_totals, load_machine, time_text
+from focus_eval.matrix.planning import load_sets, make_plan
+
+from .conftest import write_simulation
+
+NODE = Machine(
+    name="node",
+    cores=16,
+    gpus=2,
+    decode_seconds=0.02,
+    decode_seconds_gop=0.005,
+    frames_per_second={"trace": {"fp32": 100.0, "tf32": 400.0}},
+)
+
+
+@pytest.fixture(scope="module")
+def matrix_file(tmp_path_factory):
+    return write_simulation(tmp_path_factory.mktemp("hours") / "simulation", n_questions=12, n_videos=4)
+
+
+def lines_of(matrix, machine=NODE):
+    return {
+        (line.selection.spec.label, line.setting): line
+        for line in hours_lines(make_plan(matrix), machine, load_sets(matrix))
+    }
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_hours_are_those_of_the_slower_stage(matrix_file, share):
+    matrix = load_matrix(matrix_file, overrides={"share_frames": share})
+    plan = make_plan(matrix)
+    for selection in plan.selections:
+        if selection.spec.encoder is None:
+            continue
+        frames = selection.embedded_shared if share else selection.embedded_alone
+        line = lines_of(matrix)[(selection.spec.label, "")]
+        encode, decode = frames / 100 / 3600, frames * 0.02 / 3600
+        assert line.frames == frames
+        assert line.encode_hours == pytest.approx(encode)
+        assert line.decode_hours == pytest.approx(decode)
+        assert line.hours == pytest.approx(max(encode / 2, decode / 16))
+        assert line.gpu_hours == pytest.approx(2 * line.hours)
+
+
+def test_each_cheaper_setting_saves_what_it_says(matrix_file):
+    matrix = load_matrix(matrix_file)
+    lines = lines_of(matrix)
+    before = lines[("focus", "")]
+    assert lines[("focus", "precision=tf32")].encode_hours == pytest.approx(before.encode_hours / 4)
+    assert lines[("focus", "sampler focus_gop")].decode_hours == pytest.approx(before.decode_hours / 4)
+    assert lines[("focus", "sampler even_diverse, half the pulls")].frames == before.frames // 2
+    shared = lines[("focus", "coarse_seed: video")].frames
+    recount = make_plan(load_matrix(matrix_file, overrides={"coarse_seed": "video"}))
+    (other,) = [part for part in recount.selections if part.spec.sampler.name == "focus"]
+    assert shared == other.embedded_shared < before.frames
+    assert not any(label != "focus" and setting.startswith("sampler") for label, setting in lines)
+
+
+def test_the_total_of_a_setting_is_that_of_the_whole_table_with_it(matrix_file):
+    matrix = load_matrix(matrix_file)
+    lines = list(hours_lines(make_plan(matrix), NODE, load_sets(matrix)))
+    totals = {total.setting: total for total in hours_totals(lines)}
+    as_it_is = [line for line in lines if not line.setting]
+    assert (totals[""].selections, totals[""].changed) == (3, 0)
+    assert totals[""].hours == pytest.approx(sum(line.hours for line in as_it_is))
+    gop = totals["sampler focus_gop"]
+    (changed,) = [line for line in lines if line.setting == "sampler focus_gop"]
+    rest = [line for line in as_it_is if line.selection is not changed.selection]
+    assert (gop.selections, gop.changed) == (3, 1)
+    assert gop.decode_hours == pytest.approx(changed.decode_hours + sum(line.decode_hours for line in rest))
+    assert totals["precision=tf32"].changed == 3
+    assert hours_totals([*lines, *lines]) == hours_totals(lines), "a selection of two matrices is made once"
+
+
+def test_times_are_in_the_unit_that_suits_them():
+    seconds = (0.04, 75, 3600, 9000, 90_000, 1_000_000)
+    assert [time_text(n / 3600) for n in seconds] == ["0.04 s", "75 s", "60 min", "2.5 h", "25 h", "11.6 d"]
+
+
+def test_a_plan_of_a_few_questions_prints_a_line_for_each_setting(matrix_file, tmp_path):
+    machine = tmp_path / "laptop.yaml"
+    rates = {"cores": 4, "decode_seconds": 0.01, "frames_per_second": {"trace": {"fp32": 100, "tf32": 200}}}
+    machine.write_text(yaml.safe_dump(rates))
+    arguments = ["plan", str(matrix_file), "--limit", "2", "--machine", str(machine)]
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
+    assert done.exit_code == 0, done.output
+    hours = done.output[done.output.index("time to choose frames") :]
+    assert re.search(r"as it is +all 3 +\d+ +[\d.]+ s +[\d.]+ s +[\d.]+ s", hours)
+    assert [hours.count(name) for name in ("as it is", "precision=tf32", "even_diverse")] == [1, 1, 1]
+    assert "0.000" not in hours
+
+
+def test_without_a_gpu_encoding_and_decoding_share_the_cores(matrix_file):
+    laptop = NODE.model_copy(update={"gpus": 0, "cores": 2})
+    line = lines_of(load_matrix(matrix_file), laptop)[("focus", "")]
+    assert line.hours == pytest.approx(line.encode_hours + line.decode_hours / 2)
+    assert line.gpu_hours == 0
+
+
+def test_an_encoder_or_precision_without_a_rate_gets_no_hours(matrix_file):
+    unknown = NODE.model_copy(update={"frames_per_second": {"trace": {"bf16": 900.0}}})
+    assert lines_of(load_matrix(matrix_file), unknown) == {}
+
+
+def test_machines_are_read_from_yaml_and_a_wrong_key_is_named(tmp_path):
+    shipped = load_machine("eight_h100")
+    assert (shipped.name, shipped.gpus) == ("eight_h100", 8)
+    file = tmp_path / "laptop.yaml"
+    file.write_text(yaml.safe_dump({"cores": 2, "decode_seconds": 0.01, "gpu": 1}))
+    with pytest.raises(FocusEvalError, match=r"laptop.yaml.*gpu"):
+        load_machine(file)

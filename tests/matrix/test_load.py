@@ -1,0 +1,140 @@
+"""Memory does not grow with the number of rows, and nothing is read over and over."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+
+from focus_eval.report.page import question_browser
+from focus_eval.report.page.html import render_html
+from focus_eval.report.page.run_figures import telling_question
+from focus_eval.report.run import load_run
+from focus_eval.rows.records import RowWriter, SelectionRow
+from focus_eval.rows.storage import FinishedQuestions, compact, load_rows
+from focus_eval.testing.load import measured, write_load_matrix
+
+
+def long_row(number, selection_id="s", **changes):
+    """A row with a hundred pulls."""
+    return SelectionRow(
+        benchmark="b", question_id=f"q{number}", video=f"v{number // 10}", query=f"What is in scene {number}?",
+        selection_id=selection_id, sampler="topk", options={}, encoder="e", encoder_revision="1", k=4, seed=0,
+        bucket="short", duration_seconds=100.0, n_frames=3000, fps=30.0, keyframes=[1, 2, 3, 4],
+        times_seconds=[0.1, 0.2, 0.3, 0.4], pulled_frames=list(range(100)),
+        pulled_relevance=[(number + i) % 997 / 997 for i in range(100)], evidence_seconds=[5.0], **changes,
+    )  # fmt: skip
+
+
+def peak_mib(work):
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def write_part(folder, n_rows):
+    """A part as a run leaves it just before it is done: the rows of two videos at once, in two files."""
+    writers = [RowWriter(folder / f"rows-{name}.jsonl") for name in ("a", "b")]
+    for number in range(n_rows):
+        writers[number // 10 % 2].write(long_row(number))
+    for writer in writers:
+        writer.close()
+
+
+def test_finished_parts_are_written_and_read_in_memory_that_does_not_grow(tmp_path):
+    peaks = []
+    for n_rows in (299, 300, 1200):  # the first imports what the page needs
+        part = tmp_path / str(n_rows) / "selections" / "part"
+        write_part(part, n_rows)
+        order = [f"q{number}" for number in range(n_rows)]
+        writing = peak_mib(lambda part=part, order=order: compact(part, SelectionRow, order))
+        reading = peak_mib(lambda part=part: [None for _ in load_rows(part, SelectionRow)])
+        run = load_run(tmp_path / str(n_rows))
+        report = peak_mib(lambda run=run: (run.pays_its_own, telling_question(run), render_html(run)))
+        peaks.append((writing, reading, report))
+        assert [row.question_id for row in load_rows(part, SelectionRow)] == order
+    for few, many in zip(*peaks[1:], strict=True):
+        assert many < 1.8 * few, peaks  # a list of the rows would take four times as much
+
+
+def test_a_run_of_many_questions_is_linear_and_flat(tmp_path):
+    taken = []
+    sizes = (200, 1000)
+    for size in sizes:
+        matrix = write_load_matrix(tmp_path / str(size), size)
+        taken.append(measured("run", str(matrix), "--out", str(tmp_path / f"runs{size}" / "load")))
+    assert taken[1].peak_mib < 1.15 * taken[0].peak_mib
+    assert taken[1].processor_seconds < 5 * taken[0].processor_seconds
+
+
+def test_what_is_finished_is_found_without_reading_lines_again(tmp_path, monkeypatch):
+    from focus_eval.rows import storage
+
+    write_part(tmp_path, 20)
+    read = []
+    parse = storage.parse_line
+    monkeypatch.setattr(storage, "parse_line", lambda line, where: read.append(where) or parse(line, where=where))
+    finished = FinishedQuestions(tmp_path, SelectionRow)
+    assert finished.ids() == {f"q{number}" for number in range(20)}
+    assert len(read) == 20
+    writer = RowWriter(tmp_path / "rows-a.jsonl")
+    writer.write(long_row(77))
+    assert "q77" in finished.ids()
+    assert len(read) == 21
+    writer.close()
+    compact(tmp_path, SelectionRow, [f"q{number}" for number in range(100)])
+    assert len(finished.ids()) == 21
+    assert len(FinishedQuestions(tmp_path, SelectionRow).ids()) == 21
+
+
+def test_a_question_asked_again_counts_once_and_without_its_error(tmp_path):
+    part = tmp_path / "selections" / "part"
+    writer = RowWriter(part / "rows-a.jsonl")
+    writer.write(long_row(0, error="no such file"))
+    writer.write(long_row(1))
+    writer.close()
+    compact(part, SelectionRow, ["q0", "q1"])
+    again = RowWriter(part / "rows-a.jsonl")
+    again.write(long_row(0))
+    again.write(long_row(0, error="later"))
+    again.close()
+    assert sorted((row.question_id, row.error) for row in load_rows(part, SelectionRow)) == [("q0", None), ("q1", None)]
+    compact(part, SelectionRow, ["q0", "q1"])
+    assert [(row.question_id, row.error) for row in load_rows(part, SelectionRow)] == [("q0", None), ("q1", None)]
+
+
+def test_a_page_of_too_many_questions_lists_the_first_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(question_browser, "MOST_QUESTIONS", 15)
+    write_part(tmp_path / "run" / "selections" / "part", 20)
+    run = load_run(tmp_path / "run")
+    browser = question_browser.pack_browser(run)
+    assert len(browser.index["questions"]) == 15
+    assert browser.n_questions == len(run.selections) == 20
+    assert "20 (the first 15 are listed)" in render_html(run)
+
+
+def test_fields_that_nobody_asks_for_are_left_out_of_finished_rows(tmp_path):
+    part = tmp_path / "run" / "selections" / "part"
+    write_part(part, 20)
+    compact(part, SelectionRow, [f"q{number}" for number in range(20)])
+    run = load_run(tmp_path / "run")
+    whole, slim = list(run.selections), list(run.selections.without("pulled_relevance", "clips"))
+    assert all(row.pulled_relevance == [] for row in slim)
+    assert [replace(row, pulled_relevance=[], clips=[]) for row in whole] == slim
+    assert run.selection_frame["n_pulls"].tolist() == [100] * 20
+
+
+def test_rows_that_a_run_replaces_while_they_are_read_are_an_error(tmp_path):
+    from focus_eval.errors import InvalidInput
+
+    part = tmp_path / "run" / "selections" / "part"
+    write_part(part, 20)
+    run = load_run(tmp_path / "run")
+    assert len(run.selections) == 20
+    compact(part, SelectionRow, [f"q{number}" for number in range(20)])
+    with pytest.raises(InvalidInput, match="changed while it was read"):
+        _ = run.selection_frame

@@ -1,0 +1,83 @@
+"""The demo's first table is derived from rows by hand: two seeds, failed questions, answers that could not be read."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+
+from focus_eval.report.lab import demo_tables
+from focus_eval.report.run import load_run
+from tests.report.simulated import Simulation, simulate_run
+
+SAMPLERS = ("uniform", "topk", "focus", "oracle")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    what = Simulation(n_questions=108, samplers=SAMPLERS, seeds=(0, 1))
+    return load_run(simulate_run(tmp_path_factory.mktemp("runs") / "demo", what))
+
+
+@pytest.fixture(scope="module")
+def lead(run):
+    return {row.keys[0]: dict(zip(table.columns, row.figures, strict=True)) for table in demo_tables(run, "focus")[:1]
+            for row in table.rows}  # fmt: skip
+
+
+def recalls(run, sampler):
+    """Recall within 2 s by question, the mean over seeds; failed questions have none."""
+    by_question = {}
+    for row in run.selections:
+        if row.sampler == sampler and row.error is None:
+            near = [any(abs(time - moment) <= 2 for time in row.times_seconds) for moment in row.evidence_seconds]
+            by_question.setdefault(row.question_id, []).append(fmean(near))
+    return {question: fmean(values) for question, values in by_question.items()}
+
+
+def label_of(lead, sampler):
+    (label,) = [label for label in lead if label.split()[0] == sampler]
+    return label
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_recall_and_cost_are_those_of_the_rows(run, lead, sampler):
+    shown = lead[label_of(lead, sampler)]
+    assert shown["recall within 2 s (%)"].ours == pytest.approx(100 * fmean(recalls(run, sampler).values()))
+    mine = [row for row in run.selections if row.sampler == sampler]
+    cost = 100 * sum(len(row.pulled_frames) for row in mine) / sum(row.n_frames for row in mine)
+    assert shown["frames scored (%)"].ours == pytest.approx(cost)
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "topk", "oracle"])
+def test_the_gain_is_the_mean_of_paired_differences(run, lead, sampler):
+    base, other = recalls(run, "focus"), recalls(run, sampler)
+    gain = fmean(other[question] - base[question] for question in base.keys() & other.keys())
+    assert lead[label_of(lead, sampler)]["minus focus"].ours == pytest.approx(100 * gain)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_accuracy_is_over_questions_that_did_not_fail_and_over_those_the_ceiling_answers(run, lead, sampler):
+    scores, ceiling = {}, set()
+    sampler_of = {row.selection_id: row.sampler for row in run.selections}
+    for answer in run.answers:
+        if answer.error is None and sampler_of[answer.selection_id] == "oracle" and answer.score >= 0.5:
+            ceiling.add(answer.question_id)
+        if answer.error is None and sampler_of[answer.selection_id] == sampler:
+            scores.setdefault(answer.question_id, []).append(answer.score)
+    shown = lead[label_of(lead, sampler)]
+    means = {question: fmean(values) for question, values in scores.items()}
+    assert shown["accuracy (%)"].ours == pytest.approx(100 * fmean(means.values()))
+    known = [mean for question, mean in means.items() if question in ceiling]
+    assert shown["answerable only (%)"].ours == pytest.approx(100 * fmean(known))
+
+
+def test_every_k_has_its_column_and_a_sampler_that_did_not_run_there_a_dash(run, tmp_path):
+    folder = tmp_path / "two"
+    simulate_run(folder, Simulation(n_questions=60, samplers=("uniform", "focus"), k=8))
+    simulate_run(folder, Simulation(n_questions=60, samplers=("focus",), k=16, models=()))
+    by_k = demo_tables(load_run(folder), "focus")[1]
+    assert by_k.columns == ("frames scored (%)", "K = 8", "K = 16")
+    missing = {row.keys[-1]: [figure.ours is None for figure in row.figures[1:]] for row in by_k.rows}
+    assert missing["uniform"] == [False, True]
+    assert next(values for label, values in missing.items() if label.startswith("focus")) == [False, False]

@@ -1,0 +1,137 @@
+"""Paired tests count every assignment of signs, and tell equal samplers apart as rarely as they promise."""
+
+from __future__ import annotations
+
+import itertools
+from math import comb
+
+import numpy as np
+import pytest
+
+from focus_eval.report.paired_tests import compare_paired, detectable_difference, holm, mcnemar_p, sign_flip_p
+from focus_eval.report.statistics import (
+    video_sums,
+)
+
+
+def all_signs(n):
+    return itertools.product((1, -1), repeat=n)
+
+
+def test_the_sign_flip_test_counts_every_assignment_of_signs():
+    sums = [3.0, 1.0, -1.0, 2.0, 0.0, 0.5]
+    seen = 5.5
+    totals = [sum(s * v for s, v in zip(signs, sums, strict=True)) for signs in all_signs(6)]
+    assert sign_flip_p(sums) == (pytest.approx(np.mean([abs(total) >= seen for total in totals])), True)
+
+
+def test_five_videos_that_all_differ_one_way_give_two_in_thirty_two():
+    assert sign_flip_p([0.1, 0.4, 0.2, 0.3, 0.1]) == (2 / 32, True)
+
+
+def test_sums_that_are_equal_but_for_rounding_count_as_equal():
+    # 0.3 is seen, in binary as 0.3000000000000001; other totals of 0.3 come out a hair below it.
+    sums = [1, 2, 3, -3]
+    totals = [abs(sum(sign * item for sign, item in zip(signs, sums, strict=True))) for signs in all_signs(4)]
+    assert sign_flip_p([item / 10 for item in sums]) == (np.mean([total >= 3 for total in totals]), True)
+
+
+def test_random_signs_agree_with_all_signs():
+    sums = np.random.default_rng(3).normal(0.3, 1, 20)
+    exact, is_exact = sign_flip_p(sums)
+    # A video more, whose difference is next to nothing, makes it the random form.
+    drawn, is_drawn_exact = sign_flip_p([*sums, 1e-9])
+    assert (is_exact, is_drawn_exact) == (True, False)
+    assert drawn == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 100_000) ** 0.5)
+
+
+def test_random_signs_agree_with_scipy():
+    from scipy.stats import permutation_test
+
+    sums = np.random.default_rng(4).normal(0.25, 1, 40)
+    theirs = permutation_test(
+        (sums,), np.sum, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(1)
+    )
+    assert sign_flip_p(sums)[0] == pytest.approx(theirs.pvalue, abs=0.012)
+
+
+def test_the_test_does_not_depend_on_order_nor_on_which_sampler_is_named_first():
+    rng = np.random.default_rng(5)
+    a, b, videos = rng.random(90), rng.random(90), [f"v{i % 30}" for i in range(90)]
+    order = rng.permutation(90)
+    compared = compare_paired(a, b, videos)
+    shuffled = compare_paired(a[order], b[order], [videos[i] for i in order])
+    assert compared.p_value == shuffled.p_value
+    assert compare_paired(b, a, videos).p_value == compared.p_value
+    assert compare_paired(b, a, videos).difference.value == -compared.difference.value
+
+
+def test_no_difference_is_no_evidence_and_has_no_interval():
+    compared = compare_paired([1, 0, 1] * 4, [1, 0, 1] * 4, np.repeat(np.arange(6), 2))
+    assert (compared.p_value, compared.mcnemar, compared.detectable) == (1.0, 1.0, None)
+    assert (compared.difference.value, compared.difference.low) == (0.0, None)
+
+
+def test_partial_credit_is_not_cut_at_one_half():
+    # Nine points on every question, all above one half: no answer changes from wrong to right.
+    compared = compare_paired([0.6] * 30, [0.69] * 30, range(30))
+    assert compared.difference.value == pytest.approx(0.09)
+    assert compared.p_value < 0.001
+    assert compared.mcnemar is None
+    assert (compared.better_a, compared.better_b) == (0, 30)
+
+
+def test_mcnemar_stands_only_beside_single_answers_that_are_right_or_wrong():
+    a, b, videos = [1, 0, 0, 1], [1, 1, 1, 0], list("abcd")
+    assert compare_paired(a, b, videos).mcnemar == mcnemar_p(1, 2)
+    assert compare_paired(a, b, videos, seeds=2).mcnemar is None
+    assert compare_paired([0.5, 0, 0, 1], b, videos).mcnemar is None
+
+
+def test_exact_mcnemar_is_the_two_sided_binomial():
+    # 3 against 9: twice the chance of at most 3 heads in 12 throws, (1 + 12 + 66 + 220) / 4096.
+    by_hand = 2 * sum(comb(12, i) for i in range(4)) / 2**12
+    assert mcnemar_p(3, 9) == pytest.approx(by_hand)
+    assert by_hand == pytest.approx(0.14599609375)
+
+
+def test_many_disagreements_use_the_corrected_chi_square():
+    from scipy.stats import chi2
+
+    # (|40 - 20| - 1)^2 / 60 = 361 / 60.
+    assert mcnemar_p(40, 20) == pytest.approx(chi2.sf(361 / 60, 1))
+
+
+def test_questions_are_counted_by_which_sampler_is_better():
+    compared = compare_paired([1, 1, 0, 0, 1], [1, 0, 1, 1, 1], list("abcde"))
+    assert (compared.better_a, compared.better_b) == (1, 2)
+    assert compared.difference.value == pytest.approx(0.2)
+
+
+def test_holm_steps_down():
+    # Sorted .01 .02 .03 .04 times 4 3 2 1, then never less than the one before: .04 .06 .06 .06.
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+
+
+@pytest.mark.parametrize(("n_videos", "per_video", "seeds"), [(12, 3, 2), (12, 3, 4), (40, 18, 1)])
+def test_equal_samplers_are_told_apart_in_about_five_of_a_hundred_runs(n_videos, per_video, seeds):
+    rng, rejected, repeats = np.random.default_rng(n_videos + seeds), 0, 400
+    for _ in range(repeats):
+        tilt = rng.normal(0, 0.25, n_videos)  # a video suits one sampler or the other
+        chance = np.clip(rng.beta(1.4, 0.93, n_videos) + np.stack([tilt, -tilt]), 0, 1)
+        videos = np.repeat(np.arange(n_videos), per_video)
+        a, b = ((rng.random((seeds, videos.size)) < item[videos]).mean(axis=0) for item in chance)
+        rejected += sign_flip_p(video_sums(b - a, videos), draws=2000)[0] <= 0.05
+    assert rejected / repeats < 0.083
+
+
+def test_the_detectable_difference_is_found_with_the_promised_power():
+    rng, found, repeats, n_videos = np.random.default_rng(0), 0, 400, 60
+    spread = 0.4
+    stated = []
+    for _ in range(repeats):
+        noise = rng.normal(0, spread, n_videos)
+        stated.append(detectable_difference(np.clip(noise, -1, 1), range(n_videos)))
+        found += sign_flip_p(noise + 2.802 * spread / n_videos**0.5, draws=2000)[0] <= 0.05
+    assert np.mean(stated) == pytest.approx(2.802 * spread / n_videos**0.5, rel=0.06)
+    assert found / repeats == pytest.approx(0.8, abs=0.06)

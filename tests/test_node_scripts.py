@@ -1,0 +1,113 @@
+"""The scripts that measure and simulate a node give tables that can stand in a page, and sums that add up."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    yield importlib.import_module
+    for name in ("measure_node", "node_simulation"):
+        sys.modules.pop(name, None)
+
+
+PRINTED = """# BLIP-ITM tiny, random weights
+| precision | frames/s | TFLOP/s |
+|---|---|---|
+| fp32 | 61.4 | 0.3 |
+| bf16, fp32_batches 2 | 18.0 | 0.1 |
+spread of relevance over frames: 0.1
+| 360p | pyav | 71 | 14.1 | 0 of 60 |
+| 720p | pya"""
+
+
+def test_what_a_part_printed_has_no_heading_no_half_line_and_whole_tables(script):
+    text = script("measure_node").whole_lines(PRINTED)
+    lines = text.splitlines()
+    assert lines[:3] == ["BLIP-ITM tiny, random weights", "", "| precision | frames/s | TFLOP/s |"]
+    assert "pya" not in lines[-1].replace("pyav", "")
+    for before, after in itertools.pairwise(lines):
+        assert before.startswith("|") == after.startswith("|") or "" in (before, after)
+
+
+def test_rates_and_costs_are_read_from_whole_lines_only(script):
+    measure = script("measure_node")
+    text = measure.whole_lines(PRINTED)
+    assert measure.rates_in(text) == {"fp32": 61.4, "bf16": 18.0}
+    assert measure.decode_seconds_in(text) == pytest.approx(0.0141)
+    assert measure.decode_seconds_in("| 360p | pyav | clip: no such file | | |\n") is None
+    assert measure.rates_in("| fp32 | not measured | |\n") == {}
+
+
+@pytest.mark.parametrize("tiny", [True, False])
+def test_the_limits_of_the_parts_add_up_to_the_time_allowed(script, tiny):
+    measure = script("measure_node")
+    seconds = measure._TINY_SECONDS if tiny else measure._SECONDS
+    args = argparse.Namespace(annotations=None, rates=None, tiny=tiny, seconds=seconds)
+    parts = measure.parts_of(args)
+    assert sum(part.seconds for part in parts) <= seconds < (180 if tiny else 600)
+    assert all((SCRIPTS / part.command[0]).is_file() for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print('| a |')\nimport time\ntime.sleep(600)", "**Not finished**: stopped after 1 s."),
+        ("print('| a |')\nraise SystemExit('no GPU here')", "| a |\n\n**Not measured**: no GPU here"),
+        ("print('| a |')", "| a |"),
+    ],
+)
+def test_a_part_that_hangs_or_fails_says_so_and_the_others_go_on(script, tmp_path, code, said):
+    measure = script("measure_node")
+    (tmp_path / "part.py").write_text(code)
+    limit = 1.0 if "sleep" in code else 600.0
+    printed = measure.run_part(measure.Part("part", (str(tmp_path / "part.py"),), limit))
+    assert printed.endswith(said)
+
+
+def costs(simulation, **changes):
+    made = simulation.Costs(decode=0.5, locked=0.1, open=2.0, index=0.01, encode=0.25, launch=1.0, select=0.125)
+    return replace(made, **changes)
+
+
+def test_one_run_of_one_video_takes_the_sum_of_its_parts(script):
+    simulation = script("node_simulation")
+    job = simulation.Job(100, ((simulation.Run(3, 12),),))
+    setting = simulation.Setting(cores=1, videos=1, threads=1, batch=4, fills=False)
+    told = simulation.simulate([job], costs(simulation), setting)
+    assert told.seconds == pytest.approx(2.0 + 1.0 + 12 * 0.5 + (1.0 + 3 * 0.25) + 0.125)
+    assert told.busy == pytest.approx((1.0 + 3 * 0.25) / told.seconds)
+    padded = simulation.simulate([job], costs(simulation), replace(setting, fills=True))
+    assert padded.seconds == pytest.approx(told.seconds + 0.25)  # the fourth frame is padding
+
+
+def test_runs_are_decoded_side_by_side_and_frames_wait_for_those_before_them(script):
+    simulation = script("node_simulation")
+    job = simulation.Job(0, (tuple(simulation.Run(1, passed) for passed in (8, 2, 2, 2)),))
+    setting = simulation.Setting(cores=2, videos=1, threads=2, batch=4, fills=False)
+    free = costs(simulation, locked=0.0, open=0.0, encode=0.0, launch=0.0, select=0.0)
+    # Of two threads, one decodes the first run, the other two more; the fourth is begun once the first was given out.
+    assert simulation.simulate([job], free, setting).seconds == pytest.approx((8 + 2) * 0.5)
+    one_core = simulation.simulate([job], free, replace(setting, cores=1))
+    assert one_core.seconds == pytest.approx(14 * 0.5)
+    all_locked = simulation.simulate([job], replace(free, locked=0.5), setting)
+    assert all_locked.seconds == pytest.approx(14 * 0.5)
+
+
+def test_several_videos_fill_batches_and_the_gpu_computes_each_frame_once(script):
+    simulation = script("node_simulation")
+    jobs = [simulation.Job(0, ((simulation.Run(16, 16),),)) for _ in range(6)]
+    setting = simulation.Setting(cores=2, videos=2, threads=1, batch=32, fills=True)
+    told = simulation.simulate(jobs, costs(simulation), setting)
+    assert told.busy * told.seconds == pytest.approx(3 * (1.0 + 32 * 0.25))
