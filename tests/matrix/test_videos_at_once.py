@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from focus_eval.matrix.planning import make_plan
 from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.selecting import SelectWorker
 from focus_eval.matrix.worker_share import WorkerShare
+from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import HELD_STAGES, RowWriter
 from focus_eval.scoring.cache.duplicates import duplicate_cache
@@ -174,21 +177,37 @@ def test_batches_filled_across_videos_change_no_row(matrix, tmp_path, monkeypatc
     options = {"checkpoint": str(clip), "device": "cpu", "batch_size": 16}
     encoder = EncoderConfig(name="tiny", encoder="clip", options=options)
     mixed = matrix.model_copy(update={"encoders": [encoder]})
-    batches = []
+    sizes, n_videos, n_passes = [], {}, itertools.count()
+    embed, next_batch, open_pass = TorchScorer.embed_parts, FullBatches._next_batch, FullBatches.open_pass
 
     def noting(self, parts):
-        batches.append([len(part) for part in parts])
-        time.sleep(0.1)  # as long as a GPU's batch: the other videos decode meanwhile, and wait together
-        return self.embed(list(parts))
+        sizes.append(sum(len(part) for part in parts))
+        return embed(self, parts)
 
+    def counting(self):
+        batch = next_batch(self)
+        n_videos[folder] = max(n_videos.get(folder, 0), len({id(share.call) for share in batch}))
+        return batch
+
+    @contextmanager
+    def together(self):
+        with open_pass(self):
+            # No video hands in frames before all have begun: whether they share a batch is not left to their speed.
+            if folder == "four" and next(n_passes) < N_VIDEOS:
+                everyone.wait(120)
+            yield
+
+    everyone = threading.Barrier(N_VIDEOS)
     monkeypatch.setattr(TorchScorer, "fills_batches", True)
     monkeypatch.setattr(TorchScorer, "embed_parts", noting)
-    for folder, at_once in (("alone", 1), ("four", 4)):
+    monkeypatch.setattr(FullBatches, "_next_batch", counting)
+    monkeypatch.setattr(FullBatches, "open_pass", together)
+    for folder, at_once in (("alone", 1), ("four", N_VIDEOS)):
         monkeypatch.setattr(WorkerShare, "videos_at_once", at_once)
         frame = run_matrix(mixed, out=tmp_path / folder / "run")
         assert frame["error"].isna().all()
-    assert {sum(sizes) for sizes in batches} == {16}
-    assert any(len(sizes) > 2 for sizes in batches)
+    assert set(sizes) == {16}
+    assert n_videos["alone"] == 1 < n_videos["four"]
     assert result_bytes(tmp_path / "four" / "run") == result_bytes(tmp_path / "alone" / "run")
 
 

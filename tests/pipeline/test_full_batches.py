@@ -38,9 +38,11 @@ def frames(values, *, side=2):
     return np.repeat(np.array(values, dtype=np.uint8), side * side * 3).reshape(-1, side, side, 3)
 
 
-def hand_in(batches, encoder, chunks, *, pause=0.0):
-    """One pass over a video: its chunks of frames, one after another."""
+def hand_in(batches, encoder, chunks, *, pause=0.0, ready=None):
+    """One pass over a video: its chunks of frames, one after another, once all passes are `ready`."""
     with batches.open_pass():
+        if ready is not None:
+            ready.wait()
         found = []
         for chunk in chunks:
             time.sleep(pause)
@@ -53,9 +55,8 @@ def passes(videos, encoder, **options):
     ready = threading.Barrier(len(videos))
 
     def work(values):
-        ready.wait()
         chunks = [frames(values[at : at + 3], side=2 + len(values) % 3) for at in range(0, len(values), 3)]
-        return hand_in(batches, encoder, chunks, **options)
+        return hand_in(batches, encoder, chunks, ready=ready, **options)
 
     with ThreadPoolExecutor(len(videos)) as pool:
         return list(pool.map(work, videos))
@@ -93,14 +94,13 @@ def test_a_picture_that_fails_is_its_own_videos_error():
     ready = threading.Barrier(2)
 
     def work(values):
-        ready.wait()
-        return hand_in(batches, encoder, [frames(values)])
+        return hand_in(batches, encoder, [frames(values)], ready=ready)
 
     with ThreadPoolExecutor(2) as pool:
         bad, good = pool.submit(work, [3, 255]), pool.submit(work, [4, 5])
-        assert good.result(10) == [4.0, 5.0]
+        assert good.result(60) == [4.0, 5.0]
         with pytest.raises(EncoderError, match="no memory"):
-            bad.result(10)
+            bad.result(60)
     assert hand_in(batches, encoder, [frames([6])]) == [6.0]  # and nothing is left behind
 
 
@@ -109,20 +109,21 @@ def test_passes_that_use_two_encoders_do_not_wait_for_each_other_for_ever():
     ready = threading.Barrier(3)
 
     def work(encoders):
-        ready.wait()
         with batches.open_pass():
+            ready.wait()
             return [batches.embed(encoder, frames([at]))[0][0, 0] for at in range(5) for encoder in encoders]
 
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(work, order) for order in ((first, second), (second, first), (first, first))]
-        assert all(found.result(10) == [float(at) for at in range(5) for _ in range(2)] for found in waiting)
+        assert all(found.result(60) == [float(at) for at in range(5) for _ in range(2)] for found in waiting)
 
 
 def test_the_seconds_of_a_batch_are_shared_out_by_frames():
     batches, encoder = FullBatches(), Mean(batch_size=4, seconds=0.05)
+    started = time.perf_counter()
     with batches.open_pass():
         _, seconds = batches.embed(encoder, frames(range(8)))
-    assert 0.1 <= seconds < 0.2
+    assert 0.1 <= seconds <= time.perf_counter() - started
 
 
 def test_a_video_alone_pads_only_the_last_batch_of_a_pass():
