@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -85,34 +85,42 @@ class AnswerWorker:
 
     def _run_by_video(self, jobs: Sequence[AnswerJob], *, on_row: Callable[[AnswerRow], None] | None) -> None:
         """Do `jobs` of one model, all cells of a video together: its frames are decoded in one pass for all."""
-        groups = list(self._jobs_by_video(jobs).items())
-        with SharedFrames([(path, self._frames_shown(group)) for path, group in groups]) as self._shared:
-            for number, (_, group) in enumerate(groups):
+        jobs_of = self._jobs_by_video(jobs)
+        frames_of = self._frames_by_video(jobs)
+        with SharedFrames([(path, frames_of[path]) for path in jobs_of]) as self._shared:
+            for number, of_video in enumerate(jobs_of.values()):
                 self._shared.move_to(number)
-                for job in group:
+                for job in of_video:
                     self.run(job, on_row=on_row)
         self._shared = None
 
     def _jobs_by_video(self, jobs: Iterable[AnswerJob]) -> dict[Path, list[AnswerJob]]:
         """Return a job for each video and cell, by video, in the order of the annotations."""
         asked: dict[Path, dict[str, list[str]]] = {}
-        for job in jobs:
-            questions = self._sets[self._cells[job.cell].benchmark.name]
-            video_of = {question.id: question.video for question in questions.questions}
-            for question_id in job.question_ids:
-                of_video = asked.setdefault(questions.video_path(video_of[question_id]), {})
-                of_video.setdefault(job.cell, []).append(question_id)
+        for cell, path_of in self._videos_asked(jobs):
+            for question_id, path in path_of.items():
+                asked.setdefault(path, {}).setdefault(cell, []).append(question_id)
         return {path: [AnswerJob(cell, tuple(ids)) for cell, ids in by_cell.items()] for path, by_cell in asked.items()}
 
-    def _frames_shown(self, jobs: Iterable[AnswerJob]) -> set[int]:
-        """Return all frames that the questions of `jobs` will be shown."""
-        frames: set[int] = set()
-        for job in jobs:
-            cell = self._cells[job.cell]
+    def _frames_by_video(self, jobs: Iterable[AnswerJob]) -> dict[Path, set[int]]:
+        """Return all frames of each video that the questions of `jobs` will be shown; reads each cell's rows once."""
+        frames: dict[Path, set[int]] = {}
+        for name, path_of in self._videos_asked(jobs):
+            for path in path_of.values():
+                frames.setdefault(path, set())
+            cell = self._cells[name]
             for row in self._selections(cell):
-                if row.question_id in job.question_ids and row.error is None:
-                    frames.update(frames_to_decode(row, cell.frame_policy)[0])
+                if row.question_id in path_of and row.error is None:
+                    frames[path_of[row.question_id]].update(frames_to_decode(row, cell.frame_policy)[0])
         return frames
+
+    def _videos_asked(self, jobs: Iterable[AnswerJob]) -> Iterator[tuple[str, dict[str, Path]]]:
+        """Yield each cell of `jobs`, which come cell by cell, with the video of every question asked there."""
+        for name, of_cell in groupby(jobs, key=lambda job: job.cell):
+            questions = self._sets[self._cells[name].benchmark.name]
+            video_of = {question.id: question.video for question in questions.questions}
+            asked = [question_id for job in of_cell for question_id in job.question_ids]
+            yield name, {question_id: questions.video_path(video_of[question_id]) for question_id in asked}
 
     def run(self, job: AnswerJob, *, on_row: Callable[[AnswerRow], None] | None = None) -> None:
         """Write the missing rows of some questions of one cell; one that fails gets a row that says why."""

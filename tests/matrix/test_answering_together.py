@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from focus_eval.lmms.models.zero_shot import FocusZeroShot
 from focus_eval.lmms.shared_frames import SharedFrames, read_frames
 from focus_eval.matrix import answering
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.running import run_matrix
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.running import complete_run, run_matrix
 from focus_eval.testing.answering import N_VIDEOS, write_answering_matrix
 from focus_eval.video.synthetic import write_numbered_clip
 
@@ -68,6 +70,22 @@ def test_cells_together_say_what_each_says_alone_and_open_each_video_once(matrix
     assert together == alone
     assert len(together) == len(SAMPLERS) * N_QUESTIONS
     assert sorted(opened) == [f"v{number}.mp4" for number in range(N_VIDEOS)]
+
+
+def test_the_selections_of_a_cell_are_read_twice_at_most(matrix, tmp_path, monkeypatch):
+    """Cells take turns video by video: read at every turn, the rows of a large run would take longer than answers."""
+    read = []
+    selections = RunFolder.selections
+
+    def counted(self, spec):
+        read.append(spec.sampler.name)
+        return selections(self, spec)
+
+    monkeypatch.setattr(RunFolder, "selections", counted)
+    complete_run(matrix, out=tmp_path / "run")
+    counts = Counter(read)
+    assert set(counts) == set(SAMPLERS)
+    assert max(counts.values()) <= 2  # the last cell's rows are still there when it answers
 
 
 def test_videos_too_large_to_share_are_decoded_question_by_question(matrix, alone, tmp_path, monkeypatch):
