@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Condition
 
-from focus_eval.lmms.frame_batch import frames_to_feed
+from focus_eval.errors import VideoError
+from focus_eval.lmms.frame_batch import frames_to_decode
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.types import FramePolicy
 
@@ -69,9 +70,8 @@ def decoded_bytes(pending: PendingRequest, frame_policy: FramePolicy) -> int:
     """
     if pending.row is None or pending.path is None:
         return 0
-    # The floor is shown one black frame.
-    n_frames = 1 if pending.row.role == "floor" else len(frames_to_feed(pending.row, frame_policy)[0])
-    return n_frames * _frame_bytes(pending.path)
+    frames, _ = frames_to_decode(pending.row, frame_policy)
+    return len(frames) * _frame_bytes(pending.path)
 
 
 def parts_that_fit(
@@ -101,12 +101,15 @@ def parts_that_fit(
 @lru_cache(maxsize=4096)
 def _frame_bytes(path: Path) -> int:
     """Return the bytes of an RGB frame of a video, from the file's header."""
-    import av
+    from focus_eval.video.decoder import Decoder
 
     try:
-        with av.open(str(path)) as container:
-            size = container.streams.video[0].codec_context
-            n_bytes = 3 * size.width * size.height
-    except (av.FFmpegError, OSError, IndexError):
+        # As the reader opens it: the stream that is read, and no file or address that a playlist names.
+        decoder = Decoder(path, n_threads=1)
+    except (VideoError, OSError):
         return 0
-    return n_bytes
+    try:
+        size = decoder.stream.codec_context
+        return 3 * int(size.width) * int(size.height)
+    finally:
+        decoder.close()

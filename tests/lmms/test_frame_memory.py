@@ -7,14 +7,16 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Lock
+from types import SimpleNamespace
 
 import pytest
 
 from focus_eval.errors import InvalidInput
 from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.frame_memory import FrameMemory
+from focus_eval.lmms.frame_memory import FrameMemory, decoded_bytes
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.video.synthetic import write_numbered_clip
 
 
 def test_batches_are_let_in_in_their_order_and_never_above_the_limit():
@@ -57,6 +59,27 @@ def test_a_run_that_ends_leaves_nobody_waiting():
         assert not waiting.done()
         memory.open()
         waiting.result(timeout=10)
+
+
+def bytes_of(path, *, role="sampler") -> int:
+    """What three keyframes of a video, or the floor's black frame, are estimated to take."""
+    row = SimpleNamespace(role=role, keyframes=[0, 3, 5])
+    return decoded_bytes(SimpleNamespace(row=row, path=path), "exact")
+
+
+def test_frames_are_estimated_from_the_header_whatever_the_file_is_called(tmp_path):
+    path = write_numbered_clip(tmp_path / "clip.mkv", 8, width=64, height=48, fps=4).rename(tmp_path / "http:x.mkv")
+    assert bytes_of(path) == 3 * 3 * 64 * 48
+    assert bytes_of(path, role="floor") == 3 * 64 * 48
+
+
+def test_a_file_that_cannot_be_decoded_is_estimated_at_nothing_and_nothing_it_names_is_opened(tmp_path):
+    clip = write_numbered_clip(tmp_path / "clip.ts", 8, width=64, height=48, fps=4)
+    playlist, unknown = tmp_path / "list.m3u8", tmp_path / "unknown.mp4"
+    playlist.write_text(f"#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\n{clip}\n#EXT-X-ENDLIST\n")
+    data = write_numbered_clip(tmp_path / "clip.mp4", 8, width=64, height=48, fps=4).read_bytes()
+    unknown.write_bytes(data.replace(b"avc1", b"zzzz"))
+    assert [bytes_of(path) for path in (playlist, unknown, tmp_path / "absent.mp4")] == [0, 0, 0]
 
 
 @pytest.fixture
