@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 from tqdm import tqdm
@@ -20,6 +22,8 @@ from focus_eval.lmms.run_context import RunContext
 from focus_eval.lmms.shown_model import ShownModel
 from focus_eval.lmms.tasks.parsing import NO_ANSWER
 from focus_eval.rows.records import AnswerRow
+
+Answered = Generator[list[PendingRequest], None, None]
 
 
 class RequestRunner:
@@ -63,14 +67,15 @@ class RequestRunner:
             answered = self._one_after_another(batches_like_the_wrapper(self._model, queue))
         else:
             answered = self._in_parallel([[pending] for pending in queue], at_once)
-        with tqdm(total=len(queue), desc="Answering", disable=self._quiet) as progress:
+        # Closed here, whatever ends the loop: else its threads would go on asking while an interrupt is on its way up.
+        with closing(answered), tqdm(total=len(queue), desc="Answering", disable=self._quiet) as progress:
             for batch in answered:
                 # A row as soon as its batch is done: a killed run loses only what is under way.
                 for pending in batch:
                     self._keep(pending)
                 progress.update(len(batch))
 
-    def _one_after_another(self, groups: list[list[PendingRequest]]) -> Iterator[list[PendingRequest]]:
+    def _one_after_another(self, groups: list[list[PendingRequest]]) -> Answered:
         """Answer each batch while the frames of the next ones are decoded."""
         for batch in self._decoder().in_order(groups):
             self._batches.answer(batch)
@@ -79,10 +84,13 @@ class RequestRunner:
     def _decoder(self) -> FrameDecoder:
         return FrameDecoder(self._model, self._context.options, shared=self._context.shared)
 
-    def _in_parallel(self, groups: list[list[PendingRequest]], at_once: int) -> Iterator[list[PendingRequest]]:
+    def _in_parallel(self, groups: list[list[PendingRequest]], at_once: int) -> Answered:
         decoder = self._decoder()
+        # Given out as the batches begin: `FrameMemory` lets them in by number, and waits for each that is missing.
+        numbers = itertools.count()
 
-        def answer(at: int, batch: list[PendingRequest]) -> list[PendingRequest]:
+        def answer(batch: list[PendingRequest]) -> list[PendingRequest]:
+            at = next(numbers)
             decoder.decode(at, batch)
             try:
                 self._batches.answer(batch)
@@ -93,17 +101,20 @@ class RequestRunner:
 
         ended_by: RunError | None = None
         with ThreadPoolExecutor(max_workers=at_once) as pool:
-            # In the order of their numbers: the pool starts them so, and `FrameMemory` lets them in so.
-            futures = [pool.submit(answer, at, batch) for at, batch in enumerate(groups)]
-            for future in futures:
-                try:
-                    yield future.result()
-                except RunError as error:  # no further question is asked, but those under way are paid for and kept
-                    ended_by = ended_by or error
-                    for waiting in futures:
-                        waiting.cancel()
-                except CancelledError:
-                    continue
+            futures = [pool.submit(answer, batch) for batch in groups]
+            try:
+                for future in futures:
+                    try:
+                        yield future.result()
+                    except RunError as error:  # no further question is asked; those under way are paid for and kept
+                        ended_by = ended_by or error
+                        _cancel(futures)
+                    except CancelledError:
+                        continue
+            finally:
+                # Also after an interrupt: questions whose answers nobody takes would be asked, and paid for.
+                _cancel(futures)
+                decoder.memory.open()
         if ended_by is not None:
             raise ended_by
 
@@ -131,3 +142,9 @@ class RequestRunner:
             return earlier.answer
         # lmms-eval wants a text for every request, also where there is no answer.
         return NO_ANSWER if pending.error is not None else pending.output
+
+
+def _cancel(futures: Iterable[Future[Any]]) -> None:
+    """Keep those from starting that have not."""
+    for future in futures:
+        future.cancel()

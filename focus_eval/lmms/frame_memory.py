@@ -30,6 +30,7 @@ class FrameMemory:
         # By batch, because its estimate is replaced once its frames are decoded.
         self._held: dict[int, int] = {}
         self._next = 0
+        self._is_open = False
         self._changed = Condition()
 
     @property
@@ -39,13 +40,14 @@ class FrameMemory:
     def take(self, batch: int, n_bytes: int) -> None:
         """Wait until all batches before `batch` were let in and there is room for `n_bytes`; then hold them."""
         with self._changed:
-            self._changed.wait_for(
-                # Where nothing is held even too large a batch goes in: it would wait for ever otherwise.
-                lambda: batch == self._next and (not self.held_bytes or self.held_bytes + n_bytes <= self.most_bytes)
-            )
+            self._changed.wait_for(lambda: self._is_open or (batch == self._next and self._has_room(n_bytes)))
             self._held[batch] = n_bytes
             self._next += 1
             self._changed.notify_all()
+
+    def _has_room(self, n_bytes: int) -> bool:
+        # Where nothing is held even too large a batch goes in: it would wait for ever otherwise.
+        return not self.held_bytes or self.held_bytes + n_bytes <= self.most_bytes
 
     def correct(self, batch: int, n_bytes: int) -> None:
         """Hold `n_bytes` for `batch` from now on: what its frames really take; 0 lets them go."""
@@ -57,9 +59,9 @@ class FrameMemory:
             self._changed.notify_all()
 
     def open(self) -> None:
-        """Stop limiting: the run is ending, and no thread may be left waiting."""
+        """Let everybody in: the run is ending, and no thread may be left waiting for room or for a batch before it."""
         with self._changed:
-            self.most_bytes = float("inf")
+            self._is_open = True
             self._changed.notify_all()
 
 

@@ -6,7 +6,7 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Lock
+from threading import Lock, Thread
 from types import SimpleNamespace
 
 import pytest
@@ -53,12 +53,16 @@ def test_what_frames_really_take_counts_once_it_is_known():
 def test_a_run_that_ends_leaves_nobody_waiting():
     memory = FrameMemory(100)
     memory.take(0, 100)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(memory.take, 1, 50)
-        time.sleep(0.05)
-        assert not waiting.done()
-        memory.open()
-        waiting.result(timeout=10)
+    # The first waits for room; the second for number 2, which never comes.
+    waiting = [Thread(target=memory.take, args=(number, 50), daemon=True) for number in (1, 3)]
+    for thread in waiting:
+        thread.start()
+    time.sleep(0.05)
+    assert all(thread.is_alive() for thread in waiting)
+    memory.open()
+    for thread in waiting:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
 
 
 def bytes_of(path, *, role="sampler") -> int:
