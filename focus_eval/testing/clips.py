@@ -72,9 +72,9 @@ def _h264() -> dict[str, Maker]:
                for kind in ("none", "strict", "normal")}  # fmt: skip
     for suffix in ("mp4", "mkv", "ts", "flv"):
         makers[f"h264_open_gop.{suffix}"] = _x264("open-gop=1:scenecut=0:bframes=5:b-adapt=0")
-        makers[f"h264_intra_refresh.{suffix}"] = _x264("intra-refresh=1:bframes=0", n_frames=120)
+        makers[f"h264_intra_refresh.{suffix}"] = _x264("intra-refresh=1:scenecut=0:bframes=0", n_frames=120)
         makers[f"h264_i_not_idr.{suffix}"] = _x264("keyint=60:min-keyint=60:scenecut=100:ref=4", n_frames=100)
-    makers["h264_intra_refresh_b.mp4"] = _x264("intra-refresh=1:bframes=2", n_frames=100)
+    makers["h264_intra_refresh_b.mp4"] = _x264("intra-refresh=1:scenecut=0:bframes=2", n_frames=100)
     for suffix in ("mov", "mkv", "avi", "ts", "m2ts", "flv", "nut", "3gp", "h264", "mpg", "mxf", "asf"):
         makers[f"h264.{suffix}"] = _made(fps=25)
     flags = {"keyframes": "frag_keyframe+empty_moov", "each_frame": "frag_every_frame+empty_moov",

@@ -52,13 +52,26 @@ def checked_frames(path: Path, frames: ArrayLike, *, n_frames: int) -> IntArray:
 
 def unreadable(path: Path, cause: BaseException) -> VideoError:
     """Return the error for a file that no demuxer can open, with the likely reason read from its first bytes."""
-    with path.open("rb") as file:
-        head = file.read(12)
-    if head[4:8] == b"ftyp" and not _has_box(path, b"moov"):
-        return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; download it again")
-    if head[4:8] == b"ftyp":
+    if lacks_index(path):
+        return without_index(path)
+    if _is_mp4(path):
         return VideoError(f"{path}: a damaged MP4 ({_plain(cause)}); download it again")
     return VideoError(f"{path}: not a video this FFmpeg can open ({_plain(cause)}); check the file")
+
+
+def lacks_index(path: Path) -> bool:
+    """Tell whether the file is an MP4 that ends before or within its index."""
+    return _is_mp4(path) and not _has_box(path, b"moov")
+
+
+def without_index(path: Path) -> VideoError:
+    """Return the error for an MP4 that `lacks_index`."""
+    return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; download it again")
+
+
+def _is_mp4(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(12)[4:8] == b"ftyp"
 
 
 def _has_box(path: Path, name: bytes) -> bool:

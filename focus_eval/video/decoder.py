@@ -16,7 +16,7 @@ from av.video.frame import PictureType
 
 from focus_eval.errors import VideoError
 from focus_eval.video.bitstream import reference_test
-from focus_eval.video.checks import unreadable
+from focus_eval.video.checks import lacks_index, unreadable, without_index
 from focus_eval.video.formats import open_container
 from focus_eval.video.index import FrameIndex
 from focus_eval.video.listening import errors_logged
@@ -251,6 +251,9 @@ def _best_stream(path: Path, container: Any) -> Any:
     """Return the video stream to read; a cover picture is none."""
     stream = container.streams.best("video")
     if stream is None or stream.disposition & Disposition.attached_pic:
+        # FFmpeg opens a file that ends within its index, with as many streams as it could read of it.
+        if lacks_index(path):
+            raise without_index(path)
         kinds = ", ".join(sorted({other.type for other in container.streams})) or "nothing"
         raise VideoError(f"{path}: no video stream, the file holds {kinds}; name a file with pictures")
     if stream.codec_context is None:

@@ -65,6 +65,10 @@ class ClipWriter:
         encoder_options = {"crf": str(crf)} if crf is not None and codec in _WITH_CRF else {}
         if codec in _WITH_PRESET:
             encoder_options["preset"] = preset
+        if codec == "libx264":
+            # With AVX-512 x264's macroblock tree reads memory past a narrow picture: the same frames gave other bytes
+            # now and then.
+            encoder_options["mbtree"] = "0"
         try:
             self._container: Any = av.open(str(self.path), "w", options=dict(container_options or {}))
             stream: Any = self._container.add_stream(codec, rate=rate, options={**encoder_options, **(options or {})})

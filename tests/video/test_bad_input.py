@@ -98,9 +98,10 @@ def test_sound_alone_has_no_frames(tmp_path, with_cover):
     assert _refusal(path).startswith("no video stream, the file holds audio")
 
 
-def test_an_mp4_cut_before_its_index_says_so(backend, tmp_path):
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.8, 0.9])
+def test_an_mp4_cut_before_or_within_its_index_says_so(backend, share, tmp_path):
     whole = write_numbered_clip(tmp_path / "whole.mp4", 200)
-    cut = cut_off(whole, tmp_path / "cut.mp4", share=0.7)
+    cut = cut_off(whole, tmp_path / "cut.mp4", share=share)
     assert _refusal(cut, backend=backend).startswith("an MP4 without its index (moov box), so cut off")
 
 

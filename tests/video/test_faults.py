@@ -213,8 +213,10 @@ def test_a_matroska_file_without_a_cluster_is_not_shifted(tmp_path):
 def test_a_lost_packet_of_a_transport_stream_is_noticed(tmp_path):
     whole = write_clip(tmp_path / "whole.ts", n_frames=60)
     data = whole.read_bytes()
+    # A packet of pictures that does not begin one: 0x47, no start flag, the pid of the video (ISO 13818-1, 2.4.3.2).
+    lost = data.index(b"\x47\x01\x00", 188 * 70)
     path = tmp_path / "lost.ts"
-    path.write_bytes(data[: 188 * 70] + data[188 * 71 :])
+    path.write_bytes(data[:lost] + data[lost + 188 :])
     with pytest.raises(VideoError, match="missing"):
         open_video(path)
 

@@ -12,6 +12,7 @@ from focus_eval.video import open_video
 from focus_eval.video.synthetic import write_numbered_clip
 
 try:
+    from focus_eval.video import torchcodec
     from focus_eval.video.torchcodec_cuda import (
         TorchCodecCudaNearReader,
         TorchCodecCudaReader,
@@ -22,8 +23,18 @@ except MissingDependency as error:
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory):
+def written(tmp_path_factory):
     return write_numbered_clip(tmp_path_factory.mktemp("clip") / "clip.mp4", 90, width=64, height=48, fps=10, gop=20)
+
+
+@pytest.fixture
+def readable(written):
+    """The clip, where torchcodec can open it."""
+    try:
+        open_video(written, backend="torchcodec").close()
+    except MissingDependency as error:
+        pytest.skip(str(error))
+    return written
 
 
 def on_processor(kind, *, shift=0, levels=0):
@@ -39,24 +50,24 @@ def on_processor(kind, *, shift=0, levels=0):
     return Moved
 
 
-def test_a_decoder_that_gives_the_exact_frames_is_accepted(clip):
-    with on_processor(TorchCodecCudaReader)(clip) as reader, open_video(clip) as exact:
+def test_a_decoder_that_gives_the_exact_frames_is_accepted(readable):
+    with on_processor(TorchCodecCudaReader)(readable) as reader, open_video(readable) as exact:
         asked = [80, 3, 3, 41]
         np.testing.assert_array_equal(reader.read(asked), exact.read(asked))
 
 
-def test_another_frame_or_another_rounding_is_refused_with_the_count(clip):
+def test_another_frame_or_another_rounding_is_refused_with_the_count(readable):
     with pytest.raises(VideoError, match=r"decodes \d+ of \d+ compared frames differently, the first 0.*backend pyav"):
-        on_processor(TorchCodecCudaReader, shift=1)(clip)
+        on_processor(TorchCodecCudaReader, shift=1)(readable)
     with pytest.raises(VideoError, match="torchcodec_cuda_near to accept"):
-        on_processor(TorchCodecCudaReader, levels=1)(clip)
+        on_processor(TorchCodecCudaReader, levels=1)(readable)
 
 
-def test_who_asks_gets_other_rounding_but_never_another_frame(clip):
-    with on_processor(TorchCodecCudaNearReader, levels=1)(clip) as reader:
+def test_who_asks_gets_other_rounding_but_never_another_frame(readable):
+    with on_processor(TorchCodecCudaNearReader, levels=1)(readable) as reader:
         assert reader.read([5]).shape == (1, 48, 64, 3)
     with pytest.raises(VideoError, match="compared frames differently"):
-        on_processor(TorchCodecCudaNearReader, shift=1)(clip)
+        on_processor(TorchCodecCudaNearReader, shift=1)(readable)
 
 
 def test_frames_after_sync_frames_are_among_those_compared():
@@ -65,13 +76,22 @@ def test_frames_after_sync_frames_are_among_those_compared():
     assert frames_to_compare(3, None).tolist() == [0, 1, 2]
 
 
-def test_without_a_gpu_the_reader_says_so(clip):
+def test_without_a_gpu_the_reader_says_so(written):
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     with pytest.raises(MissingDependency, match="needs a GPU"):
-        open_video(clip, backend="torchcodec_cuda")
+        open_video(written, backend="torchcodec_cuda")
+
+
+def test_without_ffmpeg_torchcodec_says_what_to_install(written, monkeypatch):
+    def without(*arguments, **options):
+        raise RuntimeError("Could not load libtorchcodec. Likely causes: 1. FFmpeg is not properly installed")
+
+    monkeypatch.setattr(torchcodec, "VideoDecoder", without)
+    with pytest.raises(MissingDependency, match="install ffmpeg, or use backend pyav"):
+        open_video(written, backend="torchcodec")
 
 
 def test_rows_of_inexact_pixels_say_so_and_are_other_selections():
