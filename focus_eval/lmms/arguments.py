@@ -189,11 +189,17 @@ def texts(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value if value is None else str(value) for name, value in options.items()}
 
 
-def _plain_value(name: str, value: Any) -> Any:
-    """Return an argument in its declared type; lmms-eval has already guessed at one (8.0 where 8 is meant)."""
-    kinds = {"frames": int | None, "seed": int, "max_error_share": float, "decode_gigabytes": float, "subtitles": bool}
-    if name not in kinds:
-        return str(value)
+def read_argument(owner: str, name: str, kind: Any, value: Any) -> Any:
+    """Return an argument in its declared type `kind`; lmms-eval has already guessed at one (8.0 where 8 is meant).
+
+    Raises:
+        InvalidInput: a value of another type; names `owner` and the argument.
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return read_value("--model_args", name, kinds[name], value if value is None else str(value))
+    return read_value(owner, name, kind, value if value is None else str(value))
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    kinds = {"frames": int | None, "seed": int, "max_error_share": float, "decode_gigabytes": float, "subtitles": bool}
+    return read_argument("--model_args", name, kinds[name], value) if name in kinds else str(value)

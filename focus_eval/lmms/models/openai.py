@@ -18,15 +18,20 @@ from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
 from PIL import Image
 
 from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.lmms.arguments import read_argument
 from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
 from focus_eval.lmms.generate_trace import GenerateTrace
 from focus_eval.lmms.models.api_client import QuestionClient, Spending
 from focus_eval.lmms.models.api_frames import ImageFormat, ShownFrames
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.seam import FrameSeam
-from focus_eval.options import read_value
 
 DETAILS = ("auto", "low", "high")
+# The adapter's own arguments, with their types.
+_OWN: Mapping[str, Any] = {
+    "jpeg_quality": int | None, "max_side": int | None, "timestamps": bool, "as_video": bool, "detail": str | None,
+    "max_cost": float | None, "price_input": float | None, "price_output": float | None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +70,7 @@ class OpenAISeam(FrameSeam):
     model_id: ClassVar[str] = "focus_gpt4o"
     frames_argument: ClassVar[str] = "max_frames_num"
     takes_mixed_sizes: ClassVar[bool] = True
-    own_arguments: ClassVar[tuple[str, ...]] = (
-        "jpeg_quality", "max_side", "timestamps", "as_video", "detail", "max_cost", "price_input", "price_output",
-    )  # fmt: skip
+    own_arguments: ClassVar[tuple[str, ...]] = tuple(_OWN)
 
     client: Any
     num_concurrent: int
@@ -80,23 +83,26 @@ class OpenAISeam(FrameSeam):
         """Check how images are written, and that a key is where it does not end up in a log."""
         if "api_key" in wrapper_arguments:
             raise InvalidInput("api_key in --model_args would be printed by lmms-eval; set OPENAI_API_KEY instead")
-        uses_azure = read_value(self.model_id, "azure_openai", bool, wrapper_arguments.get("azure_openai", False))
+        uses_azure = read_argument(self.model_id, "azure_openai", bool, wrapper_arguments.get("azure_openai", False))
         name = "AZURE_OPENAI_API_KEY" if uses_azure else "OPENAI_API_KEY"
         if not os.getenv(name):
             raise InvalidInput(f"{self.model_id} needs {name} in the environment (any word for a server without keys)")
         if wrapper_arguments.get("pass_video_url"):
             raise InvalidInput("pass_video_url=True lets the server sample the video; the chosen frames need images")
         given = {
-            name: read_value(self.model_id, name, bool, own.get(name, False)) for name in ("timestamps", "as_video")
+            name: read_argument(self.model_id, name, kind, own[name]) for name, kind in _OWN.items() if name in own
         }
-        numbers = (own.get(name) for name in ("max_cost", "price_input", "price_output"))
-        self._spending = Spending(*(None if number is None else float(number) for number in numbers))
-        images = {name: own[name] for name in ("jpeg_quality", "max_side") if name in own}
-        if given["as_video"]:
-            images.setdefault("jpeg_quality", 95)
-        megabytes = float(wrapper_arguments.get("max_size_in_mb", 20))
-        detail = str(own.get("detail") or "")
-        return RequestFormat(images=ImageFormat(**images, max_megabytes=megabytes), detail=detail, **given)
+        self._spending = Spending(*(given.get(name) for name in ("max_cost", "price_input", "price_output")))
+        as_video, quality = given.get("as_video", False), given.get("jpeg_quality")
+        images = ImageFormat(
+            jpeg_quality=95 if as_video and quality is None else quality,
+            max_side=given.get("max_side"),
+            max_megabytes=read_argument(
+                self.model_id, "max_size_in_mb", float, wrapper_arguments.get("max_size_in_mb", 20)
+            ),
+        )
+        timestamps, detail = given.get("timestamps", False), given.get("detail") or ""
+        return RequestFormat(images=images, timestamps=timestamps, as_video=as_video, detail=detail)
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Name the model the paper used, and a time-out long enough for many images."""

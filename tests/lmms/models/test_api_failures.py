@@ -121,6 +121,10 @@ def test_answers_under_way_when_the_cap_is_reached_are_kept(gpt, server, evaluat
         ({"max_cost": -1, "price_input": 1, "price_output": 1}, "0 or above"),
         ({"timestamps": "true", "as_video": "true"}, "sends no images"),
         ({"timestamps": "yes"}, "true or false"),
+        ({"jpeg_quality": "high"}, "option 'jpeg_quality' of focus_gpt4o must be an integer or none, got 'high'"),
+        ({"max_side": 0.5}, "option 'max_side' of focus_gpt4o must be an integer"),
+        ({"max_cost": "much"}, "option 'max_cost' of focus_gpt4o must be a finite number"),
+        ({"max_size_in_mb": "x"}, "option 'max_size_in_mb' of focus_gpt4o must be a finite number"),
     ],
 )
 def test_a_wrong_option_of_the_request_is_refused_before_anything_is_sent(gpt, server, arguments, message):
