@@ -45,6 +45,14 @@ def read_json(path: Path) -> Any:
     return parse_json(read_text(path), where=str(path))
 
 
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises as `read_json`, and for a value that is not an object."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{path}: must hold a JSON object, holds {type(found).__name__}")
+    return found
+
+
 def parse_json(text: str, *, where: str) -> Any:
     """Return the value of a JSON text. Raises as `read_json`; `where` begins the message."""
     try:

@@ -24,6 +24,7 @@ from focus_eval.matrix.cells import Cell, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.pool import NAME as POOL_NAME
 from focus_eval.matrix.pool import Pool
+from focus_eval.resources import read_json_object
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.provenance import git_revision, versions
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, replace_file
@@ -150,7 +151,7 @@ class RunFolder:
         rows stay in the pool.
         """
         file = self.path / "run.json"
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = read_json_object(file)
         shown = document.setdefault("parts", {})
         for part in parts:
             # By what the matrix says, without weights and versions: this is how the part it replaces is found.
@@ -175,7 +176,7 @@ class RunFolder:
             InvalidInput: the folder belongs to a matrix of another name.
         """
         file = self.path / "run.json"
-        earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"starts": []}
+        earlier = read_json_object(file) if file.exists() else {}
         # A folder shows the tables of one matrix; the rows of another would be mixed in.
         if earlier.get("name", matrix.name) != matrix.name:
             raise InvalidInput(
@@ -194,7 +195,7 @@ class RunFolder:
             "matrix": matrix.model_dump(mode="json"),
             "asked": {name: list(ids) for name, ids in (asked or {}).items()},
             # Kept from the first start on: a run that went on with other versions says so.
-            "starts": [*earlier["starts"], start],
+            "starts": [*earlier.get("starts", []), start],
         }
         _write_json(document, file)
 
@@ -205,7 +206,7 @@ class RunFolder:
             joules: empty where no GPU could tell.
         """
         file = self.path / "run.json"
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = read_json_object(file)
         if joules:
             document["starts"][-1]["gpu_joules"] = joules
         if recoveries := self.recoveries():

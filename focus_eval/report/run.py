@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,7 @@ from focus_eval.errors import InvalidInput
 from focus_eval.report.labels import labels_of
 from focus_eval.report.run_columns import AnswersRead, SelectionsRead
 from focus_eval.report.run_rows import RunRows
+from focus_eval.resources import read_json_object
 from focus_eval.rows.records import AnswerRow, SelectionRow
 
 # Questions of each benchmark's split, for runs that do not state it (protocol, "Benchmarks").
@@ -160,10 +160,7 @@ def load_run(folder: str | Path) -> Run:
     if not path.is_dir():
         raise InvalidInput(f"{path}: no such folder; a run is a folder with selections/ and answers/")
     file = path / "run.json"
-    try:
-        provenance = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    except ValueError as error:
-        raise InvalidInput(f"{file}: not JSON ({error})") from error
+    provenance = read_json_object(file) if file.exists() else {}
     asked = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}
     selections = RunRows(_parts(path / "selections"), SelectionRow, asked)
     answers = RunRows(_parts(path / "answers"), AnswerRow, asked)
@@ -197,7 +194,7 @@ def _made_with(folder: Path) -> dict[str, Mapping[str, Any]]:
     found = {}
     for file in [folder / "cell.json", *sorted((folder / "answers").glob("*/cell.json"))]:
         if file.is_file():
-            document = json.loads(file.read_text(encoding="utf-8"))
+            document = read_json_object(file)
             found[str(document.get("name") or file.parent.resolve().name)] = document.get("identity", {})
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -117,4 +118,15 @@ def test_a_folder_of_runs_names_the_runs_in_it(tmp_path):
     simulate_run(tmp_path / "b", Simulation(n_questions=1))
     simulate_run(tmp_path / "a", Simulation(n_questions=1))
     with pytest.raises(InvalidInput, match="its folders hold runs, name one: a, b"):
+        load_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run.json", "answers/cell/cell.json"])
+@pytest.mark.parametrize(("text", "message"), [("[1]", "must hold a JSON object, holds list"), ("{", "not JSON")])
+def test_a_damaged_description_is_named(name, text, message, tmp_path):
+    for kind, row in (("selections", SELECTION), ("answers", ANSWER)):
+        with closing(RowWriter(tmp_path / kind / "cell" / "rows.jsonl")) as writer:
+            writer.write(row)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput, match=f"{name}.*{message}"):
         load_run(tmp_path)
