@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.errors import VideoError
-from focus_eval.types import FloatArray
-from focus_eval.video.checks import checked_frames
 from focus_eval.video.reader import Pixels
-from focus_eval.video.scan import scan_video
+from focus_eval.video.scanned import ScannedReader
 
 
-class ByIndexReader(ABC):
+class ByIndexReader(ScannedReader):
     """Reads a video by frame index through another library; see `VideoReader` for the contract.
 
-    Length, rate and sync frames come from the same scan as the default backend's, so that a selection does not
-    depend on the backend. A file in which the library counts other frames is refused.
+    A file in which the library counts other frames than the scan is refused.
 
     Raises:
         VideoError: as `open_video`; also where the library cannot open the file or counts other frames.
@@ -33,10 +29,7 @@ class ByIndexReader(ABC):
     failures: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
-        self.path = Path(path)
-        self._scan = scan_video(self.path)
-        self.info = self._scan.info
-        self.width, self.height = self._scan.size
+        super().__init__(path)
         try:
             self._video: Any = self._open(n_threads)
             n_counted = len(self._video)
@@ -61,22 +54,10 @@ class ByIndexReader(ABC):
         """Return an error's message on one line."""
         return " ".join(str(error).split())[:200]
 
-    def frame_times(self, frames: ArrayLike) -> FloatArray:
-        """Return presentation times in seconds since the first frame, shape `(n,)`."""
-        return self._scan.frame_times(checked_frames(self.path, frames, n_frames=self.info.n_frames))
-
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending."""
-        wanted = np.unique(checked_frames(self.path, frames, n_frames=self.info.n_frames))
+        wanted = np.unique(self._checked(frames))
         return ((number, self._frame(number)) for number in wanted.tolist())
-
-    def read(self, frames: ArrayLike) -> Pixels:
-        """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
-        asked = checked_frames(self.path, frames, n_frames=self.info.n_frames)
-        pixels = np.empty((asked.size, self.height, self.width, 3), dtype=np.uint8)
-        for number, picture in self.stream(asked):
-            pixels[asked == number] = picture
-        return pixels
 
     def _frame(self, number: int) -> Pixels:
         if self._video is None:
@@ -93,11 +74,3 @@ class ByIndexReader(ABC):
     def close(self) -> None:
         """Release the file and the library's threads."""
         self._video = None
-
-    def __enter__(self) -> ByIndexReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

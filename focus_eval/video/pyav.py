@@ -7,20 +7,18 @@ from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.errors import VideoError
-from focus_eval.types import FloatArray, IntArray
-from focus_eval.video.checks import checked_frames
+from focus_eval.types import IntArray
 from focus_eval.video.decoder import MOST_THREADS, Decoder, SeekError, n_cores
 from focus_eval.video.index import FrameIndex, Run
 from focus_eval.video.prefetch import in_order_ahead
 from focus_eval.video.reader import Pixels
-from focus_eval.video.scan import scan_video
+from focus_eval.video.scanned import ScannedReader
 from focus_eval.video.taint import Taint
 
 # Runs of one video that are decoded side by side; each holds a decoder's pictures.
@@ -28,7 +26,7 @@ _MOST_WORKERS = 4
 _FULL_RANGE = 2
 
 
-class PyAVReader:
+class PyAVReader(ScannedReader):
     """Reads a video by frame index; see `VideoReader` for the contract.
 
     Opening demuxes the file once (nothing is decoded but its first frame) and remembers the index of the last few
@@ -49,11 +47,8 @@ class PyAVReader:
     """
 
     def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self._n_workers = n_threads or min(n_cores(), _MOST_WORKERS)
-        self._scan = scan_video(self.path)
-        self.info = self._scan.info
-        self.width, self.height = self._scan.size
         self._decoder: Decoder | None = Decoder(self.path, n_threads=n_threads and min(n_threads, MOST_THREADS))
         self._single: list[Decoder] = []
         self._idle: SimpleQueue[Decoder] = SimpleQueue()
@@ -66,17 +61,13 @@ class PyAVReader:
         """Frames the decoder gave since opening, asked for or not: the work that reading cost."""
         return sum(decoder.n_decoded for decoder in (self._open_decoder(), *self._single))
 
-    def frame_times(self, frames: ArrayLike) -> FloatArray:
-        """Return presentation times in seconds since the first frame, shape `(n,)`; `frame / fps` for counted files."""
-        return self._scan.frame_times(checked_frames(self.path, frames, n_frames=self.info.n_frames))
-
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending, decoding forward once.
 
         Raises:
             VideoError: a frame outside the video, or one that does not come out of the decoder.
         """
-        wanted = np.unique(checked_frames(self.path, frames, n_frames=self.info.n_frames))
+        wanted = np.unique(self._checked(frames))
         self._end_request()
         return self._stream(wanted, self._turn)
 
@@ -123,14 +114,6 @@ class PyAVReader:
         finally:
             self._idle.put(decoder)
 
-    def read(self, frames: ArrayLike) -> Pixels:
-        """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
-        asked = checked_frames(self.path, frames, n_frames=self.info.n_frames)
-        pixels = np.empty((asked.size, self.height, self.width, 3), dtype=np.uint8)
-        for number, picture in self.stream(asked):
-            pixels[asked == number] = picture
-        return pixels
-
     def close(self) -> None:
         """Release the file and its threads."""
         self._end_request()
@@ -138,14 +121,6 @@ class PyAVReader:
             if decoder is not None:
                 decoder.close()
         self._decoder = None
-
-    def __enter__(self) -> PyAVReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _open_decoder(self) -> Decoder:
         if self._decoder is None:
