@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections import namedtuple
 from pathlib import Path
 
-import pandas as pd
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
@@ -18,110 +15,9 @@ from focus_eval.matrix import model_checks, preflight, running
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.disk import DiskEstimate, disk_estimate
 from focus_eval.matrix.preflight import check_all
-from focus_eval.testing.local_server import Handler, LocalServer
-from focus_eval.testing.random_weights import write_tiny_clip
-from focus_eval.testing.tiny_transformers import save_qwen2_vl
 
 from .test_documents import documents, hub, shards, snapshot  # noqa: F401 (hub is a fixture)
-
-KEY, SERVED = "sk-right", "gpt-4o-2024-08-06"
-
-
-class Listing(Handler):
-    """Lists one model to whoever has the key."""
-
-    def do_GET(self):
-        accepted = self.headers["Authorization"] == f"Bearer {KEY}"
-        body = {"object": "list", "data": [{"id": SERVED, "object": "model", "created": 0, "owned_by": "x"}]}
-        refused = {"error": {"message": "Incorrect API key provided"}}
-        self.send_json(body if accepted else refused, status=200 if accepted else 401)
-
-
-class Service(LocalServer):
-    handler = Listing
-
-
-@pytest.fixture(scope="module")
-def service():
-    with Service() as made:
-        yield f"{made.url}/v1"
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    """A tiny Qwen2-VL in several shards, and a tiny CLIP."""
-    folder = tmp_path_factory.mktemp("weights")
-    save_qwen2_vl(folder / "qwen")
-    from transformers import Qwen2VLForConditionalGeneration
-
-    model = Qwen2VLForConditionalGeneration.from_pretrained(folder / "qwen")
-    (folder / "qwen" / "model.safetensors").unlink()
-    model.save_pretrained(folder / "qwen", max_shard_size="100KB")
-    assert len(list((folder / "qwen").glob("*.safetensors"))) > 2
-    write_tiny_clip(folder / "clip")
-    return folder
-
-
-class Machine:
-    """A folder with all that its matrix needs: two benchmarks, two models, two encoders."""
-
-    def __init__(self, root, hub, weights, service):  # noqa: F811
-        self.root, self.hub, self.file = root, hub, root / "table.yaml"
-        for name in ("qwen", "clip"):
-            shutil.copytree(weights / name, root / name)
-        self.matrix = {
-            "benchmarks": [
-                self.benchmark("longvideobench", "datasets/longvideobench/videos", gated=True, questions=4),
-                self.benchmark("videomme", "videomme/data"),
-            ],
-            "models": [
-                {
-                    "name": "qwen", "model": "focus_qwen2_vl", "frames": 8, "disk_gigabytes": 17,
-                    "args": {"pretrained": str(root / "qwen"), "use_flash_attention_2": False},
-                },
-                {
-                    "name": "gpt4o", "model": "focus_gpt4o", "frames": 8, "needs_gpu": False,
-                    "args": {"model_version": SERVED, "base_url": service}, "api_key": "OPENAI_API_KEY",
-                },
-            ],
-            "encoders": [
-                {"name": "tiny", "encoder": "clip", "options": {"checkpoint": str(root / "clip"), "device": "cpu"}},
-                {"name": "other", "encoder": "clip", "options": {"checkpoint": str(root / "clip")}},
-            ],
-            "samplers": ["uniform", "focus"],
-            "seeds": [0, 1],
-        }  # fmt: skip
-        shards(snapshot(hub), documents())
-        self.mme = snapshot(hub, "lmms-eval/Video-MME")
-        pd.DataFrame(
-            [
-                {
-                    "duration": "short", "videoID": f"m{n}", "question_id": f"m{n}-1", "question": "What is it?",
-                    "options": ["A. one", "B. two"], "answer": "A", "task_type": "x",
-                }
-                for n in range(4)
-            ]
-        ).to_parquet(self.mme / "test-00000-of-00001.parquet")  # fmt: skip
-        for folder, names in (
-            ("datasets/longvideobench/videos", ["v0", "v1"]),
-            ("videomme/data", ["m0", "m1", "m2", "m3"]),
-        ):
-            (root / folder).mkdir(parents=True)
-            for name in names:
-                (root / folder / f"{name}.mp4").write_bytes(b"x" * 1000)
-
-    def benchmark(self, name, videos, **more):
-        return {
-            "name": name, "benchmark": name, "task": f"focus_{name}", "videos": str(self.root / videos),
-            "disk_gigabytes": 100, **more,
-        }  # fmt: skip
-
-    def model(self, at=0):
-        return self.matrix["models"][at]
-
-    def check(self):
-        self.file.write_text(yaml.safe_dump(self.matrix))
-        return check_all([(load_matrix(self.file), self.root / "runs" / "table")])
+from .whole_machine import KEY, SERVED, Machine, free_disk, service, weights  # noqa: F401 (two are fixtures)
 
 
 @pytest.fixture
@@ -151,11 +47,6 @@ def cards(*sizes, **model):
         machine.model().update(model)
 
     return broken
-
-
-def free_disk(monkeypatch, gigabytes):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, gigabytes * 1e9))
 
 
 def full_disk(machine, monkeypatch):

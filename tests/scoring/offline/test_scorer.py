@@ -19,7 +19,6 @@ from focus_eval.errors import InvalidInput, MissingDependency, MissingWeights
 from focus_eval.scoring.offline import classes as offline_classes
 from focus_eval.scoring.offline import scorer as offline
 from focus_eval.scoring.offline import vision as offline_vision
-from focus_eval.scoring.offline.classes import cache_file, class_names, class_vectors
 from focus_eval.scoring.offline.scorer import OfflineScorer, conse, relevance_of_cosine, unit_rows
 from focus_eval.scoring.offline.text import MAX_TOKENS, SentenceEncoder, get_model_path
 from focus_eval.scoring.offline.threads import shared
@@ -191,25 +190,6 @@ def test_the_whole_frame_is_squeezed_as_pillow_would_up_to_rounding():
     assert np.percentile(np.abs(found - expected), 99.9) <= 3
 
 
-def test_the_names_are_those_timm_gives():
-    from timm.data.imagenet_info import ImageNetInfo
-
-    info = ImageNetInfo()
-    assert class_names() == [info.index_to_description(index).split(",")[0] for index in range(1000)]
-
-
-def test_there_are_a_thousand_names_in_the_order_of_the_classes():
-    names = class_names()
-    assert len(names) == 1000
-    assert (names[0], names[281], names[285], names[967], names[985]) == (
-        "tench",
-        "tabby",
-        "Egyptian cat",
-        "espresso",
-        "daisy",
-    )
-
-
 def test_sentences_are_embedded_as_sentence_transformers_does(scorer):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     theirs = sentence_transformers.SentenceTransformer(str(get_model_path()), device="cpu")
@@ -279,30 +259,6 @@ def test_a_query_against_stored_embeddings_loads_no_image_network(scorer, featur
     command = [sys.executable, "-c", textwrap.dedent(ONLY_A_QUERY), str(tmp_path / "features.npy")]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert float(said) == scorer.relevance(features, "a cat")[0]
-
-
-def test_embeddings_of_names_are_kept_and_a_damaged_file_is_made_again(tmp_path, monkeypatch):
-    encoder = shared(SentenceEncoder)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    computed = class_vectors(encoder)
-    assert cache_file().parent == tmp_path / "focus-eval"
-    assert [path.suffix for path in cache_file().parent.iterdir()] == [".npy"]
-    monkeypatch.setattr(encoder, "sentence_vectors", lambda texts: pytest.fail("computed again"))
-    np.testing.assert_array_equal(class_vectors(encoder), computed)
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cache_file().write_bytes(cache_file().read_bytes()[:5000])
-    np.testing.assert_array_equal(class_vectors(encoder), computed)
-    assert np.load(cache_file()).shape == (1000, 384)
-
-
-def test_a_cache_that_cannot_be_written_changes_nothing(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(offline_classes, "class_names", lambda: ["cat", "dog"])
-    encoder = shared(SentenceEncoder)
-    expected = encoder.sentence_vectors(["a photo of a cat", "a photo of a dog"])
-    np.testing.assert_array_equal(class_vectors(encoder), expected)
 
 
 def test_a_missing_package_is_named_with_the_install_command(monkeypatch):
