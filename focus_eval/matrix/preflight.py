@@ -34,7 +34,7 @@ class Preflight:
     Args:
         missing: all without which a run would stop or record errors.
         notes: what is worth knowing and stops nothing.
-        sets: the questions by benchmark name, as far as they are on this machine.
+        sets: the questions by "matrix/benchmark", as far as they are on this machine.
     """
 
     missing: tuple[Missing, ...]
