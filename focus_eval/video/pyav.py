@@ -158,7 +158,7 @@ class PyAVReader(ScannedReader):
         first_packet, packet_of = int(index.sync_packet[sync]), index.frame_packet[run.frames]
         first_ticks, asked_ticks = index.frame_ticks[index.sync_frame[sync]], index.frame_ticks[run.frames]
         asked_packets = set(packet_of[n_done:].tolist())
-        taint = Taint(index, first_packet, **({"is_key": decoder.is_key} if sync > 0 else {}))
+        taint = Taint(index, first_packet, is_key=decoder.is_key if sync > 0 else None)
         latest, held = None, deque[Any]()
         steps = decoder.frames(index, first_packet=first_packet, last_packet=run.last_packet, wanted=asked_packets)
         for step in steps:

@@ -21,13 +21,12 @@ class Taint:
 
     Args:
         first_packet: the sync packet's position in the file.
-        is_key: tells whether a frame refers to no other; that of the sync packet must not. A container with a damaged
+        is_key: says whether a frame refers to no other; that of the sync packet must not. A container with a damaged
             index may mark others as sync packets, from which some decoders go on with whatever they decoded last.
+            None at the file's start, where any frame may stand.
     """
 
-    def __init__(
-        self, index: FrameIndex, first_packet: int, *, is_key: Callable[[Any], bool] = lambda frame: True
-    ) -> None:
+    def __init__(self, index: FrameIndex, first_packet: int, *, is_key: Callable[[Any], bool] | None) -> None:
         self._index = index
         self._first_packet, self._is_key = first_packet, is_key
         self._first_ticks = max(int(index.packets.ticks[first_packet]), int(index.frame_ticks[0]))
@@ -59,16 +58,17 @@ class Taint:
         if position is None:
             return
         self._outstanding.pop(position, None)
-        if frame.is_corrupt or (position == self._first_packet and not self._is_key(frame)):
+        is_first = position == self._first_packet
+        if frame.is_corrupt or (is_first and self._is_key is not None and not self._is_key(frame)):
             self._lose(position)
 
     def _lose(self, position: int) -> None:
         self._lost_from = min(self._lost_from, position)
 
     def is_lost(self, packet: int) -> bool:
-        """Tell whether the frame of `packet` may be wrong."""
+        """Return whether the frame of `packet` may be wrong."""
         return packet >= self._lost_from
 
     def is_sure(self, packet: int) -> bool:
-        """Tell whether the frame of `packet` is right; may become true with a later step."""
+        """Return whether the frame of `packet` is right; may become true with a later step."""
         return packet < self._lost_from and next(iter(self._outstanding), _NEVER) > packet
