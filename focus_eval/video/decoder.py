@@ -21,9 +21,9 @@ from focus_eval.video.formats import open_container
 from focus_eval.video.index import FrameIndex
 from focus_eval.video.listening import errors_logged
 
-# Codecs that say in each frame, or by an error, what they could not decode. The others only log it, so they are
+# Decoders that say in each frame, or by an error, what they could not decode. The others only log it, so they are
 # decoded in the thread that listens.
-_TELLS = {
+_REPORT_DAMAGE = {
     "h264", "hevc", "mpeg4", "mpeg1video", "mpeg2video", "vp8", "libvpx", "vp9", "libvpx-vp9", "av1", "libdav1d",
     "libaom-av1", "prores", "dnxhd",
 }  # fmt: skip
@@ -35,7 +35,7 @@ _STRICT = {
 }
 # Decoders that hide damage and mark the frame instead. Decoding several frames at a time, they may give a frame out
 # before the thread that finds it damaged has marked it; so they may share out one picture's slices only.
-_FLAGS_LATE = {"h264", "mpeg4"}
+_SLICE_THREADS_ONLY = {"h264", "mpeg4"}
 MOST_THREADS = 8
 # Packets after a seek that may be rests of one that began before it.
 _MOST_FRAGMENTS = 16
@@ -99,7 +99,7 @@ class Decoder:
         self.stream: Any = None
         self.n_decoded = 0
         self._seeks = True
-        self._met_damage = False
+        self._has_seen_damage = False
         self.restart()
 
     def restart(self) -> None:
@@ -111,14 +111,15 @@ class Decoder:
             raise unreadable(self.path, error) from error
         self.stream = _best_stream(self.path, self.container)
         context = self.stream.codec_context
-        self._listens = context.name not in _TELLS
+        self._listens = context.name not in _REPORT_DAMAGE
         n_threads = 1 if self._listens else self._n_threads
-        context.thread_type = "NONE" if n_threads == 1 else "SLICE" if context.name in _FLAGS_LATE else "AUTO"
+        shared_out = "SLICE" if context.name in _SLICE_THREADS_ONLY else "AUTO"
+        context.thread_type = "NONE" if n_threads == 1 else shared_out
         context.thread_count = n_threads
         context.options = _STRICT.get(context.name, {})
         self._is_transport = self.container.format.name == "mpegts"
         self._is_reference = reference_test(context.name, context.extradata)
-        self._met_damage = False
+        self._has_seen_damage = False
 
     def close(self) -> None:
         """Release the file."""
@@ -180,7 +181,7 @@ class Decoder:
 
     def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
         """Yield (position in the file, packet) from the packet `first` on, wherever the demuxer's seek lands."""
-        if self._met_damage:
+        if self._has_seen_damage:
             # After an error FFmpeg's H.264 decoder may conceal parts of the next picture too, across seek and flush.
             self.restart()
         for go in self._ways_to(index, first):
@@ -240,9 +241,9 @@ class Decoder:
             try:
                 frames: Sequence[Any] = context.decode(packet)
             except av.FFmpegError:
-                self._met_damage = True
+                self._has_seen_damage = True
                 return Decoded((), is_refused=True)
-        self._met_damage |= bool(logged) or any(frame.is_corrupt for frame in frames)
+        self._has_seen_damage |= bool(logged) or any(frame.is_corrupt for frame in frames)
         self.n_decoded += len(frames)
         return Decoded(frames, is_refused=bool(logged))
 

@@ -24,6 +24,7 @@ from focus_eval.testing.faults import (
     read_here,
 )
 from focus_eval.video import open_video
+from focus_eval.video.decoder import Decoder
 from focus_eval.video.listening import errors_logged
 
 _KNOWN = ("h264.mp4", "h264_fragments.mp4", "h264.mkv", "h264.ts", "h264.flv", "mpeg4.avi", "mpeg2.mpg", "ffv1.avi")
@@ -115,6 +116,27 @@ def test_a_process_that_is_killed_for_memory_is_said_to_have_crashed(tmp_path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("focus_eval.testing.faults.sys.executable", "/bin/false")
     assert read_apart(path, []).kind == "crashed"
+
+
+@pytest.mark.parametrize(
+    ("name", "n_threads", "kind"),
+    [
+        ("h264.mp4", 4, "SLICE"),
+        ("mpeg4.avi", 4, "SLICE"),
+        ("hevc.mp4", 4, "AUTO"),
+        ("wmv2.wmv", 4, "NONE"),
+        ("h264.mp4", 1, "NONE"),
+    ],
+)
+def test_threads_of_a_decoder_never_share_out_frames_that_are_marked_late(name, n_threads, kind, tmp_path):
+    """Whether a damaged frame comes out unmarked is then a matter of timing, so the setting itself is looked at."""
+    decoder = Decoder(fault_clips()[name](tmp_path / name), n_threads=n_threads)
+    try:
+        context = decoder.stream.codec_context
+        assert context.thread_type.name == kind
+        assert context.thread_count == (1 if kind == "NONE" else n_threads)
+    finally:
+        decoder.close()
 
 
 def _samples(path: Path) -> list[tuple[int, int]]:
