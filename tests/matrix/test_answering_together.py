@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
+import av
 import numpy as np
 import pytest
 
+from focus_eval.errors import VideoError
 from focus_eval.lmms import shared_frames
+from focus_eval.lmms.frame_batch import decode_frame_batch
 from focus_eval.lmms.models.zero_shot import FocusZeroShot
 from focus_eval.lmms.shared_frames import SharedFrames, read_frames
 from focus_eval.matrix import answering
@@ -17,6 +21,7 @@ from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.running import complete_run, run_matrix
 from focus_eval.testing.answering import N_VIDEOS, write_answering_matrix
+from focus_eval.testing.clips import write_clip
 from focus_eval.video.synthetic import write_numbered_clip
 
 pytest.importorskip("openvino")
@@ -151,3 +156,24 @@ def test_shared_frames_are_those_asked_for_in_the_order_asked(tmp_path):
             assert held.info == alone.info
             assert shared.read(path, [3]) is None, "a frame nobody announced"
             assert shared.read(paths[number - 1], [2]) is None, "another video"
+
+
+def test_a_damaged_stretch_fails_only_the_questions_that_show_it(tmp_path):
+    options = {"x264-params": "bframes=0:scenecut=0:keyint=30"}
+    path = write_clip(tmp_path / "clip.mp4", n_frames=60, gop=30, options=options)
+    right = read_frames(path, [2, 40], backend="pyav").pixels
+    with av.open(str(path)) as container:
+        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    place, size = packets[8]
+    data = path.read_bytes()
+    path.write_bytes(data[: place + size // 2] + bytes(size - size // 2) + data[place + size :])
+
+    def shown(keyframes):
+        row = SimpleNamespace(role="sampler", keyframes=keyframes, scales=None)
+        return decode_frame_batch(row, path, frame_policy="exact", backend="pyav", shared=shared).pixels
+
+    with SharedFrames([(path, [2, 20, 40])]) as shared:
+        shared.move_to(0)
+        assert np.array_equal(shown([2, 40]), right)
+        with pytest.raises(VideoError, match="frame 20 asked, but it cannot be decoded"):
+            shown([20])
