@@ -112,10 +112,10 @@ def _write_videos(root: Path, todo: Sequence[Storyboard], done: _Done, *, n_work
         return
     context = multiprocessing.get_context("spawn")
     stop, steps = context.Event(), context.SimpleQueue()
-    teller = threading.Thread(target=_tell, args=(steps, progress))
-    teller.start()
+    reporting = threading.Thread(target=_report, args=(steps, progress))
+    reporting.start()
     n_processes = max(1, min(n_workers, len(todo)))
-    pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=_share, initargs=(stop, steps))
+    pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=_begin, initargs=(stop, steps))
     longest_first = sorted(todo, key=lambda board: -board.n_frames)
     jobs = {pool.submit(_write_video, root, board): board for board in longest_first}
     try:
@@ -126,20 +126,21 @@ def _write_videos(root: Path, todo: Sequence[Storyboard], done: _Done, *, n_work
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
         steps.put(None)
-        teller.join()
+        reporting.join()
 
 
-def _tell(steps: Any, progress: Progress) -> None:
+def _report(steps: Any, progress: Progress) -> None:
+    """Call `progress` with every step that the writing processes send, until None comes."""
     for step in iter(steps.get, None):
         progress(*step)
 
 
-def _share(stop: Any, steps: Any) -> None:
-    """Keep, in a process that writes videos, what it hears of and tells the others."""
+def _begin(stop: Any, steps: Any) -> None:
+    """Prepare a process that writes videos: when to stop, and where its steps go."""
     # Ctrl-C reaches every process of a terminal; the first one then stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _shared.update(stop=stop, steps=steps)
+    _from_builder.update(stop=stop, steps=steps)
 
 
 def _end_with_parent() -> None:
@@ -149,7 +150,8 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-_shared: dict[str, Any] = {}
+# In a process that writes videos: the event and the queue of the one that builds.
+_from_builder: dict[str, Any] = {}
 
 
 def _write_video(root: Path, board: Storyboard) -> None:
@@ -165,10 +167,10 @@ def _write_video(root: Path, board: Storyboard) -> None:
             for shot in board.shots:
                 for pixels, n_times in render(shot, pictures[shot.photograph], width=WIDTH, height=HEIGHT):
                     writer.write(pixels, n_times=n_times)
-                if _shared["stop"].is_set():
+                if _from_builder["stop"].is_set():
                     return
                 written += shot.n_frames
-                _shared["steps"].put((board.video_id, written, board.n_frames))
+                _from_builder["steps"].put((board.video_id, written, board.n_frames))
         os.replace(partial, path)
     except VideoError as error:
         raise RunError(_write_failure(path, error)) from error
