@@ -9,11 +9,12 @@ however many cores it has.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+
+from event_clock import Clock, Servers
 
 CHUNK = 32  # `worker_share.BATCH_FRAMES`
 HELD = 4  # frames that a run may have ready: `n_held` of `prefetch.in_order_ahead`
@@ -90,61 +91,11 @@ class Outcome:
     busy: float
 
 
-class _Clock:
-    """Runs what is due, in order of time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._n = 0
-
-    def after(self, seconds: float, do: Callable[[], None]) -> None:
-        self._n += 1
-        heapq.heappush(self._due, (self.now + seconds, self._n, do))
-
-    def run(self) -> None:
-        while self._due:
-            self.now, _, do = heapq.heappop(self._due)
-            do()
-
-
-class _Servers:
-    """`n` servers and a queue: cores, or Python's lock."""
-
-    def __init__(self, clock: _Clock, n: int) -> None:
-        self._clock, self._free = clock, n
-        self._queue: deque[Callable[[], None]] = deque()
-
-    def take(self, then: Callable[[], None]) -> None:
-        """Call `then` as soon as a server is free; it is held until `give_back`."""
-        if self._free:
-            self._free -= 1
-            then()
-        else:
-            self._queue.append(then)
-
-    def give_back(self) -> None:
-        """Hand a server to who waits longest."""
-        if self._queue:
-            self._queue.popleft()()
-        else:
-            self._free += 1
-
-    def serve(self, seconds: float, then: Callable[[], None]) -> None:
-        """Hold a server for `seconds`, then call `then`."""
-
-        def end() -> None:
-            self.give_back()
-            then()
-
-        self.take(lambda: self._clock.after(seconds, end))
-
-
 @dataclass
 class _Gpu:
     """One GPU and the chunks that wait for it, as `pipeline.full_batches` runs them."""
 
-    clock: _Clock
+    clock: Clock
     costs: Costs
     setting: Setting
     calls: deque[list] = field(default_factory=deque)  # [frames left, then]
@@ -277,10 +228,10 @@ class _Reader:
 class _Worker:
     """One process: cores, Python's lock, videos in work."""
 
-    def __init__(self, clock: _Clock, gpu: _Gpu, costs: Costs, setting: Setting, jobs: deque[Job]) -> None:
+    def __init__(self, clock: Clock, gpu: _Gpu, costs: Costs, setting: Setting, jobs: deque[Job]) -> None:
         self.gpu, self.costs, self.setting = gpu, costs, setting
-        self.cores = _Servers(clock, max(1, setting.cores // setting.processes))
-        self.lock = _Servers(clock, 1)
+        self.cores = Servers(clock, max(1, setting.cores // setting.processes))
+        self.lock = Servers(clock, 1)
         self.clock, self._jobs = clock, jobs
         for _ in range(setting.videos):
             self._start_video()
@@ -306,7 +257,7 @@ class _Worker:
 
 def simulate(videos: list[Job], costs: Costs, setting: Setting, *, gpus: int = 1) -> Outcome:
     """Return how long a node of `gpus` GPUs takes for `videos`, and how busy its GPUs are."""
-    clock, jobs = _Clock(), deque(videos)
+    clock, jobs = Clock(), deque(videos)
     boards = [_Gpu(clock, costs, setting) for _ in range(gpus)]
     for _ in range(setting.processes):
         for board in boards:

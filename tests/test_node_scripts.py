@@ -18,7 +18,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 def script(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     yield importlib.import_module
-    for name in ("measure_node", "node_simulation"):
+    for name in ("measure_node", "node_simulation", "event_clock"):
         sys.modules.pop(name, None)
 
 
