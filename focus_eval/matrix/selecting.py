@@ -179,7 +179,6 @@ class SelectWorker:
             ]
             # One lock for all of this: two videos that start at once would load an encoder twice.
             loading, self._load_seconds = self._load_seconds, 0.0  # of encoders loaded since the last video
-
         if not questions.config.videos:
             # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
             for asked_question in asked:
@@ -187,8 +186,7 @@ class SelectWorker:
             return
         with self._clock.job() as held:
             rows = self._rows_of_video(questions.video_path(job.video), asked)
-            # The seconds of the threads overlap; the rows of a video must add up to the time the device was held for
-            # it.
+            # The threads' seconds overlap; the rows of a video must add up to the time the device was held for it.
             rows = charged_rows(rows, held(), loading=loading, gpus=self._share.gpus)
         for asked_question, row in zip(asked, rows, strict=True):
             self._write(asked_question, row, on_row)
