@@ -19,10 +19,6 @@ from focus_eval.testing.machine import Machine
 from focus_eval.testing.report_check import check_report
 from focus_eval.testing.rows_again import read_run
 
-PAPER = (
-    "main_results", "by_length", "efficiency", "alpha", "more_benchmarks", "two_stage", "bernstein", "clip_length",
-    "encoder", "full_comparison",
-)  # fmt: skip
 # The demo's own benchmark is not a data set of the hub; `focus-eval demo` rehearses it.
 NOT_HERE = ("cheap_pulls", "demo")
 # lmms-eval's own wrappers take a GPU for granted on their command line.
