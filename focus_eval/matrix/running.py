@@ -42,21 +42,9 @@ class NoProgress:
         pass
 
 
-def run_matrix(
-    matrix: MatrixConfig,
-    *,
-    out: str | Path | None = None,
-    engine: Engine | None = None,
-    store: str | Path | None = None,
-    retry_errors: bool = False,
-    progress: RunProgress | None = None,
-) -> pd.DataFrame:
-    """Run the part of `matrix` that has no rows yet, and return all rows: answers, or selections without models.
-
-    Arguments and errors as `complete_run`.
-    """
-    run = complete_run(matrix, out=out, engine=engine, store=store, retry_errors=retry_errors, progress=progress)
-    return rows_frame(run, matrix)
+def run_matrix(matrix: MatrixConfig, **options: Any) -> pd.DataFrame:
+    """Do `complete_run(matrix, **options)`, and return all rows: answers, or selections without models."""
+    return rows_frame(complete_run(matrix, **options), matrix)
 
 
 def complete_run(
@@ -118,7 +106,7 @@ def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
     asked = _asked_ids(load_sets(matrix))
     chosen = {spec.name: _selection_columns(run, spec, asked[spec.benchmark.name]) for spec in selection_specs(matrix)}
     if not matrix.models:
-        return frame_of([row for part in chosen.values() for row in part.values()])
+        return _frame([row for part in chosen.values() for row in part.values()])
     rows = []
     for cell in cells(matrix):
         for row in run.answers(cell):
@@ -128,7 +116,7 @@ def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
             of_selection = chosen[cell.selection.name].get(row.question_id, {})
             seen = {key: of_selection.get(key) for key in ("pulls", "n_frames", "forwards")}
             rows.append({**_who(cell.selection), **seen, **vars(row), "part": cell.name})
-    return frame_of(rows)
+    return _frame(rows)
 
 
 def _asked_ids(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
@@ -158,8 +146,7 @@ def _who(spec: SelectionSpec) -> dict[str, Any]:
     return {"sampler": spec.sampler.name, "label": spec.label, "k": spec.k, "seed": spec.seed, "encoder": encoder}
 
 
-def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return rows as a data frame."""
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     import pandas as pd
 
     frame: pd.DataFrame = pd.DataFrame(rows)
