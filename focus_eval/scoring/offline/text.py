@@ -66,6 +66,10 @@ class SentenceEncoder:
             self._queue.wait_all()
         return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
 
+    def is_cut(self, text: str) -> bool:
+        """Return whether `text` has more than `MAX_TOKENS` tokens with both ends, so that its end is not read."""
+        return bool(self._tokenizer.encode(text).overflowing)
+
     def _token_vectors(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return what goes into the first layer, before its norm: `(n, n_tokens, 384)` of ids `(n, n_tokens)`."""
         word, position, token_type = self._embeddings

@@ -23,6 +23,7 @@ from focus_eval.scoring.offline.scorer import OfflineScorer, conse, relevance_of
 from focus_eval.scoring.offline.text import MAX_TOKENS, SentenceEncoder, get_model_path
 from focus_eval.scoring.offline.threads import shared
 from focus_eval.scoring.offline.vision import FrameClassifier, centre_squares
+from focus_eval.scoring.scorer import CutsQueries
 
 skimage = pytest.importorskip("skimage", reason="the photographs come with the extra demo")
 sklearn = pytest.importorskip("sklearn", reason="the photographs come with the extra demo")
@@ -202,6 +203,15 @@ def test_a_query_is_read_up_to_its_last_token_that_fits(scorer, features):
     fits = "cat " * (MAX_TOKENS - 2)
     np.testing.assert_array_equal(scorer.relevance(features, fits + "rocket " * 3000), scorer.relevance(features, fits))
     assert (scorer.relevance(features, "rocket " * 30 + fits) != scorer.relevance(features, fits)).all()
+
+
+def test_a_query_that_is_cut_is_said_to_be_and_a_short_one_loads_nothing(scorer):
+    assert not scorer.is_cut("cat " * (MAX_TOKENS - 2))
+    assert scorer.is_cut("cat " * (MAX_TOKENS - 1))
+    fresh = OfflineScorer()
+    assert not fresh.is_cut("?" * (MAX_TOKENS - 2))  # a token each
+    assert fresh._text is None
+    assert isinstance(fresh, CutsQueries)
 
 
 def test_conse_is_the_probability_weighted_mean_of_the_likeliest_classes():
