@@ -13,8 +13,11 @@ _RECOVERY_POINT = 6
 _HEVC_SLICES = range(32)
 _FORBIDDEN = (b"\0\0\0", b"\0\0\2")
 _ZEROS_IN_STREAM = re.compile(rb"\x00\x00(?:\x00+[^\x00\x01]|\x02)", re.DOTALL)
+_ZEROS_IN_MPEG = re.compile(rb"\x00\x00\x00+[^\x00\x01]", re.DOTALL)
+_MOST_PADDING = 3  # bytes: what fills a unit up to a multiple of four
 # Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
 _HEAD = 4096
+_MPEG = ("mpeg1video", "mpeg2video", "mpeg4")
 _MPEG4_PICTURE, _MPEG4_B = 0xB6, 2
 _MPEG2_PICTURE, _MPEG2_B = 0x00, 3
 
@@ -108,12 +111,17 @@ def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
         at = start + size
 
 
-def has_zeroed_slice(codec: str, packet: Any, length_bytes: int) -> bool:
-    """Tell whether a slice of H.264 or HEVC holds what no encoder writes: 00 00 00 or 00 00 02 (ITU-T H.264, 7.4.1).
+def has_blanked_part(codec: str, packet: Any, length_bytes: int) -> bool:
+    """Tell whether a coded picture holds zeros as no encoder writes them: so a blanked stretch is noticed that would
+    decode without an error.
 
-    So a blanked stretch is noticed that would decode without an error. Zeros at a unit's end are harmless.
+    H.264 and HEVC never hold 00 00 00 or 00 00 02 (ITU-T H.264, 7.4.1), MPEG-1, -2 and -4 no 23 zero bits but in a
+    start code (ISO 14496-2, 5.2.3). A few zeros at the end are padding, as writers leave it that cut units out of a
+    stream; MPEG-2 may hold any number there.
     """
     data = bytes(packet)
+    if codec in _MPEG:
+        return _ZEROS_IN_MPEG.search(data) is not None or (codec == "mpeg4" and data.endswith(bytes(_MOST_PADDING + 1)))
     if not length_bytes:
         # Of what follows start codes, only zeros in the middle are looked for: 00 00 00 01 is a start code itself.
         return _ZEROS_IN_STREAM.search(data) is not None
@@ -132,7 +140,10 @@ def has_zeroed_slice(codec: str, packet: Any, length_bytes: int) -> bool:
 def _holds(data: bytes, start: int, stop: int) -> bool:
     for mark in _FORBIDDEN:
         found = data.find(mark, start, stop)
-        if found >= 0 and data[found : min(stop, len(data))].strip(b"\0"):
+        if found < 0:
+            continue
+        rest = data[found:stop]
+        if len(rest) > _MOST_PADDING or rest.strip(b"\0"):
             return True
     return False
 

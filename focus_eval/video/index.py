@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from focus_eval.errors import VideoError
 from focus_eval.types import IntArray
-from focus_eval.video.bitstream import can_start, has_zeroed_slice, is_invisible, nal_length_bytes
+from focus_eval.video.bitstream import can_start, has_blanked_part, is_invisible, nal_length_bytes
 
-_WITH_START_CODES = ("h264", "hevc")
+_WITH_START_CODES = ("h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _demux(container: Any, stream: Any) -> Packets:
         decode_ticks.append((pts or 0) if dts is None else dts)
         sizes.append(packet.size)
         places.append(-1 if packet.pos is None else packet.pos)
-        is_corrupt = codec in _WITH_START_CODES and has_zeroed_slice(codec, packet, length_bytes)
+        is_corrupt = codec in _WITH_START_CODES and has_blanked_part(codec, packet, length_bytes)
         # Of a transport stream, FFmpeg marks every packet before a join; `transport.py` looks closer.
         is_corrupt = is_corrupt or (packet.is_corrupt and not is_transport)
         flags.append(is_sync | is_hidden << 1 | is_corrupt << 2)

@@ -100,7 +100,9 @@ def scan_file(path: Path) -> Scan:
         if fault and first.pts is not None and not packets.goes_back:
             raise VideoError(f"{path}: {fault}; download it again")
         index = _trusted_index(decoder, packets, first)
-        if index is None and packets.is_corrupt.any():
+        # A damaged packet may stand for several pictures where they are found by their start codes.
+        counts_pictures = index is None or decoder.container.format.name == "mpeg"
+        if counts_pictures and packets.is_corrupt.any():
             raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
         n_frames = index.frame_packet.size if index else sum(1 for _ in decoder.frames_from_start())
         return Scan(

@@ -26,6 +26,7 @@ from focus_eval.testing.faults import (
 from focus_eval.video import open_video
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.listening import errors_logged
+from focus_eval.video.synthetic import frame_number, write_numbered_clip
 
 _KNOWN = ("h264.mp4", "h264_fragments.mp4", "h264.mkv", "h264.ts", "h264.flv", "mpeg4.avi", "mpeg2.mpg", "ffv1.avi")
 
@@ -241,6 +242,48 @@ def test_a_lost_packet_of_a_transport_stream_is_noticed(tmp_path):
     path.write_bytes(data[:lost] + data[lost + 188 :])
     with pytest.raises(VideoError, match="missing"):
         open_video(path)
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265", "mpeg4"])
+def test_a_picture_whose_end_is_blanked_is_refused_or_right(tmp_path, codec):
+    """Small pictures: of these a decoder makes something without an error."""
+    whole = write_numbered_clip(tmp_path / "whole.mp4", 24, codec=codec, gop=12)
+    with av.open(str(whole)) as container:
+        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    path = tmp_path / "blanked.mp4"
+    for keep in (5, 10, 20):
+        # Up to three zeros at the end may be padding, and are left in peace.
+        for place, size in (packet for packet in packets if packet[1] > keep + 3):
+            data = bytearray(whole.read_bytes())
+            data[place + keep : place + size] = bytes(size - keep)
+            path.write_bytes(data)
+            assert all(shown in (None, frame) for frame, shown in enumerate(_numbers(path))), (keep, place)
+
+
+def _numbers(path):
+    """The number that each frame shows, None where it is refused; nothing where the file is."""
+    try:
+        with open_video(path) as video:
+            return [_number(video, frame) for frame in range(video.info.n_frames)]
+    except VideoError:
+        return []
+
+
+def _number(video, frame):
+    try:
+        return frame_number(video.read([frame])[0])
+    except VideoError:
+        return None
+
+
+def test_a_blanked_stretch_of_a_program_stream_is_noticed(tmp_path):
+    whole = write_numbered_clip(tmp_path / "whole.mpg", 200, codec="mpeg2video", gop=20)
+    blanked = bytearray(whole.read_bytes())
+    inside = blanked.index(b"\0\0\1\xba", len(blanked) // 2) + 200
+    blanked[inside : inside + 200] = bytes(200)
+    (tmp_path / "blanked.mpg").write_bytes(blanked)
+    with pytest.raises(VideoError, match="a packet of it is incomplete"):
+        open_video(tmp_path / "blanked.mpg")
 
 
 def test_a_lost_fragment_is_noticed(tmp_path):
