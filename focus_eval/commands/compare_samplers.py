@@ -112,13 +112,12 @@ def _timelines(run: Run, config: SimulationConfig, name: str, names: list[str]) 
 
 
 def _demo_section(folder: Path, samplers: list[str]) -> tuple[str, list[str | Table]]:
-    from focus_eval.commands.demo import build_videos, run_demo
+    from focus_eval.commands.demo import run_demo
     from focus_eval.commands.tables import print_table
     from focus_eval.report.lab import demo_tables
     from focus_eval.report.run import load_run
 
     data = Path("results/demo-quick")
-    build_videos(data, quick=True)
     run_demo("demo-quick", folder / "demo", data, quick=True, k=[], samplers=samplers)
     table = demo_tables(load_run(folder / "demo"), "focus")[0]
     print_table(table)

@@ -30,12 +30,12 @@ def demo(
         Path | None, typer.Option(help="Folder for the benchmark's videos. [default: results/demo]")
     ] = None,
     k: Annotated[
-        list[int], typer.Option("-k", metavar="INT", help="Keyframes to answer from; repeatable. [default: 8]")
+        list[int], typer.Option("-k", min=1, metavar="INT", help="Keyframes to answer from; repeatable. [default: 8]")
     ] = [],  # noqa: B006
     sampler: Annotated[
         list[str], typer.Option(metavar="NAME", help="Sampler to add, or FILE.py:Class; repeatable.")
     ] = [],  # noqa: B006
-    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = 1,
 ) -> None:
     """Run the whole pipeline offline on a small benchmark.
 
@@ -44,7 +44,6 @@ def demo(
     """
     name = "demo-quick" if quick else "demo"
     data = data or Path("results") / name
-    build_videos(data, quick=quick)
     folder = out or Path("results/runs") / name
     run_demo(name, folder, data, quick=quick, k=k, samplers=sampler, seeds=seeds)
     _show(folder, data / "datasets" / "longvideobench" / "videos", quick=quick)
@@ -56,18 +55,21 @@ def run_demo(
     """Select and answer at `k`, then select without answers at the other K of the recall table."""
     os.environ["FOCUS_EVAL_DEMO"] = str(data.resolve())
     answered = k or [8]
-    for at in answered:
-        _run(_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds), folder)
+    matrices = [_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds) for at in answered]
     for at in () if quick else sorted(set(RECALL_K) - set(answered)):
-        _run(_recall_only(_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds)), folder)
+        matrices.append(_recall_only(_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds)))
+    # After the matrices: a mistake in them is told before the minutes that videos take.
+    build_videos(data, quick=quick)
+    for matrix in matrices:
+        _run(matrix, folder)
 
 
 def build_videos(data: Path, *, quick: bool) -> None:
     """Make the demo's videos, or the two of the quick one, under a bar."""
-    from focus_eval.commands.progress import progress_bar
+    from focus_eval.commands.progress import progress_bar, say_what_is_kept
     from focus_eval.demo.photo_events import build_photo_events
 
-    with progress_bar("frames") as bar:
+    with say_what_is_kept("finished videos"), progress_bar("frames") as bar:
         tasks: dict[str, int] = {}
 
         def show(video_id: str, done: int, total: int) -> None:
@@ -79,6 +81,7 @@ def build_videos(data: Path, *, quick: bool) -> None:
 
 
 def _matrix(name: str, *, quick: bool, k: int, samplers: list[str], seeds: int) -> MatrixConfig:
+    from focus_eval.matrix.cells import check_lists
     from focus_eval.matrix.config import SamplerConfig, load_matrix
     from focus_eval.matrix.narrowing import narrow
     from focus_eval.resources import resource_path
@@ -90,7 +93,9 @@ def _matrix(name: str, *, quick: bool, k: int, samplers: list[str], seeds: int) 
     made = [_at_depth(sampler, k) for sampler in matrix.samplers]
     present = {item.sampler for item in made}
     made += [SamplerConfig(sampler=sampler) for sampler in samplers if sampler not in present]
-    return matrix.model_copy(update={"samplers": made})
+    completed = matrix.model_copy(update={"samplers": made})
+    check_lists(completed)
+    return completed
 
 
 def _at_depth(config: SamplerConfig, k: int) -> SamplerConfig:

@@ -108,9 +108,9 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
 def run_progress() -> Iterator[RunProgress]:
     """Show a bar per phase, with the time left and the errors so far."""
     os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
-    from focus_eval.commands.progress import progress_bar
+    from focus_eval.commands.progress import progress_bar, say_what_is_kept
 
-    with progress_bar("rows") as bar:
+    with say_what_is_kept("finished questions"), progress_bar("rows") as bar:
         tasks: dict[str, Any] = {}
         errors: dict[str, int] = {}
 
@@ -123,11 +123,7 @@ def run_progress() -> Iterator[RunProgress]:
                 failed = f" ({errors[phase]} errors)" if errors[phase] else ""
                 bar.update(tasks[phase], advance=n_rows, description=phase + failed)
 
-        try:
-            yield Bars()
-        except KeyboardInterrupt:
-            typer.echo("stopped; finished questions are kept. Run the same command again to continue.", err=True)
-            raise
+        yield Bars()
 
 
 def load_all(paths: list[Path], only: list[str], set_: list[str], limit: int | None) -> list[MatrixConfig]:

@@ -120,6 +120,17 @@ def say_if_slow(text: str, *, after_seconds: float = 1.0) -> Iterator[None]:
 
 
 @contextmanager
+def say_what_is_kept(kept: str) -> Iterator[None]:
+    """Say on Ctrl-C that `kept` are kept and how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        text = f"stopped; {kept} are kept. Run the same command again to continue."
+        print(text, file=sys.stderr, flush=True)
+        raise
+
+
+@contextmanager
 def pull_progress(title: str, *, waiting: str) -> Iterator[PullProgress]:
     """Show a bar while frames are scored inside the block; it says `waiting` until the first are."""
     with progress_bar() as bar:

@@ -49,10 +49,10 @@ def load_simulation(path: Path | None) -> SimulationConfig:
 
 def run_with_progress(loaded: SimulationConfig, folder: Path, *, limit: int | None, workers: int = 2) -> None:
     """Run a simulation under a bar."""
-    from focus_eval.commands.progress import progress_bar
+    from focus_eval.commands.progress import progress_bar, say_what_is_kept
     from focus_eval.simulation.running import run_simulation
 
-    with progress_bar("rows") as bar:
+    with say_what_is_kept("finished questions"), progress_bar("rows") as bar:
         task = bar.add_task("simulate", total=None)
         run_simulation(
             loaded,

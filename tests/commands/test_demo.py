@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from focus_eval.cli import app
 from focus_eval.commands.demo import BUDGETS, RECALL_K, replay_budgets
+from focus_eval.demo import photo_events
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import run_matrix
 from focus_eval.report.lab_figures import draw_frontier
@@ -73,3 +76,32 @@ def test_lines_are_the_replayed_budgets_and_filled_marks_the_run():
     assert (filled["focus"].get_xdata().tolist(), filled["focus"].get_ydata().tolist()) == ([2.0], [50.0])
     assert {line.get_linewidth() for line in filled.values()} == {0}
     assert line.get_color() == filled["focus"].get_color()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--sampler", "focuss"], "did you mean 'focus'?"),
+        (["-k", "0"], "'-k'"),
+        (["--seeds", "0"], "'--seeds'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_told_before_videos_are_made(tmp_path, monkeypatch, options, says):
+    monkeypatch.setenv("FOCUS_EVAL_DEMO", "")  # the command sets it
+    done = CliRunner().invoke(
+        app, ["demo", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "run"), *options]
+    )
+    assert done.exit_code != 0
+    assert says in f"{done.output}{done.exception}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_videos_are_made_says_that_finished_videos_are_kept(tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("FOCUS_EVAL_DEMO", "")
+    monkeypatch.setattr(photo_events, "build_photo_events", interrupted)
+    stopped = CliRunner().invoke(app, ["demo", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "run")])
+    assert stopped.exit_code == 130
+    assert "finished videos are kept. Run the same command again to continue" in stopped.output
