@@ -28,7 +28,9 @@ def to_terminal(table: Table, width: int) -> list[RichTable]:
     if _taken(keys) + _taken(whole) <= width:
         return [_rich_table(keys, whole, notes, width)]
     figures = [*_figure_columns(table, _without_interval), *counts]
-    room = width - min(_taken(keys), width // 2)  # names longer than half the screen fold
+    # Names longer than half the screen fold, between words as long as two thirds of it hold them.
+    words = [_Column(key.title, [word for text in key.texts for word in text.split()]) for key in keys]
+    room = width - max(min(_taken(keys), width // 2), min(_taken(words), 2 * width // 3))
     intervals = _figure_columns(table, _interval_text)
     if {text for column in intervals for text in column.texts} <= {"", f"[{TOO_FEW_VIDEOS}]"} and intervals:
         intervals, notes = [], (*notes, "Too few videos for any interval: it takes 5.")

@@ -76,6 +76,17 @@ def test_a_long_name_folds_instead_of_pushing_figures_out():
     assert "focus,alpha=0.1,clip_seconds=8,temperature=0.03" in whole
 
 
+def test_a_name_of_several_words_folds_between_them():
+    names = ["uniform", "even_cover budget_of=focus", "oracle [ceiling]"]
+    columns = ("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)")
+    figures = ("+10.0", "120", "20 / 32", "0.0004", "0.0012")
+    rows = tuple(TableRow(("1 s", a, b), figures, None) for a in names for b in names)
+    text = printed(Table(name="t", title="Pairs", key_titles=("Within", "A", "B"), columns=columns, rows=rows), 80)
+    assert text.count("even_cover") == text.count("budget_of=focus")
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("0.0012") == len(rows)
+
+
 def test_where_no_interval_could_be_made_one_line_says_so_instead_of_a_table():
     few = Figure(ours=50.0, has_too_few_videos=True)
     rows = tuple(TableRow((sampler, "8", "blip"), (few,) * len(COLUMNS), None) for sampler in SAMPLERS)
