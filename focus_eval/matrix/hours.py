@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from focus_eval.errors import unknown_name
 from focus_eval.matrix.config import StrictModel
 from focus_eval.matrix.planning import Plan, SelectionPlan, plan_selection
 from focus_eval.matrix.questions import QuestionSet
@@ -116,12 +117,15 @@ def load_machine(name: str | Path) -> Machine:
     """Return the machine in the YAML file `name`, or the shipped one of that name (`configs/machines`).
 
     Raises:
-        InvalidInput: no such file, or a key or value that is not as it must be.
+        UnknownName: no such file, and none of that name is shipped.
+        InvalidInput: a key or value that is not as it must be.
     """
     file = Path(name)
-    shipped = resource_path("configs") / "machines" / f"{name}.yaml"
-    if not file.is_file() and shipped.is_file():
-        file = shipped
+    shipped = {found.stem: found for found in (resource_path("configs") / "machines").glob("*.yaml")}
+    if not file.exists() and not file.suffix:
+        if str(name) not in shipped:
+            raise unknown_name("machine", str(name), shipped)
+        file = shipped[str(name)]
     values = load_yaml(file)
     values.setdefault("name", file.stem)
     return check(Machine, values, file)

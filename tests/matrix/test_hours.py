@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.errors import FocusEvalError
+from focus_eval.errors import FocusEvalError, UnknownName
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.hours import Machine, hours_lines, hours_totals, load_machine, time_text
 from focus_eval.matrix.planning import load_sets, make_plan
@@ -122,3 +122,8 @@ def test_machines_are_read_from_yaml_and_a_wrong_key_is_named(tmp_path):
     file.write_text(yaml.safe_dump({"cores": 2, "decode_seconds": 0.01, "gpu": 1}))
     with pytest.raises(FocusEvalError, match=r"laptop.yaml.*gpu"):
         load_machine(file)
+
+
+def test_a_misspelt_machine_is_told_with_the_nearest_name():
+    with pytest.raises(UnknownName, match="unknown machine 'eigth_h100'; did you mean 'eight_h100'"):
+        load_machine("eigth_h100")
