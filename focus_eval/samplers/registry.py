@@ -155,7 +155,8 @@ def _from_file(spec: str) -> type[FrameSampler]:
         where = f", line {lines[-1]}," if lines else ""
         raise SamplerError(f"sampler file {path}{where} cannot be loaded: {type(error).__name__}: {error}") from error
     if not hasattr(module, class_name):
-        raise SamplerError(f"sampler file {path} has no class {class_name!r}")
+        classes = [name for name, kind in vars(module).items() if getattr(kind, "__module__", "") == module_name]
+        raise SamplerError(f"sampler file {path} has no class {class_name!r}; it has {', '.join(classes) or 'none'}")
     kind = _checked(getattr(module, class_name), f"sampler {spec!r}")
     if kind.name in _builtin() or kind.name in _entry_points():
         raise SamplerError(f"sampler {spec!r}: its name {kind.name!r} is taken; give the class another `name`")
@@ -166,7 +167,7 @@ def _from_file(spec: str) -> type[FrameSampler]:
 
 def _checked(kind: Any, label: str) -> type[FrameSampler]:
     if not (isinstance(kind, type) and issubclass(kind, FrameSampler)):
-        raise SamplerError(f"{label} is not a FrameSampler class")
+        raise SamplerError(f"{label} is not a FrameSampler class; derive it from focus_eval.samplers.base.FrameSampler")
     if inspect.isabstract(kind):
         raise SamplerError(f"{label} has no `choose` method")
     check_class(kind, label)

@@ -153,7 +153,12 @@ def test_a_sampler_comes_from_a_file(toy_file):
 @pytest.mark.parametrize(
     ("change", "class_name", "says"),
     [
-        (("", ""), "Second", "has no class 'Second'"),
+        (("", ""), "Second", "has no class 'Second'; it has First"),
+        (
+            ("(FrameSampler)", ""),
+            "First",
+            "not a FrameSampler class; derive it from focus_eval.samplers.base.FrameSampler",
+        ),
         (('name: ClassVar[str] = "first"', 'name: ClassVar[str] = "focus"'), "First", "is taken"),
         (('        name: ClassVar[str] = "first"\n', ""), "First", "class attributes `name`"),
         (("    @dataclass(frozen=True, kw_only=True)\n", ""), "First", "dataclass"),
