@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
@@ -143,8 +143,8 @@ class MatrixConfig(StrictModel):
     models: list[ModelConfig] = []
     encoders: list[EncoderConfig] = []
     samplers: list[SamplerConfig] = Field(min_length=1)
-    k: list[int] = []
-    seeds: list[int] = Field(default=[0], min_length=1)
+    k: list[Annotated[int, Field(gt=0)]] = []
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
     coarse_seed: CoarseSeed = "question"
     queries: list[str] = Field(default=["question"], min_length=1)
     share_frames: StrictBool = True

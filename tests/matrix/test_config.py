@@ -78,6 +78,8 @@ def test_samplers_that_never_pull_have_no_encoder(tmp_path):
         (GOOD + "k: [4]\n", "matrix.yaml:10: key 'k' is written twice"),
         (GOOD.replace("[0, 1]", "zero"), r"matrix.yaml:9: seeds: .*list"),
         (GOOD.replace("k: [8, 16]", "k: ["), r"matrix.yaml:\d+: "),
+        (GOOD.replace("[8, 16]", "[8, 0]"), r"matrix.yaml:8: k.1: .*greater than 0"),
+        (GOOD.replace("[0, 1]", "[-1]"), r"matrix.yaml:9: seeds.0: .*greater than or equal to 0"),
         ("- a list", "must hold a mapping"),
         (GOOD.replace("k: [8, 16]", ""), "a matrix without models needs k"),
     ],
