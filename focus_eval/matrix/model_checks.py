@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import FocusEvalError, MissingWeights
+from focus_eval.errors import FocusEvalError, MissingWeights, unknown_name
 from focus_eval.matrix.answering import load_arguments
 from focus_eval.matrix.config import EncoderConfig, ModelConfig
 from focus_eval.matrix.devices import best_device, gpu_gigabytes, host_gigabytes
@@ -28,8 +28,14 @@ def argument_problems(
         frames: most frames per question.
         without_weights, without_key: these are missing, and named already.
     """
-    from lmms_eval.models import get_model
+    from lmms_eval.models import get_model, list_available_models
 
+    known = list_available_models(include_aliases=True)
+    if model.model not in known:
+        # Only ours are named: lmms-eval has two hundred.
+        ours = [name for name in known if name.startswith("focus_")]
+        yield Missing(f"model {model.name}", str(unknown_name("lmms-eval model", model.model, ours)))
+        return
     # A missing key is reported already, and must not hide what else is wrong.
     key, stand_in = model.api_key, without_key and bool(model.api_key)
     if stand_in:
@@ -58,6 +64,7 @@ def weights_problems(model: ModelConfig) -> Iterator[Missing]:
     """Yield what is missing of a model's checkpoint: all of it, shards, the right architecture, its tokenizer."""
     from focus_eval.lmms.weights import weights_folder
     from focus_eval.lmms.weights import weights_problems as problems_of
+    from focus_eval.scoring.encoders.checkpoints import is_path
 
     pretrained, revision = str(model.args.get("pretrained") or ""), str(model.args.get("revision") or "main")
     if not pretrained:
@@ -65,6 +72,9 @@ def weights_problems(model: ModelConfig) -> Iterator[Missing]:
     fetch = f"hf download {pretrained}" + (f" --revision {revision}" if revision != "main" else "")
     folder = weights_folder(pretrained, revision)
     what = f"weights of model {model.name} ({pretrained}, {model.disk_gigabytes:g} GB)"
+    if folder is None and is_path(pretrained):
+        yield Missing(f"weights of model {model.name}: no folder {pretrained}", "correct the path")
+        return
     if folder is None:
         yield Missing(f"{what} are not on this machine", fetch, gigabytes=model.disk_gigabytes)
         return

@@ -129,7 +129,8 @@ def _disk(
         free = shutil.disk_usage(there).free / 1e9
         if gigabytes > free:
             yield Missing(
-                f"disk: {gigabytes:.3g} GB needed, {free:.3g} GB free on {there}", "free some, or name another place"
+                f"disk: {gigabytes:.3g} GB needed, {free:.3g} GB free on {there}",
+                "free some, or name another disk: --out and --store for what is written, HF_HOME for what is fetched",
             )
 
 

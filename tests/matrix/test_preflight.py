@@ -142,7 +142,15 @@ BROKEN = {
     ),
     "a model lmms-eval does not know": (
         change(("models", 0, "model"), "focus_qwen2_vll"),
-        r"model qwen \(focus_qwen2_vll\)",
+        r"model qwen \| unknown lmms-eval model 'focus_qwen2_vll'; did you mean 'focus_qwen2_vl'\? known: focus_gpt4o,",
+    ),
+    "a folder of weights that is not there": (
+        change(("models", 0, "args", "pretrained"), "/absent/my-qwen"),
+        r"weights of model qwen: no folder /absent/my-qwen \| correct the path",
+    ),
+    "a folder of an encoder that is not there": (
+        change(("encoders", 0, "options", "checkpoint"), "/absent/my-clip"),
+        "weights of encoder tiny .*'/absent/my-clip': no such folder; correct the path",
     ),
     "no key": (lambda machine, patch: patch.delenv("OPENAI_API_KEY"), "the API key of model gpt4o .*export OPENAI"),
     "a wrong key": (
@@ -198,7 +206,7 @@ BROKEN = {
         change(("benchmarks", 0, "rates"), "/no/such/rates.csv"),
         "questions of longvideobench .*/no/such/rates.csv: cannot be read",
     ),
-    "a full disk": (full_disk, r"disk: [\d.e-]+ GB needed, 0 GB free on"),
+    "a full disk": (full_disk, r"disk: [\d.e-]+ GB needed, 0 GB free on .*name another disk: --out and"),
     "too little memory": (no_gpu_memory, "memory for model qwen"),
     "too few GPUs": (cards(80.0, gpus=4), "GPUs for model qwen: it takes 4, 1 are here"),
     "GPUs that are too small": (cards(1e-9), "memory for model qwen: 0 GB of weights, 0 GB on 1 GPUs"),

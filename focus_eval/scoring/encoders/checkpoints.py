@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import EncoderError, MissingWeights
+from focus_eval.errors import EncoderError, MissingWeights, unknown_name
 from focus_eval.scoring.encoders.published import KNOWN, WEIGHTS, Checkpoint
 
 SHARDS = "model.safetensors.index.json"
@@ -59,6 +59,11 @@ def locate(checkpoint: str, *, revision: str | None = None, model_type: str | tu
         raise MissingWeights(_missing_line(checkpoint, known, repository, wanted, folder))
     _check(folder, f"{repository}@{wanted}", model_type)
     return Located(folder=folder, identity=f"{repository}@{folder.name}")
+
+
+def is_path(name: str) -> bool:
+    """Whether `name` can only be a folder: the hub's names are OWNER/NAME."""
+    return name.startswith(("/", ".", "~")) or name.count("/") > 1
 
 
 def cached_folder(repository: str, revision: str) -> Path | None:
@@ -169,6 +174,10 @@ def _check(folder: Path, where: str, model_type: str | tuple[str, ...]) -> None:
 def _missing_line(
     checkpoint: str, known: Checkpoint | None, repository: str, revision: str, folder: Path | None
 ) -> str:
+    if not known and is_path(checkpoint):
+        return f"checkpoint {checkpoint!r}: no such folder; correct the path"
+    if not known and "/" not in checkpoint:
+        return f"{unknown_name('checkpoint', checkpoint, KNOWN)}; a repository of the hub is OWNER/NAME"
     if known:
         size, fetch = known.size, known.fetch_command
         if revision != known.revision:
@@ -176,10 +185,9 @@ def _missing_line(
     else:
         size, fetch = "unknown size", f"hf download {repository} --revision {revision}"
     state = "has no safetensors in the cache" if folder is not None else "is not on this machine"
-    names = "" if known or "/" in checkpoint else f"; known names: {', '.join(KNOWN)}"
     return (
         f"checkpoint {checkpoint!r} ({repository}@{revision}, {size}) {state}: where there is a network run `{fetch}`, "
-        f"then copy the hub's cache here or give the folder as checkpoint=FOLDER{names}"
+        f"then copy the hub's cache here or give the folder as checkpoint=FOLDER"
     )
 
 

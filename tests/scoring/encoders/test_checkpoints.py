@@ -74,8 +74,8 @@ def test_an_unknown_repository_that_is_missing_says_how_to_fetch_it(hub):
     assert "hf download someone/some-clip --revision v1" in one_line(error)
 
 
-def test_a_mistyped_name_lists_the_known_ones(hub):
-    with pytest.raises(MissingWeights, match=r"known names: .*clip-vit-base-patch32"):
+def test_a_mistyped_name_is_told_with_the_nearest_of_the_known_ones(hub):
+    with pytest.raises(MissingWeights, match=r"did you mean 'clip-vit-base-patch32'\? known: .*siglip"):
         locate("clip-vit-base-patch23", model_type="clip")
 
 
