@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.errors import FocusEvalError, InvalidInput
-from focus_eval.report.page.thumbnails import evidence_frames
+from focus_eval.errors import FocusEvalError, InvalidInput, VideoError
+from focus_eval.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter
 from tests.report.simulated import Simulation, simulate_run
@@ -72,6 +72,31 @@ def test_thumbnails_are_the_chosen_frames(tmp_path):
         "report_thumbnails/"
         in gzip.decompress(base64.b64decode(re.search(r'id="chunk0">([^<]+)<', page.read_text()).group(1))).decode()
     )
+
+
+def test_a_report_does_without_thumbnails_of_frames_that_cannot_be_read(tmp_path):
+    folder = simulate_run(tmp_path / "run", Simulation(n_questions=1, samplers=("uniform", "topk")))
+    (tmp_path / "videos").mkdir()
+    output = called("report", folder, "--out", tmp_path / "out", "--videos", tmp_path)
+    assert "note: videos without thumbnails of some frames: 1, the first: " in output
+    assert "v0000.mp4: no such file" in output
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_frames_behind_a_damaged_stretch_have_thumbnails(tmp_path):
+    def read(path, frames, *, height):
+        if 99 in frames:
+            raise VideoError(f"{path}: frame 99 asked, video has 10")
+        for frame in frames:
+            if frame in (2, 3):
+                raise VideoError(f"{path}: frame {frame} cannot be decoded")
+            yield frame, bytes([frame])
+
+    failures = {}
+    make = thumbnail_maker(tmp_path, None, read=read, failures=failures)
+    assert make("a.mp4", [4, 1, 2, 3, 5]) == {1: b"\1", 4: b"\4", 5: b"\5"}
+    assert failures == {"a.mp4": f"{tmp_path / 'a.mp4'}: frame 2 cannot be decoded"}
+    assert make("b.mp4", [99, 6]) == {6: b"\6"}
 
 
 def test_a_folder_that_is_no_run_is_one_line(tmp_path):

@@ -7,12 +7,13 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 
-from focus_eval.errors import InvalidInput
+from focus_eval.errors import InvalidInput, VideoError
 from focus_eval.rows.records import SelectionRow
 
 # From a video and frames of it to one image per frame: JPEG bytes to embed, or a path relative to the page.
@@ -102,13 +103,14 @@ def _spread(frames: Sequence[int]) -> list[int]:
     return list(np.asarray(frames, dtype=int)[order].tolist()) if order else []
 
 
-def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails) -> Thumbnails:
-    """Return a function from a video's frames to small JPEGs, or to links beside `page`.
+def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails, failures: dict[str, str]) -> Thumbnails:
+    """Return a function from a video's frames to small JPEGs, or to links beside `page`; without those it cannot read.
 
     Args:
         videos: the folder that the rows' video paths start from.
         page: the page that links its pictures; None embeds them.
         read: yields frames of a video file as JPEGs of a height: `read(path, frames, height=90)`.
+        failures: gets the first reason why a frame of a video has no picture, by video.
 
     Raises:
         InvalidInput: no such folder.
@@ -120,11 +122,22 @@ def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails) ->
     known: dict[tuple[str, int], bytes | str] = {}
     height = EMBEDDED_HEIGHT if page is None else LINKED_HEIGHT
 
+    def keep(video: str, frames: Sequence[int]) -> None:
+        for frame, image in read(videos / video, frames, height=height):
+            known[video, frame] = image if page is None else _linked(image, page, video, frame)
+
     def make(video: str, frames: Sequence[int]) -> Mapping[int, bytes | str]:
         missing = sorted({frame for frame in frames if (video, frame) not in known})
-        for frame, image in read(videos / video, missing, height=height):
-            known[video, frame] = image if page is None else _linked(image, page, video, frame)
-        return {frame: known[video, frame] for frame in frames}
+        try:
+            keep(video, missing)
+        except VideoError as error:
+            failures.setdefault(video, str(error))
+            # It ended the pass over the video; the other frames may be read one by one.
+            for frame in missing:
+                if (video, frame) not in known:
+                    with suppress(VideoError):
+                        keep(video, [frame])
+        return {frame: known[video, frame] for frame in frames if (video, frame) in known}
 
     return make
 
