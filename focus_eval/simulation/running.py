@@ -16,6 +16,7 @@ import numpy as np
 from focus_eval.benchmarks.question import Question
 from focus_eval.errors import InvalidInput, RunError
 from focus_eval.pipeline.selector import Selector
+from focus_eval.resources import read_json_object
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.provenance import git_revision, versions
 from focus_eval.rows.records import RowWriter, SelectionRow, replace_file
@@ -262,10 +263,12 @@ def _write_traces(source: Source, out: Path, about: Sequence[dict[str, Any]]) ->
     lines, order = [json.dumps(line) for line in about], [line["question_id"] for line in about]
     path = out / "traces" / (re.sub(r"[^\w.-]+", "_", source.name) + ".jsonl")
     path.parent.mkdir(exist_ok=True)
+    now = set(order)
     if path.exists():  # a run with a smaller --limit keeps what a larger one wrote
-        old = [line for line in path.read_text().splitlines() if json.loads(line)["question_id"] not in set(order)]
-        lines += old
-        order += [json.loads(line)["question_id"] for line in old]
+        earlier = {json.loads(line)["question_id"]: line for line in path.read_text().splitlines()}
+        only_there = [question_id for question_id in earlier if question_id not in now]
+        lines += [earlier[question_id] for question_id in only_there]
+        order += only_there
     with replace_file(path) as part:
         part.write_text("\n".join(lines) + "\n")
     return order
@@ -280,7 +283,7 @@ def _describe(config: SimulationConfig, out: Path) -> None:
     }
     document["versions"] = versions()
     if file.exists():
-        earlier = json.loads(file.read_text())
+        earlier = read_json_object(file)
         mine = (document["simulation"], earlier.get("simulation", {}))
         for key in ("seed", "minutes", "worlds", "recorded"):
             if mine[0][key] != mine[1].get(key):

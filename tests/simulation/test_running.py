@@ -69,6 +69,21 @@ def test_another_seed_needs_another_folder(ran):
         run_simulation(CONFIG.model_copy(update={"seed": 7}), ran)
 
 
+def test_a_damaged_description_of_a_simulation_is_named(tmp_path):
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(InvalidInput, match=r"run\.json:1: not JSON"):
+        run_simulation(CONFIG, tmp_path, n_workers=1)
+
+
+def test_a_smaller_limit_keeps_what_a_larger_one_wrote_of_each_trace(tmp_path):
+    small = CONFIG.model_copy(update={"worlds": ["calibrated"], "samplers": ["uniform"], "k": [4], "budgets": []})
+    run_simulation(small, tmp_path, limit=5, n_workers=1)
+    whole = sorted(read_traces(tmp_path)["question_id"])
+    run_simulation(small, tmp_path, limit=2, n_workers=1)
+    assert sorted(read_traces(tmp_path)["question_id"]) == whole
+    assert len(whole) == 5
+
+
 @pytest.mark.parametrize("samplers", [["uniform"], [{"sampler": "focus", "options": {"alpha": 0.5}}]])
 def test_a_baseline_that_is_not_simulated_is_refused_before_anything_runs(tmp_path, samplers):
     file = tmp_path / "mine.yaml"
