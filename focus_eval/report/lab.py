@@ -12,7 +12,7 @@ import pandas as pd
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.comparisons import p_text
-from focus_eval.report.labels import sampler_order
+from focus_eval.report.labels import role_mark, sampler_order
 from focus_eval.report.paired_tests import compare_paired, holm
 from focus_eval.report.run import Run
 from focus_eval.report.statistics import Estimate, difference_estimate, mean_estimate
@@ -40,8 +40,7 @@ def lab_frame(run: Run) -> pd.DataFrame:
     names = {}
     for row in run.variants:
         changed = [f"{name}={_short(value)}" for name, value in row.changed_options.items()]
-        mark = "" if row.role == "sampler" else f" [{row.role}]"
-        names[row.selection_id] = " ".join([row.sampler, *changed]) + mark
+        names[row.selection_id] = " ".join([row.sampler, *changed]) + role_mark(row)
     frame: pd.DataFrame = run.selection_frame.assign(label=run.selection_frame["selection_id"].map(names))
     return frame
 

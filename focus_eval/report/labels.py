@@ -32,13 +32,13 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
         for row in same:
             text = _with_options(row, differing)
             text += f" ({row.encoder})" if several_encoders and row.encoder else ""
-            labels[row.selection_id] = text + _mark(row)
+            labels[row.selection_id] = text + role_mark(row)
     return _told_apart(labels, variants)
 
 
 def series_text(row: SelectionRow, *, hidden: Iterable[str] = ()) -> str:
     """Return the sampler's name with its options that are not default, without the `hidden` ones, and its role."""
-    return _with_options(row, (), hidden) + _mark(row)
+    return _with_options(row, (), hidden) + role_mark(row)
 
 
 def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[str] = ()) -> str:
@@ -50,7 +50,8 @@ def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[
     return " ".join([row.sampler, *(f"{name}={options[name]}" for name in shown if name not in hidden)])
 
 
-def _mark(row: SelectionRow) -> str:
+def role_mark(row: SelectionRow) -> str:
+    """Return " [control]" and the like behind the name of what is not a sampler that could be used, else nothing."""
     return "" if row.role == "sampler" else f" [{row.role}]"
 
 
