@@ -7,7 +7,7 @@ bound that a worker comes near to and never passes; start, reading of files and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -39,11 +39,10 @@ class Machine(StrictModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HoursLine:
-    """What one selection takes on a machine, as it is or with one setting changed.
+class Cost:
+    """What choosing frames takes.
 
     Args:
-        setting: what is changed; "" for the selection as it is.
         frames: decoded and embedded.
         encode_hours: of one GPU.
         decode_hours: of one core.
@@ -51,8 +50,6 @@ class HoursLine:
         gpu_hours: `hours` for each GPU, since it is held while the cores decode; 0 without a GPU.
     """
 
-    selection: SelectionPlan
-    setting: str
     frames: int
     encode_hours: float
     decode_hours: float
@@ -61,7 +58,19 @@ class HoursLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HoursTotal:
+class HoursLine(Cost):
+    """What one selection takes on a machine, as it is or with one setting changed.
+
+    Args:
+        setting: what is changed; "" for the selection as it is.
+    """
+
+    selection: SelectionPlan
+    setting: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoursTotal(Cost):
     """What several selections take together, one after the other.
 
     Args:
@@ -72,11 +81,6 @@ class HoursTotal:
     setting: str
     changed: int
     selections: int
-    frames: int
-    encode_hours: float
-    decode_hours: float
-    hours: float
-    gpu_hours: float
 
 
 def hours_totals(lines: Iterable[HoursLine]) -> list[HoursTotal]:
@@ -95,11 +99,7 @@ def hours_totals(lines: Iterable[HoursLine]) -> list[HoursTotal]:
                 setting=setting,
                 changed=sum(setting in known for known in by_selection.values()) if setting else 0,
                 selections=len(taken),
-                frames=sum(line.frames for line in taken),
-                encode_hours=sum(line.encode_hours for line in taken),
-                decode_hours=sum(line.decode_hours for line in taken),
-                hours=sum(line.hours for line in taken),
-                gpu_hours=sum(line.gpu_hours for line in taken),
+                **{entry.name: sum(getattr(line, entry.name) for line in taken) for entry in fields(Cost)},
             )
         )
     return totals
