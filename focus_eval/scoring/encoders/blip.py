@@ -18,13 +18,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from focus_eval.errors import EncoderError, InvalidInput
+from focus_eval.errors import EncoderError
 from focus_eval.scoring.encoders.blip_attention import use_fused_attention
 from focus_eval.scoring.encoders.blip_rules import LAVIS, TRANSFORMERS, BlipRules, clean_caption
 from focus_eval.scoring.encoders.checkpoints import load_weights, locate
+from focus_eval.scoring.encoders.matching import MatchingScorer, checked_preprocess
 from focus_eval.scoring.encoders.precision import Precision
 from focus_eval.scoring.encoders.preprocess import ImageRules, Resize
-from focus_eval.scoring.encoders.torch_scorer import EncoderOptions, TorchScorer
+from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
 from focus_eval.scoring.scorer import checked_query
 from focus_eval.types import FloatArray
 from focus_eval.video.reader import Pixels
@@ -33,7 +34,7 @@ _TEXT_ROWS = 512  # frames x questions in one pass of the text encoder: about 1 
 _QUERIES_AT_ONCE = 64
 
 
-class BlipScorer(TorchScorer):
+class BlipScorer(MatchingScorer):
     """BLIP-ITM: relevance is the probability that image and text match.
 
     Args:
@@ -48,7 +49,6 @@ class BlipScorer(TorchScorer):
     """
 
     name: ClassVar[str] = "blip"
-    stores_embeddings: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -63,9 +63,7 @@ class BlipScorer(TorchScorer):
         resize: Resize = "auto",
         compile: bool = False,
     ) -> None:
-        if preprocess not in ("lavis", "hf"):
-            raise InvalidInput(f"preprocess {preprocess!r} must be lavis or hf")
-        rules = BlipRules(text_heads=text_heads) if preprocess == "lavis" else TRANSFORMERS
+        rules = BlipRules(text_heads=text_heads) if checked_preprocess(preprocess) == "lavis" else TRANSFORMERS
         options = EncoderOptions(
             device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
         )
@@ -123,11 +121,6 @@ class BlipScorer(TorchScorer):
         self._tokens = lru_cache(maxsize=4096)(self._tokens_on_device)
         self.revision = self._label(identity, **_settings(rules))
 
-    def embed(self, frames: Pixels) -> torch.Tensor:
-        """Return image tokens `(n, tokens, width)` on the device, 577 x 1024 a frame for the large model."""
-        dtype = self._image_runner.half_dtype
-        return self._encode(frames, lambda pixels: self._vision(pixel_values=pixels).last_hidden_state, dtype=dtype)
-
     def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
         """Return the probability of a match, shape `(n,)`."""
         relevance: FloatArray = self.relevance_many(features, [query])[0]
@@ -180,21 +173,13 @@ class BlipScorer(TorchScorer):
         if not len(features):
             return np.empty((len(queries), 0))
         ids, mask = self._tokens(tuple(queries))
-        found = self._text_runner.run(
-            lambda tokens: self._match(tokens, ids, mask),
-            len(features),
-            load=lambda part: features[part].to(self._torch_device),
-            dtype=torch.float32,
-            rows_per_frame=len(queries),
-        )
-        probability: NDArray[np.float64] = found.double().cpu().numpy().T
+        found = self._matched(features, lambda states: self._match(states, ids, mask), rows_per_frame=len(queries))
+        probability: NDArray[np.float64] = found.numpy().T
         return probability
 
-    def _match(self, tokens: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def _match(self, states: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return match probabilities `(n, n_queries)` in fp32."""
-        n = len(tokens)
-        is_half = torch.is_autocast_enabled(self._torch_device.type)
-        states = tokens if is_half else tokens.float()  # half tokens may be computed on again in fp32
+        n = len(states)
         hidden = self._model.text_encoder(
             input_ids=ids.repeat(n, 1), attention_mask=mask.repeat(n, 1), encoder_hidden_states=states
         ).last_hidden_state

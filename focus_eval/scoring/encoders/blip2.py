@@ -15,21 +15,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from focus_eval.errors import EncoderError, InvalidInput
+from focus_eval.errors import EncoderError
 from focus_eval.scoring.encoders.blip_rules import clean_caption
 from focus_eval.scoring.encoders.checkpoints import load_weights, locate
 from focus_eval.scoring.encoders.dual_encoder import load_tokenizer
+from focus_eval.scoring.encoders.matching import MatchingScorer, checked_preprocess
 from focus_eval.scoring.encoders.precision import Precision
 from focus_eval.scoring.encoders.preprocess import Resize, read_image_rules
-from focus_eval.scoring.encoders.torch_scorer import EncoderOptions, TorchScorer
+from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
 from focus_eval.scoring.scorer import checked_query
 from focus_eval.types import FloatArray
-from focus_eval.video.reader import Pixels
 
 LAVIS_TOKENS = 32  # longest text with both ends in LAVIS, in training and in its matching head
 
 
-class Blip2Scorer(TorchScorer):
+class Blip2Scorer(MatchingScorer):
     """BLIP-2 ITM: relevance is the probability that image and text match.
 
     Args:
@@ -45,7 +45,6 @@ class Blip2Scorer(TorchScorer):
     """
 
     name: ClassVar[str] = "blip2"
-    stores_embeddings: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -59,8 +58,7 @@ class Blip2Scorer(TorchScorer):
         resize: Resize = "auto",
         compile: bool = False,
     ) -> None:
-        if preprocess not in ("lavis", "hf"):
-            raise InvalidInput(f"preprocess {preprocess!r} must be lavis or hf")
+        self.preprocess = checked_preprocess(preprocess)
         located = locate(checkpoint, revision=revision, model_type="blip-2")
         super().__init__(
             _load_model(located.folder, located.identity),
@@ -69,7 +67,6 @@ class Blip2Scorer(TorchScorer):
                 device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
             ),
         )
-        self.preprocess = preprocess
         self._tokenizer = load_tokenizer(located.folder)
         positions = int(self._model.config.qformer_config.max_position_embeddings)
         self._max_tokens = min(LAVIS_TOKENS, positions) if preprocess == "lavis" else positions
@@ -77,23 +74,12 @@ class Blip2Scorer(TorchScorer):
         self._text_runner = self._runner(batch_size)
         self.revision = self._label(located.identity, preprocess=preprocess)
 
-    def embed(self, frames: Pixels) -> torch.Tensor:
-        """Return image tokens `(n, tokens, width)` on the device, 257 x 1408 a frame for ViT-g at 224 pixels."""
-        dtype = self._image_runner.half_dtype
-        return self._encode(frames, lambda pixels: self._vision(pixel_values=pixels).last_hidden_state, dtype=dtype)
-
     def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
         """Return the probability of a match, shape `(n,)`."""
         if not len(features):
             return np.empty(0)
         ids, mask = (part.to(self._torch_device) for part in self.text_inputs([checked_query(query)]))
-        found = self._text_runner.run(
-            lambda tokens: self._match(tokens, ids, mask),
-            len(features),
-            load=lambda part: features[part].to(self._torch_device),
-            dtype=torch.float32,
-        )
-        probability: FloatArray = found.double().cpu().numpy()
+        probability: FloatArray = self._matched(features, lambda states: self._match(states, ids, mask)).numpy()
         return probability
 
     def relevance_many(self, features: torch.Tensor, queries: Sequence[str]) -> NDArray[np.float64]:
@@ -122,11 +108,9 @@ class Blip2Scorer(TorchScorer):
     def _cleaned(self, text: str) -> str:
         return clean_caption(text) if self.preprocess == "lavis" else text
 
-    def _match(self, tokens: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def _match(self, states: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return match probabilities `(n,)` in fp32 of image tokens `(n, tokens, width)` with one text."""
-        n = len(tokens)
-        is_half = torch.is_autocast_enabled(self._torch_device.type)
-        states = tokens if is_half else tokens.float()  # half tokens may be computed on again in fp32
+        n = len(states)
         queries = self._model.query_tokens.expand(n, -1, -1)
         seen = torch.ones(queries.shape[:2], dtype=mask.dtype, device=mask.device)
         hidden = self._model.qformer(
