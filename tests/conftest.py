@@ -7,12 +7,19 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 RECORDED = Path(__file__).parent / "recorded"
 N_BLIP_WORDS = 30524
 
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.setdefault(_name, "1")
+
+# The same examples in every run, however slow the machine: a test fails because of the code or not at all.
+settings.register_profile(
+    "certain", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("certain")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

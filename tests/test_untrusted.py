@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_eval.benchmarks.annotations import read_annotations
@@ -169,7 +169,6 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(ANYTHING)
 def test_any_json_is_selections_or_a_clear_refusal(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("any") / "a.json"
@@ -181,7 +180,6 @@ def test_any_json_is_selections_or_a_clear_refusal(tmp_path_factory, value):
             assert str(error).strip()  # noqa: PT017 (most values are refused, a few are selections)
 
 
-@settings(deadline=None)
 @given(ANYTHING)
 def test_any_yaml_is_a_matrix_or_a_clear_refusal(tmp_path_factory, value):
     from focus_eval.matrix.config import load_matrix
@@ -194,13 +192,11 @@ def test_any_yaml_is_a_matrix_or_a_clear_refusal(tmp_path_factory, value):
         assert str(error).strip()  # noqa: PT017 (most values are refused)
 
 
-@settings(deadline=None)
 @given(st.text(), st.lists(st.text(max_size=10), min_size=2, max_size=5))
 def test_any_answer_is_an_option_or_none(text, options):
     assert read_option(text, tuple(options)) in (None, *"ABCDE"[: len(options)])
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_safe_in_every_format(text):
     table = Table(name="t", title=text, key_titles=("S",), columns=("A",), rows=(TableRow((text,), (text,)),))

@@ -78,7 +78,7 @@ def test_another_process_gives_the_frames_of_this_one():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     n_frames=st.integers(1, 1500),
     fps=st.floats(0.05, 500.0),

@@ -15,7 +15,7 @@ from focus_eval.scoring.encoders.exact_resize import pillow_weights, resize_exac
 SIDES = st.integers(1, 300)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     SIDES, SIDES, st.integers(1, 120), st.integers(1, 120), st.sampled_from([2, 3]), st.booleans(), st.integers(0, 9)
 )
