@@ -69,7 +69,7 @@ class HoldingServer(LocalServer):
             self._in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self._in_flight)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.most_in_flight >= self._expected, timeout=60)
+            self._changed.wait_for(lambda: self.most_in_flight >= self._expected, timeout=600)
 
     def release(self) -> None:
         """Count a question as answered."""
@@ -141,7 +141,7 @@ class Trial:
         with HoldingServer(self.n_questions) as server:
             model = made(
                 base_url=f"{server.url}/v1", sampler="random", frames=self.n_frames, record=str(record),
-                num_concurrent=self.n_questions, **combination.arguments,
+                num_concurrent=self.n_questions, timeout=900, **combination.arguments,
             )  # fmt: skip
             model.task_dict = {TASK: {SPLIT: self.documents}}
             answers = model.generate_until(self.requests(combination.kind))

@@ -24,6 +24,7 @@ class ChatServer(LocalServer):
         fault_share: share of the requests that fail, in [0, 1]: one of `FAULTS`, which follows from the request and
             how often it was sent before, whatever the order of requests.
         delay_seconds: how long every answer takes.
+        expected_at_once: requests that must be under way at once before the first is answered.
         silent_seconds: how long a silent request is left without a reply.
         texts: the text of each request.
         answered: how often each request got an answer, by its hash; `failed` counts the faults by kind.
@@ -33,6 +34,7 @@ class ChatServer(LocalServer):
     fault_share: float = 0.0
     silent_seconds: float = 3.0
     delay_seconds: float = 0.0
+    expected_at_once: int = 0
     n_requests: int = 0
     n_images: int = 0
     texts: list[str] = field(default_factory=list)
@@ -41,7 +43,7 @@ class ChatServer(LocalServer):
     most_at_once: int = 0
     n_at_once: int = 0
     tries: Counter[str] = field(default_factory=Counter)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Condition = field(default_factory=threading.Condition)
 
     @property
     def url(self) -> str:
@@ -76,6 +78,8 @@ class _Handler(Handler):
         with chat.lock:
             chat.n_at_once += 1
             chat.most_at_once = max(chat.most_at_once, chat.n_at_once)
+            chat.lock.notify_all()
+            chat.lock.wait_for(lambda: chat.most_at_once >= chat.expected_at_once, timeout=600)
         try:
             self._reply(chat, data)
         except OSError:

@@ -12,15 +12,21 @@ from typing import Any, ClassVar, TypeVar
 ServerT = TypeVar("ServerT", bound="LocalServer")
 
 
+class _ManyAtOnce(ThreadingHTTPServer):
+    """Lets a hundred requests come at the same moment: by default the sixth may have to try again a second later."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+
 class LocalServer:
     """Serves with `handler`, whose requests find this object as `owner`; a context manager."""
 
     handler: ClassVar[type[Handler]]
 
     def __enter__(self: ServerT) -> ServerT:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self.handler)
+        self._server = _ManyAtOnce(("127.0.0.1", 0), self.handler)
         self._server.owner = self  # type: ignore[attr-defined]
-        self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 

@@ -24,8 +24,18 @@ def completion(text="B", **message):
     }  # fmt: skip
 
 
+LATE = (200, completion())  # comes a minute after a client with a time-out has given up
+
+
 class Server(LocalServer):
-    """Answers with `replies` in order (status, body, headers, delay in seconds), then with "B"."""
+    """Answers with `replies` in order (status, body, headers), then with "B".
+
+    A reply is chosen when its request is sent, and only a request whose reply is `LATE` keeps the client's time-out: on
+    however slow a machine, every other one is answered.
+
+    Args:
+        expected: requests that must be under way at once before the first is answered.
+    """
 
     def __init__(self) -> None:
         self.bodies: list[dict] = []
@@ -33,8 +43,42 @@ class Server(LocalServer):
         self.keys: list[str] = []
         self.replies: list[tuple] = []
         self.on_question: dict[str, tuple] = {}
-        self.busy, self.busiest = 0, 0
-        self.lock = threading.Lock()
+        self.expected, self.busy, self.busiest = 0, 0, 0
+        self.changed, self.closing = threading.Condition(), threading.Event()
+        self._chosen: list[tuple] = []
+
+    def __exit__(self, *error):
+        self.closing.set()
+        super().__exit__(*error)
+
+    def sends(self, request) -> None:
+        """Choose the reply to a request that the client is about to send."""
+        text = prompt_of(json.loads(request.content))
+        with self.changed:
+            self.times.append(time.monotonic())
+            reply = next((given for part, given in self.on_question.items() if part in text), None)
+            if reply is None:
+                reply = self.replies.pop(0) if self.replies else (200, completion())
+            request.headers["x-reply"] = str(len(self._chosen))
+            self._chosen.append(reply)
+        if reply is not LATE:
+            request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), 600)
+
+    def reply_to(self, headers, body) -> tuple:
+        """Note a request that has come, wait for the others expected, and return its reply."""
+        with self.changed:
+            self.bodies.append(body)
+            self.keys.append(headers["Authorization"])
+            self.busy += 1
+            self.busiest = max(self.busiest, self.busy)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.busiest >= self.expected, timeout=120)
+            reply = self._chosen[int(headers["x-reply"])]
+        if reply is LATE:
+            self.closing.wait(60)
+        with self.changed:  # before the answer: once the client has it, it sends the next request
+            self.busy -= 1
+        return reply
 
     @property
     def url(self) -> str:
@@ -43,24 +87,11 @@ class Server(LocalServer):
 
 class Answering(Handler):
     def do_POST(self):
-        server = self.owner
-        body = json.loads(self.read_body())
-        with server.lock:
-            server.bodies.append(body)
-            server.times.append(time.monotonic())
-            server.keys.append(self.headers["Authorization"])
-            server.busy += 1
-            server.busiest = max(server.busiest, server.busy)
-            reply = next((given for text, given in server.on_question.items() if text in prompt_of(body)), None)
-            if reply is None:
-                reply = server.replies.pop(0) if server.replies else (200, completion())
-        status, content, *rest = reply
-        time.sleep(rest[1] if len(rest) > 1 else 0)
+        reply = self.owner.reply_to(self.headers, json.loads(self.read_body()))
+        status, content, *headers = reply
         data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
         with contextlib.suppress(OSError):  # the client gave up waiting
-            self.send_bytes(data, status=status, headers=rest[0] if rest else None)
-        with server.lock:
-            server.busy -= 1
+            self.send_bytes(data, status=status, headers=headers[0] if headers else None)
 
 
 Server.handler = Answering
@@ -80,7 +111,9 @@ def gpt(server, monkeypatch, tmp_path):
         from focus_eval.lmms.models.openai import FocusGPT4o, FocusGPT4oChat
 
         options = {"sampler": "random", "frames": 3, "record": str(tmp_path), "retry_backoff_s": 0.05, **arguments}
-        return (FocusGPT4o if simple else FocusGPT4oChat)(base_url=server.url, **options)
+        model = (FocusGPT4o if simple else FocusGPT4oChat)(base_url=server.url, **options)
+        model.client._client.event_hooks = {"request": [server.sends]}
+        return model
 
     return make
 

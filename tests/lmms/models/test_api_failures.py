@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from .conftest import KEY, completion
+from .conftest import KEY, LATE, completion
 
 
 def test_questions_are_asked_in_parallel_up_to_the_limit(gpt, server, evaluate):
-    server.replies = [(200, completion(), {}, 0.5) for _ in range(8)]
+    server.expected = 3
     evaluate(gpt(num_concurrent=3), ["focus_longvideobench"])
     assert server.busiest == 3
 
@@ -23,17 +23,17 @@ def test_questions_are_asked_in_parallel_up_to_the_limit(gpt, server, evaluate):
         (503, "<html>busy</html>"),
         (200, '{"id": "x", "choi'),
         (200, {"error": {"message": "odd"}}),
-        (200, completion(), {}, 1.2),
+        LATE,
     ],
     ids=["429", "500", "503", "broken JSON", "no choices", "too slow"],
 )
 def test_what_may_pass_is_tried_again_with_growing_pauses(gpt, server, evaluate, tools, tmp_path, failure):
     server.replies = [failure, failure]
-    evaluate(gpt(num_concurrent=1, timeout=0.6), ["focus_videomme"], limit=1)
+    evaluate(gpt(num_concurrent=1, timeout=0.1), ["focus_videomme"], limit=1)
     (answer,) = tools.read_record(tmp_path, "answers")
     assert (answer["answer"], answer["error"]) == ("B", None)
     assert answer["tokens"]["requests"] == 3
-    assert len(server.bodies) == 3
+    assert len(server.times) == 3
     assert server.times[1] - server.times[0] >= 0.05
     assert server.times[2] - server.times[1] >= 0.1
 
@@ -53,7 +53,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(gpt, server, evaluate):
         ((200, completion(None, refusal="I can't help with that")), 1, "refused: I can't help"),
         ((200, completion(None)), 1, "without text"),
         ((500, {"error": {"message": f"key {KEY} broke"}}), 2, "(after 2 requests)"),
-        ((200, completion(), {}, 1.5), 2, "timed out"),
+        (LATE, 2, "timed out"),
     ],
     ids=["quota", "400", "401", "refusal", "empty", "500", "time-out"],
 )
@@ -64,7 +64,7 @@ def test_a_failure_is_an_error_of_its_question_alone(
 
     sink = logger.add(tmp_path / "everything.log", level=0)
     server.on_question = {"What does the man hold? (portrait)": failure}
-    model = gpt(max_retries=2, timeout=0.7, max_error_share=1, num_concurrent=4)
+    model = gpt(max_retries=2, timeout=0.1, max_error_share=1, num_concurrent=4)
     results = evaluate(model, ["focus_longvideobench"])
     logger.remove(sink)
     answers = {row["question_id"]: row for row in tools.read_record(tmp_path, "answers")}
@@ -106,12 +106,12 @@ def test_a_cap_on_cost_ends_the_run_and_keeps_what_was_paid_for(gpt, server, eva
 def test_answers_under_way_when_the_cap_is_reached_are_kept(gpt, server, evaluate, tools, tmp_path):
     from focus_eval.errors import RunError
 
-    server.replies = [(200, completion(), {}, 0.2)] * 8
+    server.expected = 4
     model = gpt(max_cost=0.0005, price_input=5, price_output=15, num_concurrent=4)
     with pytest.raises(RunError, match="max_cost"):
         evaluate(model, ["focus_longvideobench"])
     answers = tools.read_record(tmp_path, "answers")
-    assert 4 <= len(server.bodies) == len(answers) < 8
+    assert len(server.bodies) == len(answers) == 4
 
 
 @pytest.mark.parametrize(
