@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -141,27 +140,24 @@ def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(home, tools
     (tmp_path / "tasks" / "focus_longvideobench.yaml").write_text("\n".join(lines_))
     record = tmp_path / "record"
     command = [
-        sys.executable, "-m", "lmms_eval", "--model", "focus_qwen2_vl", "--tasks", "focus_longvideobench",
+        "lmms_eval", "--model", "focus_qwen2_vl", "--tasks", "focus_longvideobench",
         "--include_path", str(tmp_path / "tasks"), "--gen_kwargs", "max_new_tokens=2", "--model_args",
         f"pretrained={tiny_qwen},device=cpu,sampler=uniform,frames=2,record={record}",
     ]  # fmt: skip
     environment = {**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     finished: list[str] = []
-    for _ in range(KILLS):
-        process = subprocess.Popen(
-            command, cwd=home.root, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        while process.poll() is None and len(asked_whole(record)) <= len(finished):
-            time.sleep(0.01)
-        time.sleep(0.05)
-        assert process.poll() is None, "the run ended before it was killed"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    start = {"cwd": home.root, "env": environment, "capture_output": True, "text": True, "check": False}
+    for number in range(KILLS):
+        n_rows = 10 if number else len(rows) + 10  # all selections are written before the first answer
+        killed = [sys.executable, "-m", "focus_eval.testing.killed_at_row", str(n_rows), *command]
+        ended = subprocess.run(killed, **start)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
         written = asked_whole(record)
         assert len(written) == len(set(written)), "a question was answered twice"
-        assert set(finished) < set(written), "rows lost, or nothing new"
+        assert set(finished) < set(written), "rows lost"
+        assert len(written) == len(finished) + 10
         finished = written
-    done = subprocess.run(command, cwd=home.root, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", *command], **start)
     assert done.returncode == 0, done.stderr[-3000:]
     written = asked_whole(record)
     assert sorted(written) == sorted(row["id"] for row in rows)

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import pandas as pd
@@ -95,24 +94,20 @@ def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
     file = write_simulation(tmp_path / "simulation", n_questions=600, n_videos=12)
     matrix = load_matrix(file)
     run_matrix(matrix, out=tmp_path / "apart" / "undisturbed")
-    command = [sys.executable, "-m", "focus_eval", "run", str(file), "--out", str(tmp_path / "killed")]
+    command = ["focus_eval", "run", str(file), "--out", str(tmp_path / "killed")]
     rng = random.Random(0)
     finished: set[tuple[str, str]] = set()
-    kills = 0
     for _ in range(10):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for_more_rows(tmp_path / "killed", len(finished), process)
-        time.sleep(rng.uniform(0.0, 0.3))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
+        n_rows = rng.randrange(1, 200)
+        killed = [sys.executable, "-m", "focus_eval.testing.killed_at_row", str(n_rows), *command]
+        ended = subprocess.run(killed, capture_output=True, text=True)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
         written = whole_rows(tmp_path / "killed", matrix)
         assert len(written) == len(set(written)), "rows repeated"
-        assert finished <= set(written), "rows lost"
+        assert finished < set(written), "rows lost"
+        assert len(written) == len(finished) + n_rows
         finished = set(written)
-    assert kills >= 5
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert result_bytes(tmp_path / "killed") == result_bytes(tmp_path / "apart" / "undisturbed")
 
@@ -129,15 +124,6 @@ def whole_rows(folder, matrix):
             lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line break is torn
             written += [(spec.name, json.loads(line)["question_id"]) for line in lines]
     return written
-
-
-def wait_for_more_rows(folder, n_before, process):
-    """Wait until the run has written something new, so that the kill hits it at work."""
-    for _ in range(600):
-        n_lines = sum(path.read_bytes().count(b"\n") for path in folder.glob("*/*/*.jsonl"))
-        if n_lines > n_before or process.poll() is not None:
-            return
-        time.sleep(0.02)
 
 
 def test_a_torn_last_line_is_done_again(simulation, tmp_path):
