@@ -27,9 +27,10 @@ def fetched(tmp_path_factory):
     repositories = hub_repositories(root / "hub", models=[], encoders=["longclip"], benchmarks=[])
     with LocalHub(tuple(repositories)) as hub:
         environment = {**os.environ, "HF_HOME": str(root / "hf"), "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
+        environment |= {"HF_HUB_DOWNLOAD_TIMEOUT": "600", "HF_HUB_ETAG_TIMEOUT": "600"}
         program = str(Path(sys.executable).with_name("hf"))
         command = [program, *fetch_command(repositories[0])[1:]]
-        subprocess.run(command, env=environment, check=True, timeout=120)
+        subprocess.run(command, env=environment, check=True, timeout=600)
         return root / "hf", list(hub.requests)
 
 

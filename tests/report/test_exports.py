@@ -55,7 +55,7 @@ def test_latex_compiles(by_length_run, tmp_path, layout):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:]

@@ -9,6 +9,7 @@ import pytest
 
 from focus_eval.report.page.html import write_html
 
+LONGEST_MILLISECONDS = 600_000  # ends what hangs; a slow machine is not wrong
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -28,7 +29,7 @@ def chromium():
     if path is None:
         pytest.skip("no Chromium is installed")
     with sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
+        browser = driver.chromium.launch(executable_path=path, args=FLAGS, timeout=LONGEST_MILLISECONDS)
         yield browser
         browser.close()
 
@@ -38,6 +39,7 @@ class Opened:
 
     def __init__(self, chromium, path, **options):
         self.page = chromium.new_page(**options)
+        self.page.set_default_timeout(LONGEST_MILLISECONDS)
         self.problems, self.requests, self.dialogs = [], [], []
         self.page.on("console", lambda message: self.problems.append(message.text))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))

@@ -67,9 +67,10 @@ def test_a_question_shows_timelines_frames_evidence_and_answers(opened, page_fil
     assert lane.locator(".mean").count() == sum(clip[3] is not None for clip in row.clips)
     section = browser.page.locator("#detail .series").first
     assert section.locator(".frames img").count() == len(row.keyframes)
-    loaded = "nodes => nodes.every(node => node.complete && node.naturalWidth === 64)"
-    browser.page.wait_for_timeout(200)
-    assert section.locator("img").evaluate_all(loaded)
+    loaded = (
+        "section => [...section.querySelectorAll('img')].every(image => image.complete && image.naturalWidth === 64)"
+    )
+    browser.page.wait_for_function(loaded, arg=section.element_handle())
     answer = by_question(by_length_run, "focus")["q00007"]
     assert answer.answer in section.inner_text()
 
@@ -148,7 +149,10 @@ def test_without_a_match_no_stale_question_stands_there(opened, page_file):
 def test_an_address_holds_filters_samplers_and_question(opened, page_file):
     browser = opened(page_file)
     browser.pick(series="topk", verdict="w", order="low", bucket="long")
-    browser.page.locator("#list button").nth(1).click()
+    second = browser.page.locator("#list button").nth(1)
+    question = second.locator(".ask").inner_text()
+    second.click()
+    browser.page.locator("#detail h3", has_text=question).wait_for()
     title, count = browser.page.locator("#detail h3").inner_text(), browser.listed()
     again = opened(page_file)
     again.page.goto(browser.page.url)
