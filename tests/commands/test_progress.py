@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
-import time
+import threading
+from contextlib import redirect_stderr
 
 import numpy as np
 from rich.progress import Progress
@@ -25,25 +27,38 @@ def test_a_line_says_rate_and_time_left():
     assert progress_line(bar.tasks[0], "rows") == line
 
 
-def test_without_a_terminal_lines_come_at_intervals(capsys):
-    with ProgressLines("rows", every_seconds=0.02) as bar:
+class Heard(io.StringIO):
+    """Standard error that tells a waiting test of each line."""
+
+    def __init__(self):
+        super().__init__()
+        self.n_lines = threading.Semaphore(0)
+
+    def flush(self):
+        self.n_lines.release()
+
+
+def test_without_a_terminal_lines_come_at_intervals():
+    with redirect_stderr(Heard()) as heard, ProgressLines("rows", every_seconds=0.001) as bar:
         bar.add_task("select", total=400)
-        time.sleep(0.5)
-    assert len(capsys.readouterr().err.splitlines()) > 1
+        assert heard.n_lines.acquire(timeout=600)
+        assert heard.n_lines.acquire(timeout=600)
+    assert heard.getvalue().startswith("select: 0 of 400 rows")
 
 
 def test_a_short_run_writes_no_progress_lines(capsys):
-    with ProgressLines("rows") as bar:
+    with ProgressLines("rows", every_seconds=600) as bar:
         bar.update(bar.add_task("select", total=4), completed=4)
     assert capsys.readouterr().err == ""
 
 
-def test_slow_loading_is_said_and_fast_loading_is_not(capsys):
-    with say_if_slow("loading encoder blip", after_seconds=0.02):
-        time.sleep(0.08)
-    with say_if_slow("loading encoder offline", after_seconds=5):
-        pass
-    assert capsys.readouterr().err == "loading encoder blip\n"
+def test_slow_loading_is_said_and_fast_loading_is_not():
+    with redirect_stderr(Heard()) as heard:
+        with say_if_slow("loading encoder blip", after_seconds=0.001):
+            assert heard.n_lines.acquire(timeout=600)
+        with say_if_slow("loading encoder offline", after_seconds=600):
+            pass
+    assert heard.getvalue() == "loading encoder blip\n"
 
 
 def test_loading_is_said_until_the_first_frames_are_scored():

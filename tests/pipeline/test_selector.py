@@ -169,7 +169,9 @@ def test_stages_add_up_to_less_than_the_wall_clock(clip):
     row = selector(Brightness()).select(question(1, clip), clip)
     wall = time.perf_counter() - started
     assert {"open", "decode", "preprocess", "encode", "select", "idle"} <= set(row.seconds)
-    assert sum(seconds for stage, seconds in row.seconds.items() if stage not in ("decode", "preprocess")) <= wall
+    assert (
+        sum(seconds for stage, seconds in row.seconds.items() if stage not in ("decode", "preprocess")) <= wall + 1e-4
+    )  # rounded
 
 
 def test_rows_keep_the_options_of_their_question_also_where_selecting_failed(clip):
