@@ -25,7 +25,6 @@ from focus_eval.testing.faults import (
 )
 from focus_eval.video import open_video
 from focus_eval.video.decoder import Decoder
-from focus_eval.video.listening import errors_logged
 from focus_eval.video.synthetic import frame_number, write_numbered_clip
 
 _KNOWN = ("h264.mp4", "h264_fragments.mp4", "h264.mkv", "h264.ts", "h264.flv", "mpeg4.avi", "mpeg2.mpg", "ffv1.avi")
@@ -294,25 +293,3 @@ def test_a_lost_fragment_is_noticed(tmp_path):
     path.write_bytes(data[: starts[1]] + data[starts[2] :])
     with pytest.raises(VideoError, match="a fragment of it is missing"):
         open_video(path)
-
-
-def test_what_ffmpeg_logs_is_heard_in_this_thread_and_only_while_listening():
-    with errors_logged() as heard:
-        av.logging.log(av.logging.ERROR, "somewhere", "went wrong")
-        av.logging.log(av.logging.WARNING, "somewhere", "looks odd")
-        av.logging.log(av.logging.ERROR, "somewhere", "went wrong")
-    assert heard == ["somewhere: went wrong", "somewhere: went wrong"]
-    av.logging.log(av.logging.ERROR, "somewhere", "is over")
-    assert len(heard) == 2
-
-
-def test_a_level_that_the_program_set_is_kept():
-    before = av.logging.get_level()
-    av.logging.set_level(av.logging.WARNING)
-    try:
-        with errors_logged() as heard:
-            av.logging.log(av.logging.ERROR, "somewhere", "went wrong")
-        assert heard == ["somewhere: went wrong"]
-        assert av.logging.get_level() == av.logging.WARNING
-    finally:
-        av.logging.set_level(before)
