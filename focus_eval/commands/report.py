@@ -68,20 +68,21 @@ def write_report(
 
     baseline = sampler_name(baseline) if baseline else None
     tables = report_tables(run, table, baseline=baseline)
-    for item in notes_once(tables):
+    # A spreadsheet holds one table: the first is report.csv.
+    sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
+    for item, sheet in zip(notes_once(tables), sheets, strict=True):
         if len(item.rows) <= _MOST_ROWS_PRINTED:
             print_table(item)
         else:
-            typer.echo(f"{item.title}: {len(item.rows)} lines, in report.md and report-{item.name}.csv")
+            typer.echo(f"{item.title}: {len(item.rows)} lines, in report.md and {sheet}")
     written = []
     remove_stale(target)
     for name in ("report.md", "report.tex"):
         write_table(tables, target / name)
         written.append(target / name)
-    # A spreadsheet holds one table: the first is report.csv.
-    for number, item in enumerate(tables):
-        written.append(target / ("report.csv" if number == 0 else f"report-{item.name}.csv"))
-        write_table([item], written[-1])
+    for item, sheet in zip(tables, sheets, strict=True):
+        write_table([item], target / sheet)
+        written.append(target / sheet)
     written += write_figures(run, target / "figures")
     if html:
         page = target / "report.html"

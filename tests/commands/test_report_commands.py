@@ -46,6 +46,14 @@ def test_report_writes_all_its_files_beside_the_rows(run_folder):
     assert "| longvideobench | focus |" in (run_folder / "report.md").read_text()
 
 
+def test_a_table_too_long_to_print_names_the_files_it_is_in(run_folder, monkeypatch):
+    monkeypatch.setattr("focus_eval.commands.report._MOST_ROWS_PRINTED", 0)
+    named = re.findall(r"in (report.md) and (\S+)", called("report", run_folder, "--no-html"))
+    assert len(named) > 1
+    for file in {file for pair in named for file in pair}:
+        assert (run_folder / file).is_file(), file
+
+
 def test_thumbnails_are_the_chosen_frames(tmp_path):
     from PIL import Image
 
