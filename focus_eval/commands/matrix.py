@@ -92,7 +92,8 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
     table = Table(title=str(folder), title_justify="left")
     for name in ("part", "rows", "of", "errors", "left"):
         table.add_column(name, justify="left" if name == "part" else "right", overflow="fold")
-    for part in run_status(folder):
+    parts = run_status(folder)
+    for part in parts:
         left = "done" if part.rows >= part.questions else _duration(part.seconds_left)
         table.add_row(
             f"{part.kind}/{part.name}",
@@ -102,6 +103,10 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
             left,
         )
     table_console().print(table)
+    for kind in dict.fromkeys(part.kind for part in parts):
+        of_kind = [part for part in parts if part.kind == kind]
+        rows, asked, errors = (sum(getattr(part, name) for part in of_kind) for name in ("rows", "questions", "errors"))
+        typer.echo(f"{kind}: {rows:,} of {asked:,} rows, {errors:,} errors")
 
 
 @contextmanager

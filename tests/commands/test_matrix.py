@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.matrix import selecting
+from focus_eval.matrix.status import run_status
 from tests.matrix.conftest import write_simulation
 
 
@@ -69,6 +70,15 @@ def test_an_interrupted_run_says_that_nothing_is_lost(simulation, tmp_path, monk
     assert done.exit_code == 0
     assert "evidence recall and cost" in done.output  # the title of the run's table
     assert "report" in done.output.splitlines()[-1]
+
+
+def test_status_ends_with_the_rows_of_all_parts(simulation, tmp_path):
+    assert invoke("run", simulation, "--out", tmp_path / "run").exit_code == 0
+    parts = run_status(tmp_path / "run")
+    n_rows = sum(part.rows for part in parts)
+    assert n_rows > parts[0].rows
+    shown = invoke("status", tmp_path / "run").output.splitlines()
+    assert shown[-1] == f"selections: {n_rows} of {n_rows} rows, 0 errors"
 
 
 def warnings_of(simulation, *samplers, k=8):
