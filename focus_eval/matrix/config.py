@@ -187,7 +187,25 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
     # With neither there would be no cells, and a run that does nothing ends well.
     if not matrix.k and not matrix.models:
         raise InvalidInput(f"{file}: a matrix without models needs k")
+    _check_names(matrix, file)
     return matrix
+
+
+def _check_names(matrix: MatrixConfig, file: Path) -> None:
+    """Refuse what rows and reports could not tell apart, for they name every part."""
+    for kind in _PARTS:
+        names = [part.name for part in getattr(matrix, kind)]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidInput(f"{file}: {kind}: two are called {name!r}; give each its own name")
+    of_benchmark: dict[str, str] = {}
+    for part in matrix.benchmarks:
+        other = of_benchmark.setdefault(part.benchmark, part.name)
+        if other != part.name:
+            raise InvalidInput(
+                f"{file}: benchmarks: {other!r} and {part.name!r} are both {part.benchmark!r}, so their rows would be "
+                "taken for one benchmark's; give each a matrix of its own"
+            )
 
 
 def _part(kind: str, model: type[StrictModel], entry: Any, matrix_file: Path) -> Any:

@@ -89,6 +89,29 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path, broken, message):
         load_matrix(written(tmp_path, broken))
 
 
+LVB = "{{name: {}, benchmark: longvideobench, annotations: {}.json}}"
+MME = "{name: here, benchmark: videomme, annotations: mme.json}"
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        (f"benchmarks: [{LVB.format('here', 'a')}, {MME}]", "benchmarks: two are called 'here'"),
+        (
+            f"benchmarks: [{LVB.format('here', 'a')}, {LVB.format('there', 'b')}]",
+            "'here' and 'there' are both 'longvideobench'",
+        ),
+        ("encoders: [clip, {name: clip, encoder: clip}]", "encoders: two are called 'clip'"),
+        ("models: [gpt4o, gpt4o]", "models: two are called 'gpt4o'"),
+    ],
+)
+def test_parts_that_rows_could_not_tell_apart_are_refused(tmp_path, listed, message):
+    kind = listed.partition(":")[0]
+    others = [line for line in GOOD.splitlines() if not line.startswith(kind)]
+    with pytest.raises(InvalidInput, match=message):
+        load_matrix(written(tmp_path, "\n".join([*others, listed])))
+
+
 def test_a_wrong_option_names_the_nearest(tmp_path):
     matrix = load_matrix(written(tmp_path, GOOD.replace("alpha", "alpa")))
     with pytest.raises(UnknownName, match="did you mean 'alpha'"):
