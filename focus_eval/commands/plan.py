@@ -52,7 +52,7 @@ def plan(
     from focus_eval.matrix.preflight import check_all
 
     node = load_machine(machine) if machine else None
-    loaded = [_with_files(item, annotations, rates) for item in load_all(matrix, only, set_, limit)]
+    loaded = [with_files(item, annotations, rates) for item in load_all(matrix, only, set_, limit)]
     found = check_all(with_folders(loaded, out))
     plans = []
     for selections in loaded:
@@ -60,7 +60,7 @@ def plan(
             continue  # what it lacks is listed below
         with plan_progress() as progress:
             plans.append(make_plan(selections, progress=progress))
-        _print_plan(plans[-1], calibrate)
+        _print_plan(plans[-1], calibrate, is_estimated=node is not None)
     if len(plans) > 1:
         _print_pool(plans)
     if node is not None and plans:
@@ -79,7 +79,8 @@ def plan_progress() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
-def _with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
+def with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
+    """Return `matrix` with the files of --annotations and --rates; --rates stands in for the videos when planning."""
     if annotations is None and rates is None:
         return matrix
     from focus_eval.errors import InvalidInput
@@ -87,12 +88,11 @@ def _with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | No
     if len(matrix.benchmarks) != 1:
         raise InvalidInput("--annotations and --rates need one benchmark; narrow the matrix with --only benchmark=NAME")
     changes: dict[str, Any] = {"annotations": str(annotations)} if annotations else {}
-    if rates is not None:
-        changes |= {"rates": str(rates), "videos": ""}
+    changes |= {"rates": str(rates)} if rates else {}
     return matrix.model_copy(update={"benchmarks": [matrix.benchmarks[0].model_copy(update=changes)]})
 
 
-def _print_plan(plan: Plan, calibrate: bool) -> None:
+def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
     from focus_eval.commands.tables import print_table, table_console
 
     console = table_console()
@@ -105,7 +105,7 @@ def _print_plan(plan: Plan, calibrate: bool) -> None:
         console.print(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
     for line in _warning_lines(plan):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
-    _print_sharing(plan, calibrate)
+    _print_sharing(plan, calibrate, is_estimated=is_estimated)
 
 
 def _warning_lines(plan: Plan) -> list[str]:
@@ -142,7 +142,7 @@ def _selection_table(plan: Plan) -> Table:
     )
 
 
-def _print_sharing(plan: Plan, calibrate: bool) -> None:
+def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
     from focus_eval.commands.tables import table_console
     from focus_eval.matrix.calibration import calibrated_seconds
 
@@ -156,9 +156,9 @@ def _print_sharing(plan: Plan, calibrate: bool) -> None:
         how = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
         console.print(f"{encoder.name}: {pulls:,} pulls, {shared:,} frames to embed: {how}")
         speed = calibrated_seconds(encoder, measure=calibrate)
-        if speed is None:
+        if speed is None and not is_estimated:
             console.print(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")
-        else:
+        elif speed is not None:
             hours, rate = shared * speed.seconds_per_frame / 3600, 1 / speed.seconds_per_frame
             console.print(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
+from focus_eval.commands.plan import with_files
 from focus_eval.matrix import selecting
+from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.status import run_status
 from tests.matrix.conftest import write_simulation
 
@@ -33,6 +37,12 @@ def test_the_plan_says_once_what_all_selections_share(simulation):
     assert any("frames to embed: all share one store" in line for line in lines)
     alone = invoke("plan", simulation, "--set", "share_frames=false").output
     assert "each question pays for its own" in alone
+
+
+def test_a_file_of_rates_leaves_the_folder_of_videos_as_it_is():
+    matrix = load_matrix("alpha")
+    (benchmark,) = with_files(matrix, None, Path("rates.csv")).benchmarks
+    assert (benchmark.rates, benchmark.videos) == ("rates.csv", matrix.benchmarks[0].videos)
 
 
 @pytest.mark.parametrize(
