@@ -141,10 +141,14 @@ def _run_source(
     # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import.
     with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork")) as pool:
         jobs = [pool.submit(_run_chunk, source, config, finished, list(chunk)) for chunk in chunks]
-        for chunk, job in zip(chunks, jobs, strict=True):
-            about += job.result()
-            done += len(chunk) * len(series)
-            progress(done, len(numbers) * len(series))
+        try:
+            for chunk, job in zip(chunks, jobs, strict=True):
+                about += job.result()
+                done += len(chunk) * len(series)
+                progress(done, len(numbers) * len(series))
+        finally:
+            # After Ctrl-C the pool would do all chunks that wait, and only then end.
+            pool.shutdown(cancel_futures=True)
     order = _write_traces(source, out, about)
     for folder in folders:
         compact(folder, SelectionRow, order)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from focus_eval.report.run import load_run
 from focus_eval.rows.records import SelectionRow
 from focus_eval.rows.storage import load_rows
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.simulation import running
 from focus_eval.simulation.config import SimulationConfig
 from focus_eval.simulation.recorded import recorded_traces
 from focus_eval.simulation.running import run_simulation, select_on, sources
@@ -40,6 +43,37 @@ def ran(tmp_path_factory):
 def parts(folder):
     """Bytes of what depends on the configuration alone, by part."""
     return {path.parent.name: path.read_bytes() for path in sorted(folder.glob("selections/*/rows.parquet"))}
+
+
+def test_ctrl_c_begins_no_further_videos(tmp_path, monkeypatch):
+    begun, may_go_on = [], threading.Event()
+
+    class Threads(ThreadPoolExecutor):
+        """A pool whose second job ends only once the pool was told to shut down."""
+
+        def __init__(self, n_workers, mp_context):
+            super().__init__(n_workers)
+
+        def shutdown(self, wait=True, *, cancel_futures=False):
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            may_go_on.set()
+            super().shutdown(wait=wait)
+
+    def run_chunk(source, config, finished, numbers):
+        if begun:
+            may_go_on.wait()
+        begun.append(numbers)
+        return []
+
+    def interrupted(done, of):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "ProcessPoolExecutor", Threads)
+    monkeypatch.setattr(running, "_run_chunk", run_chunk)
+    monkeypatch.setattr(running, "VIDEOS_AT_ONCE", 1)
+    with pytest.raises(KeyboardInterrupt):
+        run_simulation(CONFIG, tmp_path, n_workers=1, progress=interrupted)
+    assert len(begun) <= 2
 
 
 def test_every_sampler_has_a_row_for_every_video_world_and_k(ran):
