@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure as Picture
 
     from focus_eval.report.run import Run
@@ -76,8 +77,10 @@ def simulation_sections(
     from focus_eval.report.lab import lab_frame, recall_overview
     from focus_eval.report.lab_figures import draw_frontier
     from focus_eval.report.verdict import verdict_lines, verdict_table
+    from focus_eval.simulation.running import selection_ids
 
-    frame = lab_frame(run)
+    # Not what an earlier state of the sampler's file chose into this folder.
+    frame = lab_frame(run, only=selection_ids(config))
     sections: list[tuple[str, list[str | Table]]] = []
     for world, part in frame.groupby("benchmark", sort=False):
         table = verdict_table(part, name, names)
@@ -87,17 +90,18 @@ def simulation_sections(
             typer.echo(line)
         sections.append((f"Verdict in the world {world!r}, {part['question_id'].nunique()} videos", [*lines, table]))
     sections.append(("Recall and cost", [recall_overview(frame), _svg(draw_frontier(frame))]))
-    sections += _timelines(run, config, name, names)
+    sections += _timelines(frame, config, name, names)
     return sections
 
 
-def _timelines(run: Run, config: SimulationConfig, name: str, names: list[str]) -> list[tuple[str, list[str | Table]]]:
+def _timelines(
+    frame: pd.DataFrame, config: SimulationConfig, name: str, names: list[str]
+) -> list[tuple[str, list[str | Table]]]:
     from focus_eval.report.figures import draw_timelines
-    from focus_eval.report.lab import lab_frame
     from focus_eval.report.verdict import telling_questions
     from focus_eval.simulation.running import select_on, sources
 
-    frame, source = lab_frame(run), sources(config)[0]
+    source = sources(config)[0]
     frame = frame[frame["benchmark"] == source.name]
     series = [sampler for sampler, k in config.series() if k == _K[0]]
     sections: list[tuple[str, list[str | Table]]] = []

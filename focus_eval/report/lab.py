@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +12,12 @@ import pandas as pd
 
 from focus_eval.errors import InvalidInput
 from focus_eval.report.comparisons import p_text
-from focus_eval.report.labels import role_mark, sampler_order
+from focus_eval.report.labels import role_mark, sampler_order, told_apart
 from focus_eval.report.paired_tests import compare_paired, holm
 from focus_eval.report.run import Run
 from focus_eval.report.statistics import Estimate, difference_estimate, mean_estimate
 from focus_eval.report.table import Figure, Table, TableRow
+from focus_eval.rows.records import SelectionRow
 
 RECALL = "recall@2"
 BUCKETS = ("short", "medium", "long", "hours")
@@ -26,27 +27,30 @@ _Split = Callable[[pd.DataFrame], pd.Series]
 
 def read_traces(folder: Path) -> pd.DataFrame:
     """Return what each trace of a simulation is, one line per question; empty where the folder holds none."""
-    lines = [
-        json.loads(line)
-        for path in sorted((folder / "traces").glob("*.jsonl"))
-        for line in path.read_text().splitlines()
-    ]
-    frame: pd.DataFrame = pd.DataFrame(lines)
+    files = sorted((folder / "traces").glob("*.jsonl"))
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return pd.DataFrame(lines)
+
+
+def lab_frame(run: Run, *, only: Collection[str] | None = None) -> pd.DataFrame:
+    """Return `run.selection_frame` with each label the sampler and the options that are not its defaults.
+
+    Args:
+        only: selection ids to keep, where the folder may hold those of an older sampler file too.
+    """
+    variants = {row.selection_id: row for row in run.variants if only is None or row.selection_id in only}
+    names = {key: _lab_name(row) for key, row in variants.items()}
+    frame: pd.DataFrame = run.selection_frame[run.selection_frame["selection_id"].isin(list(variants))].copy()
+    # Benchmark by benchmark: in each simulated world a sampler has another id.
+    for _, ids in frame.groupby("benchmark")["selection_id"]:
+        here = {key: variants[key] for key in ids.unique()}
+        frame.loc[ids.index, "label"] = ids.map(told_apart({key: names[key] for key in here}, here))
     return frame
 
 
-def lab_frame(run: Run) -> pd.DataFrame:
-    """Return `run.selection_frame` with each label the sampler and the options that are not its defaults."""
-    names = {}
-    for row in run.variants:
-        changed = [f"{name}={_short(value)}" for name, value in row.changed_options.items()]
-        names[row.selection_id] = " ".join([row.sampler, *changed]) + role_mark(row)
-    frame: pd.DataFrame = run.selection_frame.assign(label=run.selection_frame["selection_id"].map(names))
-    return frame
-
-
-def _short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _lab_name(row: SelectionRow) -> str:
+    short = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in row.changed_options.items()}
+    return " ".join([row.sampler, *(f"{name}={value}" for name, value in short.items())]) + role_mark(row)
 
 
 def recall_overview(frame: pd.DataFrame) -> Table:
@@ -206,8 +210,12 @@ def baseline_label(frame: pd.DataFrame, baseline: str) -> str:
     """Return the label of sampler `baseline` at its defaults.
 
     Raises:
-        InvalidInput: it did not run.
+        InvalidInput: it did not run, or in several versions.
     """
+    if any(label.startswith(f"{baseline} #") for label in frame["label"]):
+        raise InvalidInput(
+            f"the folder holds rows of several versions of the baseline {baseline!r}; name another folder with --out"
+        )
     labels = [label for label in set(frame["label"]) if label == baseline or label.startswith(f"{baseline} [")]
     if not labels:
         raise InvalidInput(f"the baseline {baseline!r} is none of {', '.join(sorted(set(frame['label'])))}")

@@ -33,7 +33,7 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
             text = _with_options(row, differing)
             text += f" ({row.encoder})" if several_encoders and row.encoder else ""
             labels[row.selection_id] = text + role_mark(row)
-    return _told_apart(labels, variants)
+    return told_apart(labels, variants)
 
 
 def series_text(row: SelectionRow, *, hidden: Iterable[str] = ()) -> str:
@@ -55,11 +55,11 @@ def role_mark(row: SelectionRow) -> str:
     return "" if row.role == "sampler" else f" [{row.role}]"
 
 
-def _told_apart(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
+def told_apart(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
     """Mark selections that a table would take for one: the same label, k and seed, but chosen in another way.
 
     A folder holds such rows when a matrix was changed and run there again (another `coarse_seed`, a sampler's
-    newer version). Pooled, they would pass for seeds of one configuration.
+    newer version, an edited sampler file). Pooled, they would pass for seeds of one configuration.
     """
     alike = Counter((labels[key], row.k, row.seed) for key, row in variants.items())
     return {

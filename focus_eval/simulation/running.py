@@ -116,6 +116,13 @@ def sources(config: SimulationConfig) -> list[Source]:
     return [Source(f"recorded {traces[0].benchmark}", digest, traces=tuple(traces))]
 
 
+def selection_ids(config: SimulationConfig) -> set[str]:
+    """Return the ids of the selections that `config` asks for, as the code of its samplers is now."""
+    series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
+    encoders = [TraceEncoder(source.revision) for source in sources(config)]
+    return {Selector(sampler=s, encoder=e, k=k, seed=seed).selection_id for e in encoders for s, k, seed in series}
+
+
 def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k: int, number: int) -> SelectionRow:
     """Return one row with everything that was scored, for a timeline: the same selection as in the run."""
     trace = source.trace(number, config)
@@ -280,15 +287,10 @@ def _write_traces(source: Source, out: Path, about: Sequence[dict[str, Any]]) ->
 
 def _describe(config: SimulationConfig, out: Path) -> None:
     file = out / "run.json"
-    document: dict[str, Any] = {
-        "name": config.name,
-        "simulation": config.model_dump(mode="json"),
-        "git": git_revision(),
-    }
-    document["versions"] = versions()
+    document: dict[str, Any] = {"name": config.name, "simulation": config.model_dump(mode="json")}
+    document |= {"git": git_revision(), "versions": versions()}
     if file.exists():
-        earlier = read_json_object(file)
-        mine = (document["simulation"], earlier.get("simulation", {}))
+        mine = (document["simulation"], read_json_object(file).get("simulation", {}))
         for key in ("seed", "minutes", "worlds", "recorded"):
             if mine[0][key] != mine[1].get(key):
                 raise InvalidInput(

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
+from focus_eval.commands.compare_samplers import simulation_sections
 from focus_eval.errors import InvalidInput
 from focus_eval.report.lab import differences_by_event, differences_by_length, lab_frame, read_traces, recall_overview
 from focus_eval.report.recall import recall_within
@@ -18,10 +19,11 @@ from focus_eval.report.run import load_run
 from focus_eval.rows.records import SelectionRow
 from focus_eval.rows.storage import load_rows
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.samplers.topk import TopK
 from focus_eval.simulation import running
 from focus_eval.simulation.config import SimulationConfig
 from focus_eval.simulation.recorded import recorded_traces
-from focus_eval.simulation.running import run_simulation, select_on, sources
+from focus_eval.simulation.running import run_simulation, select_on, selection_ids, sources
 
 CONFIG = SimulationConfig(
     videos=12,
@@ -166,6 +168,25 @@ def test_differences_are_paired_with_the_baseline_by_length_and_event(ran):
     assert len(lengths.rows) == len(heights.rows) == len(table.rows)
     with pytest.raises(InvalidInput, match="the baseline 'mdp3' is none of"):
         differences_by_length(frame, "mdp3")
+
+
+def test_rows_of_an_older_state_of_a_sampler_are_never_pooled_with_those_of_now(tmp_path, monkeypatch):
+    config = SimulationConfig(
+        videos=6, minutes=(1, 2), worlds=["calibrated"], samplers=["uniform", "topk"], k=[8], baseline="uniform"
+    )
+    run_simulation(config, tmp_path, n_workers=1)
+    monkeypatch.setattr(TopK, "version", TopK.version + 1)  # as an edit of a sampler's file: another selection id
+    run_simulation(config, tmp_path, n_workers=1)
+    run = load_run(tmp_path)
+    labels = sorted(set(lab_frame(run)["label"]))
+    assert [label.partition(" #")[0] for label in labels] == ["topk", "topk", "uniform"]
+    with pytest.raises(InvalidInput, match="several versions of the baseline 'topk'; name another folder with --out"):
+        differences_by_length(lab_frame(run), "topk")
+    now = lab_frame(run, only=selection_ids(config))
+    assert sorted(now["label"]) == ["topk"] * 6 + ["uniform"] * 6
+    title, (verdict, *_) = simulation_sections(run, config, "topk", ["uniform"])[0]
+    assert title == "Verdict in the world 'calibrated', 6 videos"
+    assert verdict.startswith("K = 8, topk against uniform: ")
 
 
 def test_a_sampler_that_fails_leaves_an_error_and_the_run_goes_on(tmp_path):
