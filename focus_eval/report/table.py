@@ -184,7 +184,8 @@ def count_texts(counts: Counts | None) -> tuple[str, ...]:
 
 def number(value: float, digits: int, *, signed: bool = False) -> str:
     """Return `value` with `digits` decimals and a true minus sign; `signed` puts a plus before the rest."""
-    text = f"{abs(value):.{digits}f}"
+    # A mean of 73.75 may come out as 73.74999999999999: the order of a sum must not decide the last digit.
+    text = f"{round(abs(value), 9):.{digits}f}"
     if float(text) == 0:
         return f"±{text}" if signed else text
     return (MINUS if value < 0 else "+" if signed else "") + text

@@ -248,6 +248,12 @@ def test_numbers_have_true_signs(value, signed, text):
     assert number(value, 1, signed=signed) == text
 
 
+def test_the_order_of_a_sum_does_not_decide_the_last_digit():
+    # 177 of 240 as a weighted mean gives it, and as a division does.
+    assert number(73.74999999999999, 1) == number(100 * 177 / 240, 1) == "73.8"
+    assert number(0.04999999999999, 1) == "0.1"
+
+
 def test_a_screen_says_once_what_every_row_shares():
     rows = tuple(TableRow(("b", model, sampler), ("1",)) for model in ("m", "n") for sampler in ("x", "y"))
     table = Table(name="t", title="T", key_titles=("Benchmark", "Model", "Sampler"), columns=("A",), rows=rows)
