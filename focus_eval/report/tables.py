@@ -221,9 +221,12 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if any(count.errors for count in counts):
         notes.append("A question that failed under a seed has no answer for that seed and is left out of its accuracy.")
     if any(count.unparsed for count in counts):
-        notes.append("An answer that could not be parsed is wrong.")
+        notes.append(_unparsed_note(run))
     if any(count.fallbacks for count in counts):
-        notes.append("Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks).")
+        notes.append(
+            "Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks), or a black one where "
+            "none was chosen."
+        )
     notes += run.mixed_versions
     if run.cut_queries:
         notes.append(
@@ -242,6 +245,14 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if hours and not frame.empty and not runs_on_gpu(frame):
         notes.append("Hours on a CPU are not compared with the published GPU hours.")
     return merge_notes(partial, notes)
+
+
+def _unparsed_note(run: Run) -> str:
+    """What an answer that could not be read counts as: lmms-eval's own rules may guess, and a guess may be right."""
+    frame = run.answer_frame
+    n_scored = int((frame["is_unparsed"] & (frame["score"] > 0)).sum())
+    guessed = f", but {n_scored} of this run got points from a rule of lmms-eval's, which may guess" if n_scored else ""
+    return f"An answer that could not be parsed is wrong{guessed}."
 
 
 def _pivoted_options(run: Run, shape: Layout) -> list[str]:

@@ -145,7 +145,7 @@ class AnswerRow:
 
     @property
     def is_unparsed(self) -> bool:
-        """True for an answer from which no option could be read: wrong, and counted."""
+        """True for an answer from which no option could be read: counted, and wrong but where lmms-eval guessed."""
         return self.error is None and self.parsed is None
 
 

@@ -195,6 +195,16 @@ def test_a_partial_run_says_how_partial(by_length_run):
     assert not any("Partial" in note for note in results_table(by_length_run).notes)
 
 
+def test_a_guess_that_was_right_is_said_beside_unparsed_answers(by_length_run):
+    assert "An answer that could not be parsed is wrong." in results_table(by_length_run).notes
+    answers = list(by_length_run.answers)
+    first = next(at for at, answer in enumerate(answers) if answer.is_unparsed)
+    answers[first] = replace(answers[first], score=1.0, metric="lvb_acc")
+    notes = results_table(Run("x", by_length_run.selections, answers, {})).notes
+    said = "but 1 of this run got points from a rule of lmms-eval's, which may guess."
+    assert f"An answer that could not be parsed is wrong, {said}" in notes
+
+
 def test_several_seeds_show_mean_and_spread(demo_run):
     figure = line(results_table(demo_run), "longvideobench", "zero_shot", "topk").figures[3]
     means = []

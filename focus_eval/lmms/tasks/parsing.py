@@ -1,7 +1,8 @@
 """Reads the option or the number that an answer names.
 
 Strict: an option must be named without doubt; what cannot be read is wrong and counted as unparsed. lmms-eval's own
-rule for LongVideoBench (the first capital letter A to E anywhere, else a random option) is there as "lmms_eval".
+rule for LongVideoBench (the first capital letter A to E anywhere, else a random option) is there as "lmms_eval": the
+random option gives the score, and counts as unparsed too.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ParsedAnswer:
     """What an answer says, and what it is worth.
 
     Args:
-        parsed: an option letter, or a number as text; None where neither can be read.
+        parsed: an option letter, or a number as text; None where neither can be read, also where a score was guessed.
         score: in [0, 1]; None where nothing here scores the answer.
         metric: the task's own metric that gave the score; "" where it was read here.
     """
@@ -76,11 +77,11 @@ def read_answer(
     if not question.options:
         return _read_number(question, text)
     if answer_parsing == "lmms_eval":
-        parsed = _read_as_lmms_eval(question, text, seed)
+        letter, is_guess = _read_as_lmms_eval(question, text, seed)
     else:
-        parsed = read_option(text, question.options)
-    is_right = parsed is not None and parsed == question.answer
-    return ParsedAnswer(parsed, float(is_right))
+        letter, is_guess = read_option(text, question.options), False
+    is_right = letter is not None and letter == question.answer
+    return ParsedAnswer(None if is_guess else letter, float(is_right))
 
 
 def read_option(text: str, options: tuple[str, ...]) -> str | None:
@@ -123,7 +124,8 @@ def _read_number(question: Question, text: str) -> ParsedAnswer:
     return ParsedAnswer(f"{value:g}", float(score))
 
 
-def _read_as_lmms_eval(question: Question, text: str, seed: int) -> str | None:
+def _read_as_lmms_eval(question: Question, text: str, seed: int) -> tuple[str | None, bool]:
+    """Return the letter that lmms-eval takes, and whether it guessed it."""
     known = list(letters(len(question.options)))
     if question.benchmark in ("longvideobench", "photo_events"):
         from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response
@@ -131,8 +133,11 @@ def _read_as_lmms_eval(question: Question, text: str, seed: int) -> str | None:
         # lmms-eval guesses with the generator of the process: seeded for this question, then put back as it was.
         state = random.getstate()
         random.seed(int(derived_rng(seed, question.benchmark, question.id, "guess").integers(2**32)))
+        seeded = random.getstate()
         try:
-            return str(parse_multi_choice_response(text, known, dict(zip(known, question.options, strict=True))))
+            letter = parse_multi_choice_response(text, known, dict(zip(known, question.options, strict=True)))
+            # It does not say that it guessed, but only a guess draws a number.
+            return str(letter), random.getstate() != seeded
         finally:
             random.setstate(state)
     if question.benchmark == "vsibench":
@@ -140,7 +145,7 @@ def _read_as_lmms_eval(question: Question, text: str, seed: int) -> str | None:
 
         # It returns a word of the answer, which need not be an option.
         letter = str(fuzzy_matching(text)).upper()
-        return letter if letter in known else None
+        return (letter if letter in known else None), False
     from lmms_eval.tasks._task_utils.mcq_extract import extract_mcq_answer
 
-    return extract_mcq_answer(text, choices=["A", "B", "C", "D"]) or None
+    return extract_mcq_answer(text, choices=["A", "B", "C", "D"]) or None, False
