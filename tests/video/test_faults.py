@@ -110,6 +110,7 @@ def test_a_reader_that_gives_other_frames_is_said_to_be_wrong(tmp_path):
 
 
 def test_a_process_that_is_killed_for_memory_is_said_to_have_crashed(tmp_path, monkeypatch):
+    monkeypatch.setattr("focus_eval.testing.faults.SECONDS", 600)
     path = write_clip(tmp_path / "clip.mp4", n_frames=12)
     assert read_apart(path, frame_prints(path)).kind == "right"
     monkeypatch.setenv("PYTHONPATH", os.devnull)
