@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,8 @@ def recorded_traces(folder: Path) -> list[RecordedTrace]:
     Everything that any sampler of the run scored for a question is put together.
 
     Raises:
-        InvalidInput: no such run, several encoders, no evidence, or fewer scores than one a second of video.
+        InvalidInput: no such run, several encoders or forms of query, no evidence, or fewer scores than one a second of
+            video.
     """
     parts = sorted((folder / "selections").iterdir()) if (folder / "selections").is_dir() else []
     by_question: dict[tuple[str, str], list[SelectionRow]] = {}
@@ -60,8 +61,10 @@ def recorded_traces(folder: Path) -> list[RecordedTrace]:
     return [_trace(rows, folder) for _, rows in sorted(by_question.items())]
 
 
-def _trace(rows: Iterable[SelectionRow], folder: Path) -> RecordedTrace:
+def _trace(rows: Sequence[SelectionRow], folder: Path) -> RecordedTrace:
     known: dict[int, float] = {}
+    if len({row.query for row in rows}) > 1:
+        raise InvalidInput(f"{folder}: {rows[0].question_id} was scored for several queries; narrow the run to one")
     for row in rows:
         known.update({f: r for f, r in zip(row.pulled_frames, row.pulled_relevance, strict=True) if r is not None})
     if len(known) * WIDEST_MEAN_GAP_SECONDS < row.n_frames / row.fps:

@@ -225,6 +225,16 @@ def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):
             for row in load_rows(part, SelectionRow)} == {row.question_id for row in rows}  # fmt: skip
 
 
+def test_relevance_of_several_queries_is_no_source(tmp_path):
+    row = select_on(sources(CONFIG)[0], CONFIG, make_sampler("topk", every_seconds=0.5), 8, 0)
+    for query in ("the question", "the question and its options"):
+        folder = tmp_path / "selections" / query.replace(" ", "_")
+        folder.mkdir(parents=True)
+        (folder / "rows-a.jsonl").write_text(json.dumps({**vars(row), "query": query}) + "\n")
+    with pytest.raises(InvalidInput, match="was scored for several queries; narrow the run to one"):
+        recorded_traces(tmp_path)
+
+
 def test_a_run_that_scored_too_little_is_no_source(tmp_path):
     source = sources(CONFIG)[0]
     focus = CONFIG.model_copy(update={"samplers": ["focus"], "budgets": []}).series()[0][0]
