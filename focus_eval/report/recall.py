@@ -32,6 +32,7 @@ class EvidenceCase:
         duration_seconds: annotated length, above 0.
         fps: average rate of the file, above 0.
         n_frames: frames of the file; `int(duration_seconds * fps)` where it was not probed.
+        n_dropped: annotated times that were dropped, those that a benchmark dropped before included.
     """
 
     question_id: str
@@ -40,6 +41,7 @@ class EvidenceCase:
     duration_seconds: float
     fps: float
     n_frames: int = 0
+    n_dropped: int = 0
 
     def __post_init__(self) -> None:
         if not (self.duration_seconds > 0 and self.fps > 0):
@@ -47,6 +49,7 @@ class EvidenceCase:
         times = frozen_floats(self.evidence_seconds)
         inside = times <= self.duration_seconds + END_SLACK_SECONDS
         object.__setattr__(self, "evidence_seconds", frozen_floats(times[inside]))
+        object.__setattr__(self, "n_dropped", self.n_dropped + int((~inside).sum()))
         if self.n_frames < 1:
             object.__setattr__(self, "n_frames", max(1, int(self.duration_seconds * self.fps)))
 
@@ -61,8 +64,8 @@ def recall_table(
         times_of: selection name -> question id -> times of its keyframes in seconds.
 
     Returns:
-        Columns selection, bucket ("short", "medium", "long", "all"), questions, mean_frames and one `recall@d` per
-        distance: per question the share of evidence times with a frame within d seconds, then the mean over the
+        Columns selection, bucket ("short", "medium", "long", "all"), questions, mean_frames (a frame that a selection
+        repeats counts once) and one `recall@d` per distance: per question the share of evidence times with a frame within d seconds, then the mean over the
         questions of the bucket. Questions without evidence are left out and do not count.
 
     Raises:
@@ -77,7 +80,7 @@ def recall_table(
         recalls = np.array(
             [recall_within(case.evidence_seconds, times[case.question_id], DISTANCES_SECONDS) for case in with_evidence]
         ).reshape(-1, len(DISTANCES_SECONDS))
-        n_frames = np.array([len(times[case.question_id]) for case in with_evidence])
+        n_frames = np.array([np.unique(times[case.question_id]).size for case in with_evidence])
         rows += _rows(name, with_evidence, recalls, n_frames)
     return _frame(rows)
 

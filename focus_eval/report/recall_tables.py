@@ -36,6 +36,7 @@ def evidence_cases(benchmark: str, questions: Sequence[Question], fps: Mapping[s
                 evidence_seconds=frozen_floats(question.evidence_seconds),
                 duration_seconds=question.duration_seconds,
                 fps=fps[question.id],
+                n_dropped=int(question.extra.get("evidence_dropped", 0)),
             )
         )
     if not any(case.evidence_seconds.size for case in cases) and not any(
@@ -62,6 +63,8 @@ def recall_rows(
     }
     parts.append(recall_table(cases, times))
     names = [name for name in parts[-1].columns if name.startswith("recall@")]
+    n_dropped = sum(case.n_dropped for case in cases)
+    left_out = f"Left out: {n_dropped} annotated times more than a second past the end of their video."
     return _by_bucket(
         pd.concat(parts),
         ["mean_frames", *names],
@@ -69,7 +72,8 @@ def recall_rows(
         title="Evidence recall",
         notes=(
             "Share of the annotated evidence times with a chosen frame within 1, 2 or 5 s, per question, then the "
-            "mean of the bucket. random: the exact expectation. frames: mean number of frames chosen.",
+            "mean of the bucket. random: the exact expectation. frames: mean number of different frames chosen.",
+            *((left_out,) if n_dropped else ()),
         ),
     )
 

@@ -18,7 +18,8 @@ from focus_eval.report.recall import (
     scene_shares,
     uniform_times,
 )
-from focus_eval.selections import load_selections
+from focus_eval.report.recall_tables import evidence_cases, recall_rows
+from focus_eval.selections import ImportedSelection, load_selections
 
 PROTOCOL = {
     # recall@1 of short, medium and long, then long @2 and @5 (protocol, "Evidence recall")
@@ -80,8 +81,24 @@ def test_questions_weigh_the_same_however_much_evidence_they_have():
 def test_evidence_past_the_end_is_dropped_and_questions_without_any_do_not_count():
     late = case("late", evidence=(50.0, 100.9, 101.1))
     assert late.evidence_seconds.tolist() == [50.0, 100.9]
+    assert late.n_dropped == 1
     table = recall_table([late, case("none", evidence=())], {"one": {"late": [50.0]}})
     assert table.loc[table.bucket == "all", "questions"].item() == 1
+
+
+def test_a_repeated_frame_counts_once_among_the_frames():
+    table = recall_table([case()], {"bolt": {"q": [10.0, 10.0, 12.0]}})
+    assert table["mean_frames"].tolist() == [2.0, 2.0]
+
+
+def test_moments_that_are_left_out_are_counted_below_the_table(shared):
+    questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
+    fps = {key: float(rate.fps) for key, rate in read_rates(shared("data/lvb_val_fps.csv")).items()}
+    cases = evidence_cases("longvideobench", questions, fps)
+    everywhere = {item.question_id: ImportedSelection(question_id=item.question_id, sampler="first", keyframes=(0,))
+                  for item in cases}  # fmt: skip
+    notes = recall_rows(cases, {"first": everywhere}, fps).notes
+    assert "Left out: 1 annotated times more than a second past the end of their video." in notes
 
 
 def test_a_missing_selection_is_named():
