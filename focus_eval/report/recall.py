@@ -64,9 +64,9 @@ def recall_table(
         times_of: selection name -> question id -> times of its keyframes in seconds.
 
     Returns:
-        Columns selection, bucket ("short", "medium", "long", "all"), questions, mean_frames (a frame that a selection
-        repeats counts once) and one `recall@d` per distance: per question the share of evidence times with a frame within d seconds, then the mean over the
-        questions of the bucket. Questions without evidence are left out and do not count.
+        Columns selection, bucket ("short", "medium", "long", "all"), questions, mean_frames (a repeated frame counts
+        once) and one `recall@d` per distance: per question the share of evidence times with a frame within d seconds,
+        then the mean over the questions of the bucket. Questions without evidence are left out and do not count.
 
     Raises:
         InvalidInput: a question that a selection lacks; names both.
