@@ -25,7 +25,8 @@ def machine(tmp_path, hub, weights, service, monkeypatch):  # noqa: F811
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    free_disk(monkeypatch, 1000)  # so that no test depends on the disk it runs on
+    free_disk(monkeypatch, 1000)  # so that no test depends on the disk it runs on,
+    monkeypatch.setattr("focus_eval.matrix.model_checks._API_SECONDS", 600)  # nor on its speed
     return Machine(tmp_path, hub, weights, service)
 
 
