@@ -99,18 +99,17 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
     item = FocusQwen2VL(**arguments, record=str(tmp_path / "one"))
     in_one = evaluate(item, tasks, limit=7)["results"]
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     told = ",".join(f"{name}={value}" for name, value in {**arguments, "record": tmp_path / "two"}.items())
-    lmms_eval(
-        home, "--model", "focus_qwen2_vl", "--model_args", told, "--tasks", ",".join(tasks), *include(), "--limit", "7",
-        "--output_path", str(tmp_path / "out"),
-        launcher=(
-            "-m", "accelerate.commands.launch",
-            "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port),
-        ),
-    )  # fmt: skip
+    # Where its port is taken, accelerate finds a free one that nobody else can take meanwhile.
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        lmms_eval(
+            home, "--model", "focus_qwen2_vl", "--model_args", told, "--tasks", ",".join(tasks), *include(),
+            "--limit", "7", "--output_path", str(tmp_path / "out"),
+            launcher=(
+                "-m", "accelerate.commands.launch",
+                "--multi_gpu", "--num_processes", "2", "--main_process_port", str(taken.getsockname()[1]),
+            ),
+        )  # fmt: skip
     (results,) = (tmp_path / "out").rglob("*_results.json")
     in_two = json.loads(results.read_text())["results"]
     for task in tasks:
