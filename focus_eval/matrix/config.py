@@ -183,7 +183,7 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
     if isinstance(values.get("samplers"), list):
         values["samplers"] = [{"sampler": value} if isinstance(value, str) else value for value in values["samplers"]]
     # Parts are put in first, so that a mistake in one is reported with the part's own file.
-    matrix = check(MatrixConfig, values, file)
+    matrix = check(MatrixConfig, values, file, replaced=overrides or ())
     # With neither there would be no cells, and a run that does nothing ends well.
     if not matrix.k and not matrix.models:
         raise InvalidInput(f"{file}: a matrix without models needs k")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,8 +33,11 @@ def load_yaml(path: Path) -> dict[str, Any]:
     return dict(read_yaml(path))
 
 
-def check(model: type[ModelT], values: dict[str, Any], path: Path) -> ModelT:
+def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: Collection[str] = ()) -> ModelT:
     """Return `values` as a `model`.
+
+    Args:
+        replaced: keys whose values are not those of the file.
 
     Raises:
         InvalidInput: the first thing wrong, as `file:line: key: what`, with the nearest name for an unknown key.
@@ -50,6 +54,8 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path) -> ModelT:
         if first["type"] == "extra_forbidden":
             known = _fields_at(model, location[:-1])
             what = _unknown_key(str(location[-1]), known)
+        if location and location[0] in replaced:
+            raise InvalidInput(f"{key} (set over {path}): {what}") from error
         raise InvalidInput(f"{path}:{_line_of(path, location)}: {key}: {what}") from error
 
 

@@ -89,6 +89,12 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path, broken, message):
         load_matrix(written(tmp_path, broken))
 
 
+def test_a_mistake_in_what_replaces_a_key_is_not_said_to_stand_in_the_file(tmp_path):
+    for key, value, message in (("seeds", "zero", ".*list"), ("sedes", [0], "unknown key; did you mean 'seeds'")):
+        with pytest.raises(InvalidInput, match=rf"^{key} \(set over .*matrix.yaml\): {message}"):
+            load_matrix(written(tmp_path, GOOD), overrides={key: value})
+
+
 LVB = "{{name: {}, benchmark: longvideobench, annotations: {}.json}}"
 MME = "{name: here, benchmark: videomme, annotations: mme.json}"
 
