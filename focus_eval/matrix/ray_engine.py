@@ -6,6 +6,7 @@ import os
 import uuid
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,10 @@ class _Pool:
                 workers = [other for other in workers if other is not worker]
                 # Its rows are on the shared folder, so only questions without one are done again.
                 starting.update([self._hire()])
-        ray.get([worker.close.remote() for worker in workers])
+        for closing in [worker.close.remote() for worker in workers]:
+            # A worker that is lost now has done its jobs: their rows are on the shared folder.
+            with suppress(ray.exceptions.RayActorError):
+                ray.get(closing)
         # Actors outlive this driver's interest in them: left alive they keep their GPUs from the next phase.
         for worker in [*workers, *starting.values()]:
             ray.kill(worker)

@@ -110,3 +110,18 @@ def test_what_workers_print_reaches_the_terminal(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "loading encoder trace" in done.stderr + done.stdout
+
+
+def test_a_worker_lost_after_its_last_job_fails_no_run(cluster, matrix, tmp_path, monkeypatch):
+    from focus_eval.matrix import ray_engine
+
+    class LostAtTheEnd(ray_engine._Worker):
+        def close(self):
+            import os
+
+            os._exit(1)
+
+    monkeypatch.setattr(ray_engine, "_Worker", LostAtTheEnd)
+    frame = run_matrix(matrix, out=tmp_path / "run", engine=engine())
+    assert len(frame) == 240 * 4
+    assert frame["error"].isna().all()
