@@ -50,13 +50,14 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
         first = next((found for found in mistakes if found["type"] == "extra_forbidden"), mistakes[0])
         location = [part for part in first["loc"] if not _is_union_tag(part, values)] or list(first["loc"][-1:])
         key = ".".join(str(part) for part in location)
-        what = first["msg"]
+        what = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             known = _fields_at(model, location[:-1])
             what = _unknown_key(str(location[-1]), known)
         if location and location[0] in replaced:
             raise InvalidInput(f"{key} (set over {path}): {what}") from error
-        raise InvalidInput(f"{path}:{_line_of(path, location)}: {key}: {what}") from error
+        # A check of the whole part is about no key.
+        raise InvalidInput(": ".join(filter(None, (f"{path}:{_line_of(path, location)}", key, what)))) from error
 
 
 def _unknown_key(key: str, known: list[str]) -> str:

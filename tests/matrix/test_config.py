@@ -89,6 +89,13 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path, broken, message):
         load_matrix(written(tmp_path, broken))
 
 
+def test_a_part_that_does_not_say_where_its_questions_are_is_named_alone(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "mine.yaml").write_text("benchmark: longvideobench\n")
+    with pytest.raises(InvalidInput, match=r"mine.yaml:1: say where the questions are"):
+        load_matrix(written(tmp_path, GOOD.replace("[longvideobench]", "[mine]")))
+
+
 def test_a_mistake_in_what_replaces_a_key_is_not_said_to_stand_in_the_file(tmp_path):
     for key, value, message in (("seeds", "zero", ".*list"), ("sedes", [0], "unknown key; did you mean 'seeds'")):
         with pytest.raises(InvalidInput, match=rf"^{key} \(set over .*matrix.yaml\): {message}"):
