@@ -61,15 +61,10 @@ def recall_overview(frame: pd.DataFrame) -> Table:
         cost = 100 * chosen["n_pulls"].sum() / max(1, chosen["n_frames"].sum())
         recalls = [_percent(_mean(chosen, f"recall@{distance}")) for distance in (1, 2, 5)]
         seconds = Figure(ours=1000 * float(chosen["select_seconds"].mean()), digits=1)
-        errors = str(int(part["error"].notna().sum()) or "")
-        figures: tuple[Figure | str, ...] = (
-            Figure(ours=float(cost), digits=2),
-            *recalls,
-            seconds,
-            str(len(chosen)),
-            errors,
+        counts = (str(len(chosen)), str(int(part["error"].notna().sum()) or ""))
+        rows.append(
+            TableRow((benchmark, str(k), label), (Figure(ours=float(cost), digits=2), *recalls, seconds, *counts))
         )
-        rows.append(TableRow((benchmark, str(k), label), figures))
     return Table(
         name="recall",
         title="Evidence recall",
@@ -130,12 +125,13 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
         key_titles=("Benchmark", "Sampler"),
         columns=("frames scored (%)", *(f"K = {k}" for k in ks)),
         rows=tuple(rows),
-        notes=("A dash: the sampler did not run at that K.",),
+        notes=("A dash: the sampler did not run at that K.", *_failed_note(frame)),
     )
 
 
 def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
     part, answers = frame[frame["k"] == k], run.answer_frame
+    failed = _failed_note(part, answers[answers["k"] == k])
     answers = answers[(answers["k"] == k) & answers["error"].isna()]
     seen = _answered_by_ceiling(answers)
     base, labels = baseline_label(part, baseline), sorted(set(part["label"]), key=sampler_order)
@@ -166,8 +162,16 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
             f"Answerable: the {len(seen)} of {n_questions} questions that are answered from the frames at the evidence "
             "(oracle). The others are beyond this encoder, whatever is shown.",
             *_effect_note(part, answers),
+            *failed,
         ),
     )
+
+
+def _failed_note(part: pd.DataFrame, answers: pd.DataFrame | None = None) -> list[str]:
+    counts = {"selections": part, **({} if answers is None else {"answers": answers})}
+    failed = {what: int(rows["error"].notna().sum()) for what, rows in counts.items()}
+    said = ", ".join(f"{n} of {len(counts[what])} {what}" for what, n in failed.items() if n)
+    return [f"Left out because they failed: {said}."] if said else []
 
 
 def _answered_by_ceiling(answers: pd.DataFrame) -> set[str]:
@@ -235,7 +239,8 @@ def _differences(
                 continue
             compared = compare_paired(both["score_a"], both["score_b"], both["video"].tolist())
             inside = [paired_by_question(part[kind == name], base, label) for name in names]
-            parts = [_difference(both) if len(both) else None for both in inside]
+            gains = [(both["score_b"] - both["score_a"], both["video"].tolist()) for both in inside]
+            parts = [difference_estimate(gain, videos) if len(gain) else None for gain, videos in gains]
             lines.append(((benchmark, str(k), label), compared.p_value, [compared.difference, *parts]))
     adjusted = holm([p_value for _, p_value, _ in lines])
     rows = []
@@ -272,13 +277,10 @@ def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[str, ...],
 
 
 def _mean(part: pd.DataFrame, column: str) -> Estimate | None:
-    known = part[part[column].notna()]
-    by_question = known.groupby("question_id").agg(score=(column, "mean"), video=("video", "first"))
+    by_question = (
+        part[part[column].notna()].groupby("question_id").agg(score=(column, "mean"), video=("video", "first"))
+    )
     return mean_estimate(by_question["score"], by_question["video"].tolist()) if len(by_question) else None
-
-
-def _difference(both: pd.DataFrame) -> Estimate:
-    return difference_estimate(both["score_b"] - both["score_a"], both["video"].tolist())
 
 
 def _percent(estimate: Estimate | None) -> Figure:

@@ -72,6 +72,16 @@ def test_accuracy_is_over_questions_that_did_not_fail_and_over_those_the_ceiling
     assert shown["answerable only (%)"].ours == pytest.approx(100 * fmean(known))
 
 
+def test_what_failed_is_counted_below_the_tables(run):
+    lead, by_k, *_ = demo_tables(run, "focus")
+    n_selections = sum(row.error is not None for row in run.selections)
+    n_answers = sum(row.error is not None for row in run.answers)
+    assert n_selections > 0
+    said = f"Left out because they failed: {n_selections} of {len(run.selections)} selections"
+    assert f"{said}, {n_answers} of {len(run.answers)} answers." in lead.notes
+    assert f"{said}." in by_k.notes
+
+
 def test_every_k_has_its_column_and_a_sampler_that_did_not_run_there_a_dash(run, tmp_path):
     folder = tmp_path / "two"
     simulate_run(folder, Simulation(n_questions=60, samplers=("uniform", "focus"), k=8))
