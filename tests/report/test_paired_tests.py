@@ -45,6 +45,11 @@ def test_random_signs_agree_with_all_signs():
     assert drawn == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 100_000) ** 0.5)
 
 
+def test_the_p_of_random_signs_is_never_0():
+    # The assignment seen is one of them: 30 videos that all differ one way are not impossible.
+    assert sign_flip_p(np.ones(30), draws=1000) == (1 / 1001, False)
+
+
 def test_random_signs_agree_with_scipy():
     from scipy.stats import permutation_test
 

@@ -37,6 +37,13 @@ def test_seeds_and_k_of_one_configuration_keep_one_name():
     assert set(labels_of(rows).values()) == {"focus"}
 
 
+@pytest.mark.parametrize(("forwards", "pays"), [(3, True), (2, False)])
+def test_a_selection_pays_its_own_where_every_distinct_frame_that_it_scored_was_embedded_for_it(forwards, pays):
+    # Frame 7 was pulled twice and is embedded once; how many keyframes came of it plays no part.
+    row = replace(SELECTION, pulled_frames=[7, 9, 7, 11], pulled_relevance=[0.1, 0.2, 0.1, 0.3], forwards=forwards)
+    assert Run("x", [row], []).pays_its_own == {("b", "1111aaaa"): pays}
+
+
 def test_options_that_are_not_default_and_what_a_sampler_is_stand_in_its_name():
     rows = [
         replace(SELECTION, sampler="aks", options={"max_depth": 3, "t1": 0.8}, changed_options={"max_depth": 3}),

@@ -61,7 +61,8 @@ def test_a_differences_interval_is_the_clustered_t_interval_where_videos_are_man
     assert standard_error(differences, videos) == pytest.approx(means.std(ddof=1) / 20)
 
 
-def test_the_ends_of_a_mean_are_the_outer_ones_with_and_without_the_imagined_half_video():
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1, 1), (8, 1, 2, 5, 1, 1)])
+def test_the_ends_of_a_mean_are_the_outer_ones_with_and_without_the_imagined_half_video(sizes):
     from scipy.stats import t
 
     def ends(weights, values):
@@ -72,10 +73,11 @@ def test_the_ends_of_a_mean_are_the_outer_ones_with_and_without_the_imagined_hal
         return [1 / (1 + np.exp(-(np.log(centre / (1 - centre)) + sign * reach))) for sign in (-1, 1)]
 
     scores = [0.9, 0.95, 0.9, 1.0, 0.85, 0.95]
-    plain = ends(np.ones(6), np.array(scores))
-    imagined = ends(np.array([1.0] * 6 + [0.5]), np.array([*scores, 0.5]))
+    plain = ends(np.array(sizes), np.array(scores))
+    # Half a video of average size.
+    imagined = ends(np.array([*sizes, 0.5 * np.mean(sizes)]), np.array([*scores, 0.5]))
     assert imagined[0] < plain[0] - 0.05, "here it decides"
-    made = mean_estimate(scores, range(6))
+    made = mean_estimate(np.repeat(scores, sizes), np.repeat(range(6), sizes).tolist())
     assert (made.low, made.high) == pytest.approx((min(plain[0], imagined[0]), max(plain[1], imagined[1])))
 
 

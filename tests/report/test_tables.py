@@ -11,12 +11,14 @@ from focus_eval.errors import InvalidInput
 from focus_eval.report.anchors import read_anchors
 from focus_eval.report.comparisons import baseline_table, run_comparison
 from focus_eval.report.layouts import LAYOUTS
+from focus_eval.report.measures import hours_per_seed
 from focus_eval.report.page.charts import charts_of
 from focus_eval.report.printing import to_latex, to_markdown, to_terminal
 from focus_eval.report.run import Run, load_run
 from focus_eval.report.statistics import mean_estimate
 from focus_eval.report.table import Counts, Figure, Table, TableRow, narrowed, number
 from focus_eval.report.tables import results_table
+from focus_eval.rows.records import HELD_STAGES
 from tests.report.simulated import PAPERS, Simulation, simulate_run
 
 
@@ -214,6 +216,14 @@ def test_several_seeds_show_mean_and_spread(demo_run):
     assert figure.ours == pytest.approx(sum(means) / 2)
     assert figure.spread == pytest.approx(abs(means[0] - means[1]) / 2**0.5)
     assert "±" in figure.ours_text
+
+
+def test_hours_are_those_of_one_seed(demo_run):
+    rows = [row for row in demo_run.selections if row.sampler == "topk"]
+    assert {row.seed for row in rows} == {0, 1}
+    held = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
+    chosen = demo_run.selection_frame[demo_run.selection_frame["sampler"] == "topk"]
+    assert hours_per_seed(chosen) == pytest.approx(held / 3600 / 2)
 
 
 def test_an_overview_without_evidence_has_no_recall(demo_run):
