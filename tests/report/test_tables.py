@@ -183,6 +183,18 @@ def test_two_runs_with_other_encoders_say_which(by_length_run):
     }
 
 
+def test_questions_are_paired_by_their_ids_whatever_their_order(by_length_run):
+    answers = list(by_length_run.answers)[::-1]
+    first = answers[0]
+    # The same answers in another order, and one question of the first cell gone.
+    turned = Run("turned", by_length_run.selections, answers[1:], {})
+    table = run_comparison(by_length_run, turned)
+    assert {row.figures[2] for row in table.rows} == {"0 / 0"}
+    counts = sorted({int(row.figures[1]) for row in table.rows})
+    scored = [answer for answer in by_length_run.answers if answer.cell_id == first.cell_id and answer.error is None]
+    assert min(counts) == len(scored) - (first.error is None)
+
+
 def test_runs_without_a_common_question_are_not_compared(by_length_run, tmp_path):
     other = load_run(simulate_run(tmp_path, Simulation(benchmark="videomme")))
     with pytest.raises(InvalidInput, match="no cell and question in common"):
