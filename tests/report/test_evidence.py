@@ -121,6 +121,14 @@ def test_what_happened_to_the_evidence_is_told_apart():
         within_question(a, b.assign(question_id="z"), distance=5.0)
 
 
+def test_a_question_is_paired_within_its_seed():
+    # Under seed 0 both see the evidence, under seed 1 neither: across seeds it would seem to be gained and lost.
+    parts = [answered([(f"q{i}", f"v{i}", 1.0 - seed, 1.0) for i in range(6)], seed=seed) for seed in (0, 1)]
+    both = pd.concat(parts)
+    made = {item.change: item.compared.difference.questions for item in within_question(both, both, distance=5.0)}
+    assert made == {"all both times": 6, "none both times": 6, "all questions": 12}
+
+
 def test_fewer_than_five_videos_in_a_group_give_no_interval_and_no_p():
     rows = [(f"q{i}", f"v{i}", float(i < 4), float(i % 2)) for i in range(20)]
     made = accuracy_by_view(answered(rows), distance=5.0)
