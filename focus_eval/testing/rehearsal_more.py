@@ -118,7 +118,7 @@ def run_two_at_once(machine: Machine, chat: ChatServer) -> Step:
     folders = [machine.work / "results/beside" / name for name in names]
     ran = run_in_one_process(machine, chat, [["report", str(folder)] for folder in folders])
     step.wrong += [f"{item['arguments']}: {item['err'][-500:]}" for item in ran if item["code"]]
-    step.wrong += _wrong_parts(machine.work / "results/beside/pool")
+    step.wrong += wrong_parts(machine.work / "results/beside/pool")
     shared = set.intersection(*({path.name for path in (folder / "answers").iterdir()} for folder in folders))
     step.wrong += [] if len(shared) >= 2 else [f"the tables share {len(shared)} cells; uniform and focus expected"]
     for folder in folders:
@@ -127,12 +127,16 @@ def run_two_at_once(machine: Machine, chat: ChatServer) -> Step:
     return step
 
 
-def _wrong_parts(pool: Path) -> Iterator[str]:
+def wrong_parts(pool: Path) -> Iterator[str]:
     """Say which parts hold other than one row per question once both runs have ended."""
     import pyarrow.parquet
 
     for part in sorted([*pool.glob("selections/*"), *pool.glob("answers/*")]):
-        ids = pyarrow.parquet.ParquetFile(part / "rows.parquet").read(["question_id"])["question_id"].to_pylist()
+        rows = part / "rows.parquet"
+        if not rows.exists():
+            yield f"{part.name}: no rows"
+            continue
+        ids = pyarrow.parquet.ParquetFile(rows).read(["question_id"])["question_id"].to_pylist()
         if len(ids) != LIMIT or len(set(ids)) != LIMIT:
             yield f"{part.name}: {len(ids)} rows of {len(set(ids))} questions, {LIMIT} expected"
         for lines in part.glob("*.jsonl"):

@@ -12,6 +12,7 @@ import pytest
 
 from focus_eval.rows.records import AnswerRow, SelectionRow
 from focus_eval.testing.formulas_again import holm, mean_with_interval, question_weights, sign_flip_p
+from focus_eval.testing.rehearsal_more import wrong_parts
 from focus_eval.testing.report_check import check_report
 
 
@@ -109,3 +110,8 @@ def _answer(sampler, seed, at):
         score=float(parsed is not None and (sampler == "focus" or (at + seed) % 3 == 0)),
         error="broken" if failed else None,
     )  # fmt: skip
+
+
+def test_a_part_without_rows_is_named_not_raised(tmp_path):
+    (tmp_path / "answers" / "cell").mkdir(parents=True)
+    assert list(wrong_parts(tmp_path)) == ["cell: no rows"]
