@@ -16,6 +16,7 @@ from focus_eval.matrix.config import Resources
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
 from focus_eval.matrix.worker_share import WorkerShare, cluster_share
+from focus_eval.samplers.registry import sampler_file_modules
 
 # A node or two may be lost in a long run; more often than this it is the job that kills its workers.
 MAX_LOSSES = 5
@@ -88,6 +89,8 @@ class _Pool:
         self._phase = phase
         self._store = store
         self._share = cluster_share(resources)
+        for module in sampler_file_modules():
+            ray.cloudpickle.register_pickle_by_value(module)
         # Once into the cluster's object store, instead of with every actor.
         self._shared = ray.put(phase)
         self._jobs_at_once = phase.jobs_at_once(self._share)

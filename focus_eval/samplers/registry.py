@@ -19,6 +19,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import focus_eval.samplers
@@ -28,6 +29,7 @@ from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.promises import check_class
 
 ENTRY_POINT_GROUP = "focus_eval.samplers"
+_FILE_MODULE = "focus_eval_sampler_file_"
 
 
 def sampler_classes() -> dict[str, type[FrameSampler]]:
@@ -136,6 +138,11 @@ def _plugin(name: str) -> type[FrameSampler]:
     return kind
 
 
+def sampler_file_modules() -> list[ModuleType]:
+    """Return the modules of the sampler files that were loaded: another process can import none of them by name."""
+    return [module for name, module in sys.modules.items() if name.startswith(_FILE_MODULE)]
+
+
 @cache
 def _from_file(spec: str) -> type[FrameSampler]:
     path_text, _, class_name = spec.rpartition(":")
@@ -143,7 +150,7 @@ def _from_file(spec: str) -> type[FrameSampler]:
     if not path.is_file():
         raise SamplerError(f"sampler {spec!r}: there is no file {path}")
     # Dataclasses look their module up in sys.modules, so the file needs an entry there under a name of its own.
-    module_name = f"focus_eval_sampler_file_{zlib.crc32(str(path).encode()):08x}"
+    module_name = f"{_FILE_MODULE}{zlib.crc32(str(path).encode()):08x}"
     found = importlib.util.spec_from_file_location(module_name, path)
     if found is None or found.loader is None:
         raise SamplerError(f"sampler {spec!r}: {path} is not a Python file")

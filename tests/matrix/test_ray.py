@@ -112,6 +112,38 @@ def test_what_workers_print_reaches_the_terminal(tmp_path):
     assert "loading encoder trace" in done.stderr + done.stdout
 
 
+SAMPLER = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from focus_eval import Choice, FrameSampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(FrameSampler):
+    name, source, may_return_fewer = "mine", "this file", True
+    every_seconds: float = 4.0
+
+    def choose(self, request):
+        frames = request.video.frames_every(self.every_seconds)
+        return Choice(keyframes=_best(frames, request.ledger.relevance(frames), request.k))
+
+
+def _best(frames, relevance, k):
+    return frames[(-relevance).argsort()[:k]]
+"""
+
+
+def test_a_sampler_from_a_file_chooses_the_same_on_workers(cluster, tmp_path):
+    (tmp_path / "mine.py").write_text(SAMPLER)
+    file = write_simulation(tmp_path / "simulation", samplers=("topk", f"{tmp_path / 'mine.py'}:Mine"))
+    run_matrix(load_matrix(file), out=tmp_path / "here" / "local")
+    frame = run_matrix(load_matrix(file), out=tmp_path / "ray", engine=engine())
+    assert frame["error"].isna().all()
+    assert result_bytes(tmp_path / "ray") == result_bytes(tmp_path / "here" / "local")
+
+
 def test_a_worker_lost_after_its_last_job_fails_no_run(cluster, matrix, tmp_path, monkeypatch):
     from focus_eval.matrix import ray_engine
 
