@@ -90,7 +90,7 @@ class _Pool:
         self._store = store
         self._share = cluster_share(resources)
         for module in sampler_file_modules():
-            ray.cloudpickle.register_pickle_by_value(module)
+            ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         # Once into the cluster's object store, instead of with every actor.
         self._shared = ray.put(phase)
         self._jobs_at_once = phase.jobs_at_once(self._share)
