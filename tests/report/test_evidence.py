@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -134,6 +136,19 @@ def test_fewer_than_five_videos_in_a_group_give_no_interval_and_no_p():
     made = accuracy_by_view(answered(rows), distance=5.0)
     assert made.difference.low is None
     assert made.p_value is None
+
+
+def test_the_test_between_groups_flips_distances_from_the_mean_of_all():
+    # Seven videos of two questions; some lie in one group whole, so that the mean does not cancel within a video.
+    first = np.array([char == "1" for char in "10110011100010"])
+    scores = np.array([float(char) for char in "11110010100101"])
+    videos = [f"v{i // 2}" for i in range(14)]
+    weights = np.where(first, 1 / 7, -1 / 7)
+    parts = (weights * (scores - scores.mean())).reshape(7, 2).sum(axis=1)
+    totals = [np.dot(signs, parts) for signs in product((1, -1), repeat=7)]
+    by_hand = np.mean([abs(total) >= abs(parts.sum()) - 1e-12 for total in totals])
+    difference, p_value = group_difference(scores, first, videos)
+    assert (difference.value, p_value) == pytest.approx((parts.sum(), by_hand))
 
 
 def test_the_test_between_groups_keeps_its_level_and_finds_what_is_there():
