@@ -12,6 +12,8 @@ from focus_eval.api import query_question, selection_of
 from focus_eval.benchmarks.question import Question
 from focus_eval.errors import EncoderError, InvalidInput, UnknownName, VideoError
 from focus_eval.pipeline.selector import Selector
+from focus_eval.samplers.base import FlatSource
+from focus_eval.samplers.randomness import derived_rng
 from focus_eval.scoring.cache.features import FeatureCache
 from focus_eval.scoring.cache.store import RelevanceStore
 from focus_eval.scoring.recorded import RecordedScorer
@@ -117,13 +119,22 @@ def test_a_question_asked_before_loads_no_weight(clip, tmp_path):
 
 
 def test_questions_of_a_video_share_coarse_pulls_only_when_asked_to(clip):
-    def coarse(seed_of):
-        made = selector(Brightness(), coarse_seed=seed_of)
+    def coarse(seed_of, seed=0):
+        made = selector(Brightness(), coarse_seed=seed_of, seed=seed)
         rows = [made.select(question(number, clip), clip) for number in (1, 2)]
         return [row.pulled_frames[:24] for row in rows]
 
     assert len(set(map(tuple, coarse("video")))) == 1
     assert len(set(map(tuple, coarse("question")))) == 2
+    assert coarse("video", seed=1)[0] != coarse("video")[0], "or seeds would not vary"
+
+
+def test_the_generator_is_that_of_seed_benchmark_question_and_sampler(clip):
+    asked = question(1, clip)
+    row = Selector(sampler=make_sampler("random"), encoder=None, k=8, seed=3).select(asked, clip)
+    rng = derived_rng(3, asked.benchmark, asked.id, "random")
+    by_hand = make_sampler("random").select(VideoInfo(row.n_frames, row.fps), k=8, pull=FlatSource(), rng=rng)
+    assert row.keyframes == list(by_hand.keyframes)
 
 
 def test_kept_features_spare_the_forwards_of_the_next_question(clip):

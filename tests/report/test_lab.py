@@ -72,6 +72,30 @@ def test_accuracy_is_over_questions_that_did_not_fail_and_over_those_the_ceiling
     assert shown["answerable only (%)"].ours == pytest.approx(100 * fmean(known))
 
 
+def test_the_effect_of_evidence_in_view_is_of_this_k_within_a_question_and_without_the_ceiling(tmp_path):
+    for k, n_questions in ((8, 108), (16, 60)):
+        simulate_run(tmp_path, Simulation(n_questions=n_questions, samplers=SAMPLERS, k=k))
+    run = load_run(tmp_path)
+    row_of = {(row.question_id, row.selection_id): row for row in run.selections}
+    for k, table in zip((8, 16), demo_tables(run, "focus"), strict=False):
+        scores, answerable = {}, set()
+        for answer in run.answers:
+            row = row_of[answer.question_id, answer.selection_id]
+            if row.k != k or answer.error is not None:
+                continue
+            if row.sampler == "oracle":
+                answerable |= {answer.question_id} if answer.score else set()
+                continue
+            # One moment with a frame within 2 s is enough.
+            in_view = any(abs(time - moment) <= 2 for time in row.times_seconds for moment in row.evidence_seconds)
+            scores.setdefault(answer.question_id, {True: [], False: []})[in_view].append(answer.score)
+        gains = [fmean(found[True]) - fmean(found[False]) for found in scores.values() if all(found.values())]
+        notes = " ".join(table.notes)
+        assert f"answered right {100 * fmean(gains):+.1f} [" in notes
+        assert f"over the {len(gains)} questions that some samplers find and some do not" in notes
+        assert f"Answerable: the {len(answerable)} of " in notes
+
+
 def test_what_failed_is_counted_below_the_tables(run):
     lead, by_k, *_ = demo_tables(run, "focus")
     n_selections = sum(row.error is not None for row in run.selections)

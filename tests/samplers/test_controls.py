@@ -9,6 +9,7 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.errors import InvalidInput, SamplerError
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.diverse import diverse_best, with_gaps_halved
+from focus_eval.samplers.even_pulls import one_in_each_stratum
 from focus_eval.samplers.registry import sampler_classes
 from tests.samplers.worlds import World, bumpy
 
@@ -71,6 +72,12 @@ def test_one_frame_is_pulled_at_random_in_each_of_equal_strata(name):
     assert (frames // 100).tolist() == list(range(70))
     places = np.concatenate([run(name, VideoInfo(700, 30.0), pulls=7, rng=seed).pulled_frames for seed in range(300)])
     assert np.bincount(places % 100 // 25) / places.size == pytest.approx(np.full(4, 0.25), abs=0.04)
+
+
+def test_every_frame_of_a_stratum_can_be_drawn():
+    rng = np.random.default_rng(0)
+    drawn = [one_in_each_stratum(VideoInfo(20, 10.0), 10, rng) for _ in range(60)]
+    assert set(np.concatenate(drawn).tolist()) == set(range(20))
 
 
 def test_even_topk_keeps_the_most_relevant_pulls():

@@ -145,6 +145,13 @@ def test_a_fine_pull_per_second_follows_the_rate():
 # Relatives -----------------------------------------------------------------------------------------------------------
 
 
+def test_fine_pulls_are_the_mean_length_of_an_arm_in_seconds_rounded():
+    # 8 arms of 12.5 s: 3 coarse pulls each, and 13 fine ones in each of 4 arms.
+    assert make_sampler("focus").count_pulls(VideoInfo(2500, 25.0), k=8) == 8 * 3 + 4 * 13
+    assert make_sampler("focus").count_pulls(VideoInfo(2480, 25.0), k=8) == 8 * 3 + 4 * 12
+    assert run("focus", VideoInfo(2500, 25.0), k=8).n_pulls == 8 * 3 + 4 * 13
+
+
 def test_focus_m_is_focus_where_variances_are_equal():
     constant_in_arms = np.random.default_rng(0).random(225).repeat(480)
     plain, means = (run(name, world=World(constant_in_arms)) for name in ("focus", "focus_m"))
