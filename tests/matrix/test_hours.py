@@ -13,6 +13,7 @@ from focus_eval.errors import FocusEvalError, UnknownName
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.hours import Machine, hours_lines, hours_totals, load_machine, time_text
 from focus_eval.matrix.planning import load_sets, make_plan
+from focus_eval.samplers.registry import make_sampler
 
 from .conftest import write_simulation
 
@@ -53,6 +54,16 @@ def test_hours_are_those_of_the_slower_stage(matrix_file, share):
         assert line.decode_hours == pytest.approx(decode)
         assert line.hours == pytest.approx(max(encode / 2, decode / 16))
         assert line.gpu_hours == pytest.approx(2 * line.hours)
+
+
+def test_frames_to_embed_are_counted_for_each_question_and_for_each_video(matrix_file):
+    matrix = load_matrix(matrix_file)
+    (questions,) = load_sets(matrix).values()
+    # One frame a second, by hand; three questions share a video.
+    videos = [(len(asked), asked[0][2].n_frames // int(asked[0][2].fps)) for asked in questions.infos()]
+    topk = next(item for item in make_plan(matrix).selections if item.spec.sampler == make_sampler("topk"))
+    assert topk.pulls == topk.embedded_alone == sum(n_asked * frames for n_asked, frames in videos)
+    assert topk.embedded_shared == sum(frames for _, frames in videos) < topk.embedded_alone
 
 
 def test_each_cheaper_setting_saves_what_it_says(matrix_file):

@@ -185,6 +185,13 @@ def test_stages_add_up_to_less_than_the_wall_clock(clip):
     )  # rounded
 
 
+def test_a_stated_length_bucket_stands_and_a_missing_one_is_found(clip):
+    asked, made = question(1, clip), selector(Brightness())
+    stated = replace(asked, bucket="long")
+    assert made.select(stated, clip, bucket_of=lambda seconds: "short").bucket == "long"
+    assert made.select(asked, clip, bucket_of=lambda seconds: "short").bucket == "short"
+
+
 def test_rows_keep_the_options_of_their_question_also_where_selecting_failed(clip):
     asked = replace(question(1, clip), options=("a cat", "a horse"))
     made = selector(Brightness())

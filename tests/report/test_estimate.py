@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from focus_eval.errors import InvalidInput
-from focus_eval.report.estimate import calibration_error, expected_share, fit_answers
+from focus_eval.report.estimate import FOLDS, _left_out, calibration_error, expected_share, fit_answers
 
 
 def lines(seed=0, *, in_view=0.5, effect=2.0, k=8, n_videos=150):
@@ -28,6 +28,16 @@ def lines(seed=0, *, in_view=0.5, effect=2.0, k=8, n_videos=150):
             "k": k,
         }
     )
+
+
+def test_a_question_is_judged_by_a_fit_that_has_not_seen_its_fold():
+    rng = np.random.default_rng(0)
+    columns, folds = rng.normal(size=(200, 3)), np.arange(200.0) % FOLDS
+    scores = (rng.random(200) < 0.5).astype(float)
+    changed = np.where(folds == 3, 1 - scores, scores)
+    before, after = (_left_out(columns, values, folds, 0.01) for values in (scores, changed))
+    assert before[folds == 3].tolist() == after[folds == 3].tolist()
+    assert (before[folds != 3] != after[folds != 3]).all()
 
 
 def test_more_evidence_in_view_is_expected_to_give_what_it_gives():

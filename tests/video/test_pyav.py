@@ -113,6 +113,9 @@ def test_a_stream_runs_in_a_worker_thread(made):
 
 def test_the_rate_is_the_containers_where_timestamps_agree():
     assert average_rate(29.97, n_frames=2997, seconds=100.05) == 29.97
+    # Within 1 % of what the frames say, and not.
+    assert average_rate(25.2, n_frames=250, seconds=10.0) == 25.2
+    assert average_rate(25.5, n_frames=250, seconds=10.0) == 25.0
     assert average_rate(1000.0, n_frames=300, seconds=10.0) == 30.0
     assert average_rate(None, n_frames=300, seconds=10.0) == 30.0
     assert average_rate(25.0, n_frames=1, seconds=0.0) == 25.0
