@@ -296,7 +296,5 @@ def _points(estimate: Estimate | None, p_value: float | None) -> Figure:
 
 
 def _binned(values: pd.Series, edges: Sequence[float], names: Sequence[str]) -> pd.Series:
-    binned: pd.Series = pd.Series(
-        np.array(names)[np.searchsorted(edges, values.to_numpy(), side="right")], values.index
-    )
-    return binned
+    found = np.array(names)[np.searchsorted(edges, values.to_numpy(), side="right")]
+    return pd.Series(found, values.index)

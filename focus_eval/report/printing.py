@@ -257,10 +257,8 @@ def _latex_heading(table: Table, split: list[bool], shown: tuple[str, ...]) -> l
 def _latex_cell(figure: Figure | str, wide: bool) -> list[str]:
     if isinstance(figure, str):
         return [latex_escaped(figure)] + ([""] * 2 if wide else [])
-    ours = latex_escaped(figure.ours_text)
-    if not wide:
-        return [ours]
-    return [ours, latex_escaped(figure.published_text), latex_escaped(figure.difference_text)]
+    texts = [figure.ours_text, figure.published_text, figure.difference_text] if wide else [figure.ours_text]
+    return [latex_escaped(text) for text in texts]
 
 
 def _latex_line(cells: list[str]) -> str:

@@ -16,7 +16,7 @@ from focus_eval.report.page.charts import charts_of
 from focus_eval.report.printing import to_latex, to_markdown, to_terminal
 from focus_eval.report.run import Run, load_run
 from focus_eval.report.statistics import mean_estimate
-from focus_eval.report.table import Counts, Figure, Table, TableRow, narrowed, number
+from focus_eval.report.table import Counts, Figure, Table, TableRow
 from focus_eval.report.tables import results_table
 from focus_eval.rows.records import HELD_STAGES
 from tests.report.simulated import PAPERS, Simulation, simulate_run
@@ -270,33 +270,6 @@ def test_the_terminal_table_shows_ours_and_the_paper(by_length_run):
     text = console.file.getvalue()
     assert "paper 63.5" in text
     assert "focus_released" in text
-
-
-@pytest.mark.parametrize(
-    ("value", "signed", "text"),
-    [(-0.04, True, "±0.0"), (2.345, True, "+2.3"), (-1.25, False, "−1.2"), (0.0, False, "0.0")],
-)
-def test_numbers_have_true_signs(value, signed, text):
-    assert number(value, 1, signed=signed) == text
-
-
-def test_the_order_of_a_sum_does_not_decide_the_last_digit():
-    # 177 of 240 as a weighted mean gives it, and as a division does.
-    assert number(73.74999999999999, 1) == number(100 * 177 / 240, 1) == "73.8"
-    assert number(0.04999999999999, 1) == "0.1"
-
-
-def test_a_screen_says_once_what_every_row_shares():
-    rows = tuple(TableRow(("b", model, sampler), ("1",)) for model in ("m", "n") for sampler in ("x", "y"))
-    table = Table(name="t", title="T", key_titles=("Benchmark", "Model", "Sampler"), columns=("A",), rows=rows)
-    screen = narrowed(table)
-    assert screen.title == "T (Benchmark b)"
-    assert screen.key_titles == ("Model", "Sampler")
-    assert [row.keys for row in screen.rows] == [("m", "x"), ("m", "y"), ("n", "x"), ("n", "y")]
-    assert [row.figures for row in screen.rows] == [row.figures for row in rows]
-    one_sampler = narrowed(replace(table, rows=rows[::2]))
-    assert one_sampler.key_titles == ("Model", "Sampler"), "the last name stays"
-    assert narrowed(replace(table, rows=rows[:1])).key_titles == table.key_titles
 
 
 def test_hours_that_another_selection_paid_for_are_neither_compared_nor_drawn(tmp_path):
