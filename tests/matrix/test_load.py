@@ -98,6 +98,14 @@ def test_a_run_of_many_questions_is_linear_and_flat(tmp_path):
     assert calls[2] / calls[1] < pulls[2] / pulls[1], (calls, pulls)
 
 
+def test_rows_without_pulls_take_the_same_calls_however_many_there_are(tmp_path):
+    calls = []
+    for size in (20, 200, 1000):  # the first imports what a run needs
+        matrix = load_matrix(write_load_matrix(tmp_path / str(size), size, samplers=("uniform",)))
+        calls.append(n_calls(lambda matrix=matrix, size=size: run_matrix(matrix, out=tmp_path / f"run{size}" / "load")))
+    assert calls[2] < 5 * calls[1], calls
+
+
 def test_what_is_finished_is_found_without_reading_lines_again(tmp_path, monkeypatch):
     from focus_eval.rows import storage
 
