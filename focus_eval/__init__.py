@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from focus_eval.errors import FocusEvalError
+from focus_eval.core.errors import FocusEvalError
+from focus_eval.core.types import ClipReport, Selection, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.types import ClipReport, Selection, VideoInfo
 
 if TYPE_CHECKING:
-    from focus_eval.api import select_keyframes
+    from focus_eval.pipeline.api import select_keyframes
 
 __version__ = "0.2.0"
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "select_keyframes":
-        from focus_eval.api import select_keyframes
+        from focus_eval.pipeline.api import select_keyframes
 
         return select_keyframes
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,29 +8,16 @@ from typing import Annotated
 
 import typer
 
-from focus_eval.commands.acf import acf
-from focus_eval.commands.check import check
-from focus_eval.commands.compare import compare
-from focus_eval.commands.compare_samplers import compare_samplers
-from focus_eval.commands.configs import configs
+from focus_eval.commands.console import Command
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
-from focus_eval.commands.evidence import evidence
-from focus_eval.commands.export import export
-from focus_eval.commands.import_ import import_
-from focus_eval.commands.leaderboard import leaderboard
-from focus_eval.commands.matrix import run, status
-from focus_eval.commands.options import Command
-from focus_eval.commands.plan import plan
-from focus_eval.commands.recall import recall
-from focus_eval.commands.report import report
-from focus_eval.commands.samplers import samplers
+from focus_eval.commands.exchange import evidence, export, import_, leaderboard, recall
+from focus_eval.commands.lab import check, compare_samplers, simulate
+from focus_eval.commands.lists import configs, samplers, slurm_script, tasks, videos
+from focus_eval.commands.reports import acf, compare, report
+from focus_eval.commands.runs import plan, run, status
 from focus_eval.commands.select import select
-from focus_eval.commands.simulate import simulate
-from focus_eval.commands.slurm import slurm_script
-from focus_eval.commands.tasks import tasks
-from focus_eval.commands.videos import videos
-from focus_eval.errors import FocusEvalError, printable
+from focus_eval.core.errors import FocusEvalError, printable
 
 app = typer.Typer(
     name="focus-eval",

@@ -14,8 +14,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from focus_eval.testing.answering import write_answering_matrix
-from focus_eval.testing.chat_server import ChatServer
+from support.answering import write_answering_matrix
+from support.chat_server import ChatServer
 
 
 def main() -> None:
@@ -55,8 +55,8 @@ def answer_rows(folder: Path, chat: ChatServer, n_questions: int, *, at_once: in
     from focus_eval.matrix.cells import cells
     from focus_eval.matrix.config import load_matrix
     from focus_eval.matrix.running import complete_run
-    from focus_eval.rows.parquet import parquet_records
     from focus_eval.rows.records import AnswerRow, read_rows
+    from focus_eval.rows.store import parquet_records
 
     arguments = {"base_url": chat.url, "num_concurrent": at_once, "max_retries": attempts, "retry_backoff_s": 0.05}
     model = {"name": "chat", "model": "focus_gpt4o", "args": {**arguments, "timeout": 2}, "frames": 2}

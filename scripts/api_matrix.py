@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from focus_eval.testing.api_forms import Trial, combinations
+from support.api_forms import Trial, combinations
 
 
 def main(n_questions: int = 64, n_frames: int = 8) -> None:

@@ -21,16 +21,14 @@ import numpy as np
 import torch
 
 from focus_eval import make_sampler
+from focus_eval.core.types import VideoInfo
+from focus_eval.encoders.blip import LAVIS, BlipScorer
+from focus_eval.encoders.preprocess import ImageRules, resize_frames, resize_on_device
+from focus_eval.encoders.torch_scorer import PRECISIONS, EncoderOptions, torch_device
 from focus_eval.pipeline.timing import device_name
-from focus_eval.scoring.encoders.blip import BlipScorer
-from focus_eval.scoring.encoders.blip_rules import LAVIS
-from focus_eval.scoring.encoders.precision import PRECISIONS, torch_device
-from focus_eval.scoring.encoders.preprocess import ImageRules, resize_frames, resize_on_device
-from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
-from focus_eval.testing.encoder_rates import image_gflop, matrix_rate, text_gflop, wait
-from focus_eval.testing.random_weights import TINY_BLIP_HEADS, random_blip
-from focus_eval.types import VideoInfo
 from focus_eval.video.synthetic import moving_texture
+from support.encoder_rates import image_gflop, matrix_rate, text_gflop, wait
+from support.random_weights import TINY_BLIP_HEADS, random_blip
 
 _QUESTIONS = (
     "what is the man in the red car doing on the left?",

@@ -27,13 +27,10 @@ import torch
 from torch import nn
 from transformers import LlavaOnevisionForConditionalGeneration
 
-from focus_eval.lmms.llava_video.checkpoint import transformers_config
-from focus_eval.lmms.llava_video.config import CheckpointConfig, parse_config
-from focus_eval.lmms.llava_video.model import tower_rules
-from focus_eval.lmms.llava_video.network import VideoNetwork
-from focus_eval.lmms.llava_video.setup import make_setup
+from focus_eval.encoders.preprocess import normalise, resize_frames
+from focus_eval.lmms.llava_video.checkpoint import CheckpointConfig, make_setup, parse_config, transformers_config
+from focus_eval.lmms.llava_video.model import VideoNetwork, tower_rules
 from focus_eval.pipeline.timing import device_name
-from focus_eval.scoring.encoders.preprocess import normalise, resize_frames
 
 PUBLISHED_7B = {
     "model_type": "llava_qwen",

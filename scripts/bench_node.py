@@ -39,14 +39,14 @@ from node_costs import (
 )
 from node_simulation import Costs, Job, Outcome, Pass, Setting, simulate
 
+from focus_eval.core.types import VideoInfo
 from focus_eval.matrix import selecting
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.planning import load_sets
+from focus_eval.matrix.machine import BATCH_FRAMES, WorkerShare
+from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.selecting import SelectWorker, select_jobs
-from focus_eval.matrix.worker_share import BATCH_FRAMES, WorkerShare
-from focus_eval.types import VideoInfo
 from focus_eval.video import open_video
 from focus_eval.video.decoder import n_cores
 from focus_eval.video.pyav import PyAVReader

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from node_costs import SIZES
 
-from focus_eval.errors import FocusEvalError
-from focus_eval.matrix.devices import gpu_gigabytes
+from focus_eval.core.errors import FocusEvalError
+from focus_eval.matrix.machine import gpu_gigabytes
 from focus_eval.video import open_video
 from focus_eval.video.synthetic import write_long_clip
 

@@ -30,20 +30,17 @@ import numpy as np
 import torch
 
 from focus_eval import make_sampler
-from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.benchmarks.question import Question
-from focus_eval.benchmarks.rates import VideoRate, read_rates
+from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
+from focus_eval.encoders.blip import LAVIS, BlipScorer
+from focus_eval.encoders.cache import FeatureCache
+from focus_eval.encoders.torch_scorer import PRECISIONS, EncoderOptions, torch_device
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.timing import device_name
-from focus_eval.scoring.cache.features import FeatureCache
-from focus_eval.scoring.encoders.blip import BlipScorer
-from focus_eval.scoring.encoders.blip_rules import LAVIS
-from focus_eval.scoring.encoders.precision import PRECISIONS, torch_device
-from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
-from focus_eval.testing.encoder_rates import image_gflop, matrix_rate
-from focus_eval.testing.plain_pipeline import OneByOne, PlainPipeline
-from focus_eval.testing.random_weights import TINY_BLIP_HEADS, random_blip
 from focus_eval.video.synthetic import ClipWriter, moving_texture, repeat_clip
+from support.encoder_rates import image_gflop, matrix_rate
+from support.plain_pipeline import OneByOne, PlainPipeline
+from support.random_weights import TINY_BLIP_HEADS, random_blip
 
 _SEGMENT_SECONDS = 20
 _MADE_UP = ((12.0, 2), (58.0, 1), (420.0, 2), (1500.0, 2), (3000.0, 1))  # seconds, questions

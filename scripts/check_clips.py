@@ -13,9 +13,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from focus_eval.errors import VideoError
-from focus_eval.testing.clips import clip_makers
-from focus_eval.testing.exactness import check_clip
+from focus_eval.core.errors import VideoError
+from support.clips import clip_makers
+from support.exactness import check_clip
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from focus_eval.testing.faults import (
+from support.faults import (
     KINDS,
     SINGLE,
     STRETCHES,

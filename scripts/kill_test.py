@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from focus_eval.testing.chat_server import ChatServer
-from focus_eval.testing.kills import Survived, kill_again_and_again, started
+from support.chat_server import ChatServer
+from support.kills import Survived, kill_again_and_again, started
 
 ROADS = ("select", "compact", "store", "answer", "lmms-eval", "ray")
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _kill(name: str, folder: Path, n_questions: int, url: str, *, n_kills: int, seed: int) -> None:
-    from focus_eval.testing import kill_roads
+    from support import kill_roads
 
     if name == "ray":
         with _cluster() as address:

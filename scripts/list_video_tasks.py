@@ -19,7 +19,7 @@ from lmms_eval.tasks import TaskManager
 from lmms_eval.utils import load_yaml_config
 
 from focus_eval.benchmarks.registry import benchmark_of_task
-from focus_eval.errors import UnknownName
+from focus_eval.core.errors import UnknownName
 from focus_eval.lmms.requests import QUESTION_FIELDS
 
 VIDEO_WORDS = ("video", ".mp4", "clip_path")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from focus_eval.testing.load import Taken, growth_exponent, measured, write_load_matrix
+from support.load import Taken, growth_exponent, measured, write_load_matrix
 
 COMMANDS = ("plan", "run", "run again", "status", "report")
 

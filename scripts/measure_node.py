@@ -27,8 +27,7 @@ from typing import Any
 
 import yaml
 
-from focus_eval.matrix.devices import best_device, gpu_gigabytes
-from focus_eval.matrix.energy import measured_energy
+from focus_eval.matrix.machine import best_device, gpu_gigabytes, measured_energy
 from focus_eval.pipeline.timing import device_name
 from focus_eval.video.decoder import n_cores
 

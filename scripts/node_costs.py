@@ -13,7 +13,7 @@ import numpy as np
 from node_simulation import Pass, Run
 
 from focus_eval import make_sampler
-from focus_eval.types import VideoInfo
+from focus_eval.core.types import VideoInfo
 from focus_eval.video import open_video
 from focus_eval.video.decoder import Decoder, n_cores
 from focus_eval.video.pyav import PyAVReader

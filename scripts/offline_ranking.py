@@ -2,7 +2,7 @@
 
 Prints the matrix of relevance over the photographs that scikit-image and scikit-learn carry, the area under the ROC
 curve over random 16:9 views of them, and the logistic fit from cosine to "this view shows it": the two constants of
-`focus_eval.scoring.offline.scorer`.
+`focus_eval.encoders.offline`.
 
     python scripts/offline_ranking.py
 """
@@ -18,7 +18,7 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from focus_eval.scoring.offline.scorer import MIDPOINT, STEEPNESS, OfflineScorer
+from focus_eval.encoders.offline import MIDPOINT, STEEPNESS, OfflineScorer
 
 SKIMAGE = (
     "chelsea.png coffee.png rocket.jpg motorcycle_left.png astronaut.png camera.png horse.png coins.png page.png "

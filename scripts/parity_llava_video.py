@@ -9,7 +9,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from focus_eval.testing.llava_video_parity import TOLERANCE, Deviation, measure_all, measure_mistakes
+from support.llava_video_parity import TOLERANCE, Deviation, measure_all, measure_mistakes
 
 RECORDING = Path(__file__).parents[1] / "tests" / "recorded" / "llava_video"
 

@@ -16,9 +16,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from focus_eval.testing import rehearsal, rehearsal_more, rehearsal_own
-from focus_eval.testing.chat_server import ChatServer
-from focus_eval.testing.machine import Machine, build_machine
+from support import rehearsal, rehearsal_more, rehearsal_own
+from support.chat_server import ChatServer
+from support.machine import Machine, build_machine
 
 LMMS_MODELS = ("qwen2_vl_7b", "llava_ov_7b", "llava_video_7b", "llava_video_72b", "gpt4o")
 

@@ -12,8 +12,7 @@ paired difference is taken per question on means over seeds; its 95 % interval i
 import argparse
 from pathlib import Path
 
-from focus_eval.report.labels import sampler_order
-from focus_eval.report.run import load_run
+from focus_eval.report.run import load_run, sampler_order
 from focus_eval.report.statistics import difference_estimate, spread_over_seeds
 
 RECALL = ("recall@1", "recall@2", "recall@5")

@@ -12,8 +12,15 @@ import time
 
 import numpy as np
 
-from focus_eval.report.paired_tests import detectable_difference, mcnemar_p, sign_flip_p
-from focus_eval.report.statistics import difference_estimate, mean_estimate, standard_error, video_sums
+from focus_eval.report.statistics import (
+    detectable_difference,
+    difference_estimate,
+    mcnemar_p,
+    mean_estimate,
+    sign_flip_p,
+    standard_error,
+    video_sums,
+)
 
 DIRECTIONS = ("direction/easy", "direction/medium", "direction/hard")
 

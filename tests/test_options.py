@@ -8,15 +8,14 @@ from importlib.metadata import version
 
 import pytest
 
-from focus_eval.errors import InvalidInput, UnknownName
-from focus_eval.lmms.arguments import SeamOptions
+from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.options import parse_assignments, read_options
+from focus_eval.encoders.registry import parse_options as encoder_options
+from focus_eval.lmms.arguments import AdapterOptions
 from focus_eval.lmms.sources import ReplayedSelections, check_source
-from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.yaml_source import read_yaml_value
-from focus_eval.options import parse_assignments, read_options
+from focus_eval.matrix.config import load_matrix, read_yaml_value
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.samplers.registry import parse_options as sampler_options
-from focus_eval.scoring.registry import parse_options as encoder_options
 
 NEITHER = ["yes", "no", "on", "off", "1", "0", "ja"]
 MATRIX = """
@@ -56,7 +55,7 @@ def test_nothing_else_is_a_boolean_through_any_door(tmp_path, text):
     with pytest.raises(InvalidInput, match=says):
         encoder_options("offline", {"centred": text})
     with pytest.raises(InvalidInput, match=says):
-        check_source(SeamOptions(sampler="qframe", sampler_options={"fixed_frames": text}, encoder="offline"))
+        check_source(AdapterOptions(sampler="qframe", sampler_options={"fixed_frames": text}, encoder="offline"))
     with pytest.raises(InvalidInput, match=says):
         ReplayedSelections(tmp_path, frames=4, options={"allow_missing": text})
     assert not isinstance(read_yaml_value(text), bool)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from focus_eval import Selection, VideoInfo
-from focus_eval.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput
 
 
 @pytest.mark.parametrize(

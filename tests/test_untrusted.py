@@ -15,12 +15,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.errors import FocusEvalError, InvalidInput, printable
-from focus_eval.lmms.tasks.parsing import read_option
-from focus_eval.report.printing import spreadsheet_cell, to_csv, to_latex, to_markdown
-from focus_eval.report.table import Table, TableRow
-from focus_eval.resources import read_json, read_yaml
+from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
+from focus_eval.core.resources import read_json, read_yaml
+from focus_eval.lmms.tasks import read_option
+from focus_eval.report.table import Table, TableRow, spreadsheet_cell, to_csv, to_latex, to_markdown
 from focus_eval.rows.records import error_line
 from focus_eval.selections import load_selections
 
@@ -209,7 +208,7 @@ def test_any_text_is_safe_in_every_format(text):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_relevance_that_is_no_number_is_refused(tmp_path, bad):
-    from focus_eval.scoring.recorded import RecordedScorer
+    from focus_eval.encoders.recorded import RecordedScorer
 
     trace = np.full(100, 0.5)
     trace[7] = bad

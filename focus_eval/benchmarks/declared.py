@@ -2,16 +2,153 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from focus_eval.benchmarks.buckets import BUCKETS, LengthEdges
-from focus_eval.benchmarks.documents import letters, option_letter, seconds_field, without_letter
-from focus_eval.benchmarks.evidence import EVIDENCE_UNITS, evidence_of, is_evidence_unit
-from focus_eval.benchmarks.question import Question
-from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.benchmarks.question import BUCKETS, LengthEdges, Question
+from focus_eval.core.errors import InvalidInput, unknown_name
+
+LETTERS = string.ascii_uppercase
+
+
+def letters(n_options: int) -> str:
+    """Return the letters of `n_options` options, from A on."""
+    return LETTERS[:n_options]
+
+
+def text_field(document: Mapping[str, Any], name: str, *, benchmark: str) -> str:
+    """Return the non-empty text of field `name`, or a number as text.
+
+    Raises:
+        InvalidInput: the field is missing, empty or of another kind; names benchmark, field and the document's fields.
+    """
+    value = document.get(name)
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
+        raise InvalidInput(
+            f"{benchmark}: a document needs the field {name!r} with text, got {value!r}; "
+            f"its fields: {', '.join(map(str, document))}"
+        )
+    return str(value)
+
+
+def seconds_field(document: Mapping[str, Any], name: str, *, benchmark: str) -> float | None:
+    """Return field `name` as seconds above 0, or None where the document has no such field.
+
+    Raises:
+        InvalidInput: a value that is not a number above 0.
+    """
+    value = document.get(name)
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidInput(f"{benchmark}: {name} must be seconds above 0, got {value!r}")
+    return seconds
+
+
+def option_letter(index: int, options: Sequence[str], *, where: str) -> str:
+    """Return the letter of option `index`.
+
+    Raises:
+        InvalidInput: no such option; the message starts with `where`.
+    """
+    if not 0 <= index < len(options):
+        raise InvalidInput(f"{where}: answer {index} of {len(options)} options")
+    return LETTERS[index]
+
+
+def without_letter(option: str, index: int) -> str:
+    """Return option text without its own letter ("B. Candles." at 1 gives "Candles.")."""
+    text = option.strip()
+    letter = LETTERS[index]
+    for mark in (f"{letter}.", f"({letter})", f"{letter})", f"{letter}:"):
+        if text.startswith(mark):
+            return text[len(mark) :].strip()
+    return text
+
+
+# "frames@24" are frame numbers at 24 frames a second, whatever the file's rate; any other rate may stand there.
+EVIDENCE_UNITS = ("seconds", "frames@24", "intervals", "clock")
+Moments = tuple[float, ...]
+Intervals = tuple[tuple[float, float], ...]
+_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)")
+
+
+def is_evidence_unit(unit: str) -> bool:
+    """Return whether `unit` is one of `EVIDENCE_UNITS`, or "frames@" with another rate above 0."""
+    return unit in EVIDENCE_UNITS or bool(re.fullmatch(r"frames@\d+(\.\d+)?", unit) and float(unit[7:]) > 0)
+
+
+def evidence_of(value: Any, unit: str, *, where: str) -> tuple[Moments, Intervals]:
+    """Return evidence as moments in seconds, and as half-open intervals in seconds; one of the two is empty.
+
+    Args:
+        value: what the document holds: a number, text, or a list of them; text may also be JSON.
+        unit: "seconds" (moments), "frames@RATE" (moments as frame numbers), "intervals" (pairs of seconds), or "clock"
+            ("01:23" is a moment, "01:23-01:40" an interval; hours may stand before).
+        where: benchmark and question, for messages.
+
+    Raises:
+        InvalidInput: a value that the unit does not describe.
+    """
+    if isinstance(value, str) and unit != "clock":
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"{where}: evidence {value!r} is not a list of {unit}") from error
+    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if unit == "clock":
+        return _from_clock(given, where=where)
+    if unit == "intervals":
+        pairs = [given] if len(given) == 2 and not any(isinstance(item, Sequence) for item in given) else given
+        return (), tuple(_interval(pair, where=where) for pair in pairs)
+    scale = 1.0 / float(unit.partition("@")[2]) if unit.startswith("frames@") else 1.0
+    return tuple(_moment(number, where=where) * scale for number in given), ()
+
+
+def _moment(number: Any, *, where: str) -> float:
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
+        raise InvalidInput(f"{where}: evidence {number!r} is not a number of 0 or above")
+    return float(number)
+
+
+def _interval(pair: Any, *, where: str) -> tuple[float, float]:
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        raise InvalidInput(f"{where}: evidence {pair!r} is not a pair of seconds")
+    start, stop = (_moment(number, where=where) for number in pair)
+    if stop < start:
+        raise InvalidInput(f"{where}: the evidence interval {start:g} to {stop:g} ends before it starts")
+    return start, stop
+
+
+def _from_clock(texts: Sequence[Any], *, where: str) -> tuple[Moments, Intervals]:
+    moments: list[float] = []
+    intervals: list[tuple[float, float]] = []
+    for text in texts:
+        times = [_clock_seconds(part, where=where) for part in re.split(r"\s*[-–]\s*", str(text).strip())]
+        if len(times) == 1:
+            moments += times
+        else:
+            intervals.append(_interval(times, where=where))
+    if moments and intervals:
+        raise InvalidInput(f"{where}: evidence mixes moments and intervals: {list(texts)!r}")
+    return tuple(moments), tuple(intervals)
+
+
+def _clock_seconds(text: str, *, where: str) -> float:
+    found = _CLOCK.fullmatch(text.strip())
+    if not found:
+        raise InvalidInput(f"{where}: evidence {text!r} is not a time like 01:23 or 1:02:03")
+    return 3600.0 * int(found[1] or 0) + 60.0 * int(found[2]) + float(found[3])
+
 
 AnswerIs = Literal["letter", "index", "text", "open"]
 # A line of options inside a text: "A. ...", "(A) ...", "A) ...", "A: ...".
@@ -38,7 +175,7 @@ class DocumentFields:
         duration: seconds.
         bucket: "short", "medium" or "long".
         evidence: annotated moments or intervals, in `evidence_unit`.
-        evidence_unit: one of `focus_eval.benchmarks.evidence.EVIDENCE_UNITS`.
+        evidence_unit: one of `focus_eval.benchmarks.declared.EVIDENCE_UNITS`.
         category: the type of question.
     """
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from focus_eval.benchmarks.buckets import LengthEdges
+from focus_eval.benchmarks.datasets import MLVU, LongVideoBench, VideoMME, VSIBench
 from focus_eval.benchmarks.declared import DeclaredBenchmark, fields_from
-from focus_eval.benchmarks.longvideobench import LongVideoBench
-from focus_eval.benchmarks.mlvu import MLVU
-from focus_eval.benchmarks.question import Benchmark
-from focus_eval.benchmarks.videomme import VideoMME
-from focus_eval.benchmarks.vsibench import VSIBench
-from focus_eval.errors import InvalidInput, unknown_name
-from focus_eval.resources import read_yaml, resource_path
+from focus_eval.benchmarks.question import Benchmark, LengthEdges, Question
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.resources import parse_json, read_json, read_text, read_yaml, resource_path
+from focus_eval.core.types import VideoInfo
 
 # A package registers a benchmark here: a function that takes `edges=` and returns it, or the path of a YAML file.
 ENTRY_POINT_GROUP = "focus_eval.benchmarks"
@@ -137,3 +138,140 @@ def _names_by_task() -> dict[str, str]:
             by_task[f"{TASK_PREFIX}{task}"] = name
         by_task.update(dict.fromkeys(make_benchmark(name).tasks, name))
     return by_task
+
+
+def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
+    """Return the questions of benchmark `name` (or of the benchmark itself) in the file's order.
+
+    Args:
+        path: a `.json` list, `.jsonl`, `.parquet`, or a folder with `validation-*.parquet` or `test-*.parquet`.
+
+    Raises:
+        UnknownName: no such benchmark.
+        InvalidInput: a file that is missing or cannot be read, a row that is not a question, an id met twice; names
+            the file, and the row where there is one.
+    """
+    return questions_of(name, read_documents(Path(path)), where=str(path))
+
+
+def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], *, where: str) -> list[Question]:
+    """Return the questions of benchmark `name` in `documents`, in their order. Raises as `read_annotations`."""
+    benchmark = make_benchmark(name) if isinstance(name, str) else name
+    questions = []
+    for at, row in enumerate(documents):
+        try:
+            question = benchmark.question(row)
+            _refuse_escape(question)
+            questions.append(question)
+        except InvalidInput as error:
+            raise InvalidInput(f"{where}: row {at}: {error}") from error
+    twice = [question_id for question_id, count in Counter(question.id for question in questions).items() if count > 1]
+    if twice:
+        raise InvalidInput(f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!r}")
+    return questions
+
+
+def _refuse_escape(question: Question) -> None:
+    """Refuse a video path that leads out of the folder of videos: annotations are written by others.
+
+    Links inside the folder are followed: that is how the hub's cache and many data folders are laid out.
+    """
+    path = PurePosixPath(question.video.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or "\0" in question.video:
+        raise InvalidInput(f"{question.id}: video {question.video!r} leaves the folder of videos")
+
+
+def read_documents(path: Path) -> list[Mapping[str, Any]]:
+    """Return the rows of an annotation file or folder as dictionaries. Raises as `read_annotations`."""
+    if path.is_dir():
+        shards = sorted(path.glob("validation-*.parquet")) or sorted(path.glob("test-*.parquet"))
+        if not shards:
+            raise InvalidInput(f"{path}: no validation-*.parquet or test-*.parquet in this folder")
+        return [row for shard in shards for row in read_documents(shard)]
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            rows = pyarrow.parquet.ParquetFile(path).read().to_pylist()
+        elif path.suffix == ".arrow":  # as the datasets library keeps them
+            import pyarrow.ipc
+
+            with open(path, "rb") as file:
+                rows = pyarrow.ipc.open_stream(file).read_all().to_pylist()
+        elif path.suffix == ".jsonl":
+            lines = enumerate(read_text(path).splitlines(), start=1)
+            rows = [parse_json(line, where=f"{path}:{at}") for at, line in lines if line.strip()]
+        else:
+            rows = read_json(path)
+    except InvalidInput:
+        raise
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path}: cannot be read as annotations ({error})") from error
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise InvalidInput(f"{path}: annotations must be a list of rows, at least one")
+    return rows
+
+
+# Integer parts of rates that only NTSC has: read as 24000/1001 and so on. Taken as they stand they would shift
+# late frames by 3 %.
+_NTSC = {23: Fraction(24000, 1001), 29: Fraction(30000, 1001), 59: Fraction(60000, 1001)}
+
+
+@dataclass(frozen=True)
+class VideoRate:
+    """Length and rate of one question's video.
+
+    Args:
+        duration_seconds: above 0.
+        fps: exact rate, above 0.
+    """
+
+    duration_seconds: float
+    fps: Fraction
+
+    def __post_init__(self) -> None:
+        if not (0 < self.duration_seconds < float("inf") and self.fps > 0):
+            raise InvalidInput(f"a video needs seconds and a rate above 0, got {self.duration_seconds} s at {self.fps}")
+
+    @property
+    def n_frames(self) -> int:
+        """`int(duration * fps)`, at least 1."""
+        return max(1, int(self.duration_seconds * float(self.fps)))
+
+    @property
+    def info(self) -> VideoInfo:
+        """What a sampler needs to know of the video."""
+        return VideoInfo(self.n_frames, float(self.fps))
+
+
+def read_rates(path: str | Path) -> dict[str, VideoRate]:
+    """Return length and rate by question id from a CSV file with the columns id, duration_s and fps.
+
+    `fps` is a number or a fraction ("30000/1001"); 23, 29 and 59 are read as the NTSC rates they are cut from.
+
+    Raises:
+        InvalidInput: a missing file or column, a value that is not a number above 0, an id met twice; names the line.
+    """
+    rates: dict[str, VideoRate] = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror})") from error
+    for number, row in enumerate(rows, start=2):
+        try:
+            rate = VideoRate(float(row["duration_s"]), exact_rate(row["fps"]))
+        except KeyError as error:
+            raise InvalidInput(f"{path}: needs the columns id, duration_s and fps, has no {error}") from error
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            raise InvalidInput(f"{path}:{number}: {error}") from error
+        if not row.get("id") or row["id"] in rates:
+            raise InvalidInput(f"{path}:{number}: id {row.get('id')!r} is missing or occurs twice")
+        rates[row["id"]] = rate
+    return rates
+
+
+def exact_rate(text: str) -> Fraction:
+    """Return a frame rate as a fraction; the integers 23, 29 and 59 mean 24000/1001, 30000/1001 and 60000/1001."""
+    rate = Fraction(text.strip())
+    return _NTSC[int(rate)] if rate.denominator == 1 and int(rate) in _NTSC else rate

@@ -66,7 +66,7 @@ def run_demo(
 
 def build_videos(data: Path, *, quick: bool) -> None:
     """Make the demo's videos, or the two of the quick one, under a bar."""
-    from focus_eval.commands.progress import progress_bar, say_what_is_kept
+    from focus_eval.commands.console import progress_bar, say_what_is_kept
     from focus_eval.demo.photo_events import build_photo_events
 
     with say_what_is_kept("finished videos"), progress_bar("frames") as bar:
@@ -81,10 +81,9 @@ def build_videos(data: Path, *, quick: bool) -> None:
 
 
 def _matrix(name: str, *, quick: bool, k: int, samplers: list[str], seeds: int) -> MatrixConfig:
-    from focus_eval.matrix.cells import check_lists
+    from focus_eval.core.resources import resource_path
+    from focus_eval.matrix.cells import check_lists, narrow
     from focus_eval.matrix.config import SamplerConfig, load_matrix
-    from focus_eval.matrix.narrowing import narrow
-    from focus_eval.resources import resource_path
 
     overrides = {"name": name, "seeds": list(range(seeds)), "k": [k]}
     matrix = load_matrix(resource_path("configs") / "demo.yaml", overrides=overrides)
@@ -112,7 +111,7 @@ def _recall_only(matrix: MatrixConfig) -> MatrixConfig:
 
 
 def _run(matrix: MatrixConfig, folder: Path) -> None:
-    from focus_eval.commands.matrix import run_progress
+    from focus_eval.commands.runs import run_progress
     from focus_eval.matrix.running import complete_run
 
     with run_progress() as progress:
@@ -129,8 +128,7 @@ def replay_budgets(folder: Path) -> pd.DataFrame:
 
     from focus_eval.report.lab import lab_frame
     from focus_eval.report.run import load_run
-    from focus_eval.simulation.config import SamplerEntry, SimulationConfig
-    from focus_eval.simulation.running import run_simulation
+    from focus_eval.simulation.running import SamplerEntry, SimulationConfig, run_simulation
 
     even = [SamplerEntry(sampler=name, budgets=True) for name in ("focus", "even_topk", "even_diverse", "even_cover")]
     config = SimulationConfig(
@@ -148,11 +146,10 @@ def replay_budgets(folder: Path) -> pd.DataFrame:
 
 
 def _show(folder: Path, videos: Path, *, quick: bool) -> None:
-    from focus_eval.commands.report import write_report
-    from focus_eval.commands.tables import print_table, write_table
+    from focus_eval.commands.console import print_table, write_table
+    from focus_eval.commands.reports import write_report
     from focus_eval.report.figures import save_figure
-    from focus_eval.report.lab import demo_tables, lab_frame
-    from focus_eval.report.lab_figures import draw_frontier
+    from focus_eval.report.lab import demo_tables, draw_frontier, lab_frame
     from focus_eval.report.run import load_run
 
     run = load_run(folder)

@@ -22,7 +22,7 @@ def doctor(
 
     Also shows the disk space of the folders that matter. Downloads nothing.
     """
-    from focus_eval.rows.provenance import git_revision, versions
+    from focus_eval.rows.identity import git_revision, versions
 
     facts = {
         "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},
@@ -93,9 +93,8 @@ def extras() -> dict[str, str]:
 
 def checkpoints() -> dict[str, dict[str, str]]:
     """Return each known checkpoint with its encoder, its size and where it is, or how to fetch it."""
-    from focus_eval.errors import FocusEvalError, MissingWeights
-    from focus_eval.scoring.encoders.checkpoints import locate
-    from focus_eval.scoring.encoders.published import KNOWN
+    from focus_eval.core.errors import FocusEvalError, MissingWeights
+    from focus_eval.encoders.weights import KNOWN, locate
 
     found = {}
     for known in KNOWN.values():
@@ -133,7 +132,7 @@ def _print_tables(facts: dict[str, Any]) -> None:
     """Print names and values; a command to copy stays on one line, however narrow the terminal is."""
     from rich.text import Text
 
-    from focus_eval.commands.tables import table_console
+    from focus_eval.commands.console import table_console
 
     console = table_console()
     for title, rows in facts.items():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.options import SeedOption
-from focus_eval.options import parse_assignments
+from focus_eval.commands.console import SeedOption
+from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,8 +42,8 @@ def select(
     backend: Annotated[str, typer.Option(help="Video reader: pyav, torchcodec, decord, torchcodec_cuda.")] = "pyav",
 ) -> None:
     """Choose keyframes of one video for one query."""
-    from focus_eval.api import query_question
-    from focus_eval.commands.progress import pull_progress
+    from focus_eval.commands.console import pull_progress
+    from focus_eval.pipeline.api import query_question
 
     _check_writable(out, sheet)
     selector = _selector(sampler, option, encoder, encoder_option, k=k, seed=seed, store=store, backend=backend)
@@ -62,7 +62,7 @@ def select(
 
 def _check_writable(*paths: Path | None) -> None:
     """Refuse a place that cannot be written before minutes of work go into it."""
-    from focus_eval.errors import InvalidInput
+    from focus_eval.core.errors import InvalidInput
 
     for path in paths:
         if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
@@ -73,7 +73,7 @@ def selection_document(row: SelectionRow, selector: Selector) -> dict[str, Any]:
     """Return what `selection.json` holds: the row, frames scored, and the versions of all that took part."""
     from dataclasses import asdict
 
-    from focus_eval.rows.provenance import versions
+    from focus_eval.rows.identity import versions
 
     return {
         **asdict(row),
@@ -92,17 +92,17 @@ def _selector(
     store: Path | None,
     **rest: Any,
 ) -> Selector:
-    from focus_eval.commands.progress import say_if_slow
+    from focus_eval.commands.console import say_if_slow
+    from focus_eval.encoders.registry import make_encoder
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler, parse_options
-    from focus_eval.scoring.registry import make_encoder
 
     made = make_sampler(sampler, **parse_options(sampler, parse_assignments(sampler_options)))
     with say_if_slow(f"loading encoder {encoder}"):
         made_encoder = make_encoder(encoder, **parse_assignments(encoder_options)) if made.needs_encoder else None
     kept = None
     if store is not None:
-        from focus_eval.scoring.cache.store import RelevanceStore
+        from focus_eval.encoders.store import RelevanceStore
 
         kept = RelevanceStore(store)
     return Selector(sampler=made, encoder=made_encoder, store=kept, **rest)
@@ -155,7 +155,7 @@ def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]
 
 
 def _write_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], path: Path) -> None:
-    from focus_eval.report.contact_sheet import draw_sheet
+    from focus_eval.report.figures import draw_sheet
     from focus_eval.rows.records import replace_file
 
     figure = draw_sheet(row, thumbnails)
@@ -167,7 +167,7 @@ def _print(row: SelectionRow, alike: Mapping[int, int]) -> None:
     """Print the keyframes; `alike` names the earlier keyframe that one looks like."""
     from rich.table import Table
 
-    from focus_eval.commands.tables import table_console
+    from focus_eval.commands.console import table_console
 
     table = Table(title=f"{row.sampler}: {len(row.keyframes)} keyframes of {row.n_frames} frames", title_justify="left")
     for name in ("keyframe", "time", "seconds", "relevance", *(["looks like"] if alike else [])):

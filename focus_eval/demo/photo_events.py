@@ -16,11 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from focus_eval.benchmarks.longvideobench import POSITION_FPS
-from focus_eval.demo.camera import render
+from focus_eval.benchmarks.datasets import POSITION_FPS
+from focus_eval.core.errors import InvalidInput, RunError, VideoError
 from focus_eval.demo.photographs import PHOTOGRAPHS
-from focus_eval.demo.storyboard import VIDEO_IDS, Asked, Storyboard, storyboards
-from focus_eval.errors import InvalidInput, RunError, VideoError
+from focus_eval.demo.storyboard import VIDEO_IDS, Asked, Storyboard, render, storyboards
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from focus_eval.errors import InvalidInput, MissingDependency
+from focus_eval.core.errors import InvalidInput, MissingDependency
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -2,15 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
+from typing import TYPE_CHECKING
 
-from focus_eval.demo.camera import Shot
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.demo.photographs import PHOTOGRAPHS, Box
-from focus_eval.demo.questions import FILLERS, TOPICS, Topic
-from focus_eval.errors import unknown_name
+from focus_eval.video.reader import Pixels
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+# The camera moves on every third frame, as much hand-drawn render does: a third of the work.
+FRAMES_PER_MOVE = 3
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One uncut take of one photograph.
+
+    Args:
+        photograph: its name.
+        n_frames: length, at least 1.
+        first, last: what is in view at both ends, in parts of the picture's width and height; equal: a still shot.
+        mirrored: left and right exchanged.
+        gain: brightness, 1 as taken.
+    """
+
+    photograph: str
+    n_frames: int
+    first: Box
+    last: Box
+    mirrored: bool = False
+    gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.n_frames < 1:
+            raise InvalidInput(f"a shot needs at least 1 frame, got {self.n_frames}")
+        for left, top, right, bottom in (self.first, self.last):
+            if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+                raise InvalidInput(f"a view must lie inside its picture, got {(left, top, right, bottom)}")
+
+    def view(self, frame: int) -> Box:
+        """Return what is in view at `frame` of the shot: it starts and stops gently."""
+        moves = max(1, (self.n_frames - 1) // FRAMES_PER_MOVE)
+        along = min(1.0, (frame // FRAMES_PER_MOVE) / moves)
+        ease = along * along * (3 - 2 * along)
+        left, top, right, bottom = (a + (b - a) * ease for a, b in zip(self.first, self.last, strict=True))
+        return left, top, right, bottom
+
+
+def render(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iterator[tuple[Pixels, int]]:
+    """Yield RGB pixels `(height, width, 3)` and for how many frames they stay, `shot.n_frames` together."""
+    from PIL import Image, ImageEnhance, ImageOps
+
+    if shot.mirrored:
+        picture = ImageOps.mirror(picture)
+    if shot.gain != 1.0:
+        picture = ImageEnhance.Brightness(picture).enhance(shot.gain)
+    step = shot.n_frames if shot.first == shot.last else FRAMES_PER_MOVE
+    for frame in range(0, shot.n_frames, step):
+        left, top, right, bottom = shot.view(frame)
+        box = (left * picture.width, top * picture.height, right * picture.width, bottom * picture.height)
+        pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
+        yield pixels, min(step, shot.n_frames - frame)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One question that several photographs answer differently; a video shows at most one photograph of a topic.
+
+    Args:
+        name: category of its questions.
+        query: the question, without its choices.
+        answers: photograph -> the choice it makes right.
+        others: further wrong choices, of the same kind, that no photograph shows.
+        never_with: photographs that would make the answer doubtful, kept out of a video that is asked this.
+    """
+
+    name: str
+    query: str
+    answers: Mapping[str, str]
+    others: tuple[str, ...]
+    never_with: tuple[str, ...] = ()
+
+
+TOPICS: tuple[Topic, ...] = (
+    Topic(
+        "animal",
+        "Which animal appears in the video?",
+        {"cat": "a cat", "horse": "a horse"},
+        ("a parrot", "a frog", "a penguin", "a goldfish"),
+    ),
+    Topic(
+        "vehicle",
+        "What vehicle appears in the video?",
+        {"motorcycle": "a motorcycle", "rocket": "a rocket"},
+        ("a sailing boat", "a tractor", "a steam train", "a bus"),
+        never_with=("astronaut",),  # a space shuttle stands behind her
+    ),
+    Topic(
+        "clothing",
+        "What is the person in the video wearing?",
+        {"astronaut": "a space suit and helmet", "officer": "a navy uniform"},
+        ("a straw hat", "a kimono", "a bathrobe", "ballet shoes"),
+    ),
+    Topic(
+        "garden",
+        "What does the visitor see in the garden?",
+        {"temple": "a temple", "flower": "a flower in bloom"},
+        ("a fountain", "a greenhouse", "a stone bridge", "a wooden bench"),
+    ),
+    Topic(
+        "desk",
+        "What is on the desk?",
+        {"coffee": "a cup of coffee", "coins": "a collection of coins", "writing": "a sheet of paper with writing"},
+        ("a telephone", "a table lamp", "a potted plant"),
+    ),
+    Topic(
+        "ground",
+        "What covers the ground?",
+        {"gravel": "gravel", "grass": "grass"},
+        ("snow", "sand", "wooden boards", "fallen leaves"),
+        never_with=("photographer",),  # he stands on a lawn
+    ),
+)
+
+# Never asked about: they fill the time between the scenes that are, with the photographs of the other topics.
+FILLERS: tuple[str, ...] = ("galaxies", "retina", "tissue", "bricks", "clock", "photographer")
+
 
 ASPECT = 16 / 9
 N_CHOICES = 4

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from focus_eval.errors import InvalidInput, unknown_name
-from focus_eval.options import read_value
-from focus_eval.types import AnswerParsing, CoarseSeed, FramePolicy
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.options import read_value
+from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
 
 NATIVE = "native"
 _WITH_OPTIONS = ("sampler", "encoder", "selections")
@@ -19,7 +19,7 @@ _FROM_COMMAND_LINE = ("batch_size", "max_batch_size", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeamOptions:
+class AdapterOptions:
     """The plugin's own arguments, the same for every model.
 
     Args:
@@ -112,7 +112,7 @@ def split_arguments(
     *,
     extra: tuple[str, ...] = (),
     passed_on: tuple[str, ...] = (),
-) -> tuple[SeamOptions, dict[str, Any], dict[str, Any]]:
+) -> tuple[AdapterOptions, dict[str, Any], dict[str, Any]]:
     """Return our options, the wrapper's arguments, and those of the adapter itself (`extra`).
 
     Args:
@@ -125,7 +125,7 @@ def split_arguments(
         UnknownName: an argument nobody takes; the message has the nearest name.
         InvalidInput: a value that is not as it must be.
     """
-    plain = [declared.name for declared in fields(SeamOptions) if not declared.name.endswith("_options")]
+    plain = [declared.name for declared in fields(AdapterOptions) if not declared.name.endswith("_options")]
     theirs = [*constructor_parameters(base), *passed_on]
     ours: dict[str, Any] = {}
     wrapper: dict[str, Any] = {}
@@ -149,7 +149,7 @@ def split_arguments(
         # lmms-eval gives these to every model; a constructor that does not take them would fail.
         if name in wrapper and name not in theirs:
             del wrapper[name]
-    return SeamOptions(**ours), wrapper, own
+    return AdapterOptions(**ours), wrapper, own
 
 
 def constructor_parameters(base: type) -> list[str]:

@@ -5,20 +5,134 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from itertools import islice
-from threading import BoundedSemaphore
+from pathlib import Path
+from threading import BoundedSemaphore, Condition
 
 from loguru import logger
+from tqdm import tqdm
 
-from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.frame_batch import FrameBatch, decode_frame_batch
-from focus_eval.lmms.frame_memory import GIGABYTE, FrameMemory, decoded_bytes, parts_that_fit
+from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, VideoError
+from focus_eval.core.types import FramePolicy
+from focus_eval.lmms.arguments import AdapterOptions
+from focus_eval.lmms.frames import FrameBatch, SharedFrames, decode_frame_batch, frames_to_decode
+from focus_eval.lmms.protocol import AdapterProtocol, RunContext
 from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.shared_frames import SharedFrames
-from focus_eval.lmms.shown_model import ShownModel
-from focus_eval.lmms.tasks.subtitles import subtitles_near
+from focus_eval.lmms.sources import FrameSource, NeedsQuestions
+from focus_eval.lmms.tasks import subtitles_near
+from focus_eval.pipeline.selector import Selector
+from focus_eval.pipeline.shared_batcher import SharedBatcher
+from focus_eval.pipeline.timing import charged_rows
+from focus_eval.rows.records import SelectionRow
+from focus_eval.video import open_video
+
+GIGABYTE = 1e9
+
+
+class FrameMemory:
+    """Lets batches in, in their order, while what is held stays below a limit.
+
+    A batch that is larger than the limit is let in alone. The order matters: were a later batch let in first, the
+    earlier one, which is answered before it, could wait for room that only the later one would give back.
+
+    Args:
+        most_bytes: of decoded frames, those of the batch being answered included.
+    """
+
+    def __init__(self, most_bytes: float) -> None:
+        self.most_bytes = most_bytes
+        # By batch, because its estimate is replaced once its frames are decoded.
+        self._held: dict[int, int] = {}
+        self._next = 0
+        self._is_open = False
+        self._changed = Condition()
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(self._held.values())
+
+    def take(self, batch: int, n_bytes: int) -> None:
+        """Wait until all batches before `batch` were let in and there is room for `n_bytes`; then hold them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_open or (batch == self._next and self._has_room(n_bytes)))
+            self._held[batch] = n_bytes
+            self._next += 1
+            self._changed.notify_all()
+
+    def _has_room(self, n_bytes: int) -> bool:
+        # Where nothing is held even too large a batch goes in: it would wait for ever otherwise.
+        return not self.held_bytes or self.held_bytes + n_bytes <= self.most_bytes
+
+    def correct(self, batch: int, n_bytes: int) -> None:
+        """Hold `n_bytes` for `batch` from now on: what its frames really take; 0 lets them go."""
+        with self._changed:
+            if n_bytes:
+                self._held[batch] = n_bytes
+            else:
+                self._held.pop(batch, None)
+            self._changed.notify_all()
+
+    def open(self) -> None:
+        """Let everybody in: the run is ending, and no thread may be left waiting for room or for a batch before it."""
+        with self._changed:
+            self._is_open = True
+            self._changed.notify_all()
+
+
+def decoded_bytes(pending: PendingRequest, frame_policy: FramePolicy) -> int:
+    """Return what the decoded frames of a question will take, from its selection and the size of its video's frames.
+
+    0 where there is nothing to decode or the file cannot be opened: decoding it will say why.
+    """
+    if pending.row is None or pending.path is None:
+        return 0
+    frames, _ = frames_to_decode(pending.row, frame_policy)
+    return len(frames) * _frame_bytes(pending.path)
+
+
+def parts_that_fit(
+    batch: list[PendingRequest], most_bytes: float, frame_policy: FramePolicy
+) -> Iterator[list[PendingRequest]]:
+    """Yield `batch` whole where its frames fit into `most_bytes`, else in parts of at most half as much.
+
+    Half, so that a part can be decoded while the one before it is answered. A question too large alone is a part.
+    """
+    sizes = [decoded_bytes(pending, frame_policy) for pending in batch]
+    if sum(sizes) <= most_bytes:
+        yield batch
+        return
+    part: list[PendingRequest] = []
+    taken = 0
+    for pending, size in zip(batch, sizes, strict=True):
+        # The first check keeps a question too large alone from making an empty part.
+        if part and taken + size > most_bytes / 2:
+            yield part
+            part, taken = [], 0
+        part.append(pending)
+        taken += size
+    yield part
+
+
+# Many questions ask about one video; its header is read once.
+@lru_cache(maxsize=4096)
+def _frame_bytes(path: Path) -> int:
+    """Return the bytes of an RGB frame of a video, from the file's header."""
+    from focus_eval.video.decoder import Decoder
+
+    try:
+        # As the reader opens it: the stream that is read, and no file or address that a playlist names.
+        decoder = Decoder(path, n_threads=1)
+    except (VideoError, OSError):
+        return 0
+    try:
+        size = decoder.stream.codec_context
+        return 3 * int(size.width) * int(size.height)
+    finally:
+        decoder.close()
+
 
 # While one batch is answered so many are decoded: an hour-long video may take longer to read than to answer about.
 _BATCHES_AHEAD = 2
@@ -28,11 +142,11 @@ class FrameDecoder:
     """Decodes batches, several ahead of the answers, within `options.decode_gigabytes`.
 
     Args:
-        model: is handed each question's frames as soon as they are decoded (`FrameSeam.ready`).
+        model: is handed each question's frames as soon as they are decoded (`FrameAdapter.ready`).
         shared: frames that are decoded for several cells together.
     """
 
-    def __init__(self, model: ShownModel, options: SeamOptions, *, shared: SharedFrames | None = None) -> None:
+    def __init__(self, model: AdapterProtocol, options: AdapterOptions, *, shared: SharedFrames | None = None) -> None:
         self._model = model
         self._options = options
         self._shared = shared
@@ -116,3 +230,105 @@ class FrameDecoder:
         except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
             pending.fail(error)
         pending.seconds["decode"] = time.perf_counter() - started
+
+
+class FrameChooser:
+    """Gives every request its selection; each question's failure is its own."""
+
+    def __init__(self, model: AdapterProtocol, context: RunContext, *, quiet: bool) -> None:
+        self._model = model
+        self._context = context
+        self._quiet = quiet
+
+    def choose(self, queue: list[PendingRequest]) -> None:
+        """Choose frames for every document of `queue` once, and put the row, or the error, into each request."""
+        self._prepare_source(queue)
+        self._select(queue)
+
+    def _prepare_source(self, queue: list[PendingRequest]) -> None:
+        source = self._context.source
+        if not isinstance(source, NeedsQuestions):
+            return
+        groups: dict[tuple[str, str], list[PendingRequest]] = {}
+        for pending in queue:
+            # A task without a benchmark has no known order of questions to hold a file against.
+            if pending.benchmark is not None:
+                groups.setdefault((pending.parts.task, pending.parts.split), []).append(pending)
+        for (task, split), group in groups.items():
+            question_of, name = group[0].benchmark.question, group[0].benchmark.name
+            # All of the split, also under --limit: some published files go by position.
+            questions = [question_of(document) for document in self._model.task_dict[task][split]]
+            source.prepare(name, questions, asked={pending.question.id for pending in group})
+
+    def _select(self, queue: list[PendingRequest]) -> None:
+        source = self._context.source
+        if source is None:
+            return
+        # One selection per document: two requests about it (a repeat) must be shown the same frames.
+        first_of: dict[tuple[str, str, int], PendingRequest] = {}
+        by_video: dict[Path | None, list[PendingRequest]] = {}
+        for pending in queue:
+            if first_of.setdefault(pending.parts.key, pending) is not pending:
+                continue
+            pending.row = None if pending.error is not None else self._context.recorder.earlier_selection(pending)
+            if pending.row is None:
+                by_video.setdefault(pending.path, []).append(pending)
+        with tqdm(total=sum(map(len, by_video.values())), desc="Choosing frames", disable=self._quiet) as progress:
+            for path, group in by_video.items():
+                self._select_together(source, path, group)
+                for pending in group:
+                    # Video by video: a killed run keeps the choices that are paid for.
+                    if not pending.is_padding:
+                        self._context.recorder.selection(pending)
+                progress.update(len(group))
+        for pending in queue:  # asked again: a repeat, or a copy that keeps ranks in step
+            first = first_of[pending.parts.key]
+            pending.row, pending.error = first.row, pending.error or first.error
+
+    def _select_together(self, source: FrameSource, path: Path | None, group: list[PendingRequest]) -> None:
+        """Choose the frames of one video's questions; a sampler that pulls decodes and embeds each frame once."""
+        # Only a sampler that pulls gains from being served together; a replayed selection has nothing to embed.
+        if not isinstance(source, Selector) or path is None or len(group) == 1:
+            for pending in group:
+                self._select_one(pending, source.select)
+            return
+        # What the threads measure overlaps; charged is the wall clock of all together.
+        started = time.perf_counter()
+        try:
+            reader = open_video(path, backend=self._context.options.backend)
+        except FocusEvalError:
+            for pending in group:  # each fails on its own, with its own row
+                self._select_one(pending, source.select)
+            return
+        with reader:
+            batcher = SharedBatcher(reader)
+            select = partial(source.select, batcher=batcher)
+            batcher.run([partial(self._select_one, pending, select) for pending in group])
+        with_rows = [(pending, pending.row) for pending in group if pending.row is not None]
+        charged = charged_rows([row for _, row in with_rows], time.perf_counter() - started)
+        for (pending, _), row in zip(with_rows, charged, strict=True):
+            pending.row = row
+
+    def _select_one(self, pending: PendingRequest, select: Callable[..., SelectionRow]) -> None:
+        source = self._context.source
+        try:
+            if pending.error is not None or pending.path is None:
+                raise AnswerError(pending.error or "the document has no video")
+            pending.row = select(pending.question, pending.path, bucket_of=pending.bucket_of)
+            # Now, not when the model refuses: decoding and batching would be in vain.
+            self._check_limit(pending)
+        except RunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+            pending.fail(error)
+            if pending.row is None and source is not None:
+                pending.row = source.error_row(pending.question, error, bucket_of=pending.bucket_of)
+
+    def _check_limit(self, pending: PendingRequest) -> None:
+        row, model, most = pending.row, self._model.model_id, self._context.frames
+        if row is None or not (row.keyframes or row.role == "floor" or self._context.options.frame_policy == "aks"):
+            raise InvalidInput("no frame chosen")
+        if row.scales is not None and not self._model.takes_mixed_sizes:
+            raise InvalidInput(f"sampler {row.sampler!r} chose frames of several sizes; {model} can show one size only")
+        if row.scales is None and len(row.keyframes) > most:
+            raise InvalidInput(f"{len(row.keyframes)} frames chosen, {model} is set to show at most {most}")

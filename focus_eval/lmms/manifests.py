@@ -45,8 +45,8 @@ MODELS: dict[str, Paths] = {
 def known_models() -> dict[str, Paths]:
     """Return the models by name: ours, and those that installed packages register under `focus_eval.models`.
 
-    An entry point names a class that puts `FrameSeam` before an lmms-eval wrapper; a name that ends in ".chat" is the
-    class for chat requests of the model before it. Nothing is imported here. A name that is ours stays ours, with a
+    An entry point names a class that puts `FrameAdapter` before an lmms-eval wrapper; a name that ends in ".chat" is
+    the class for chat requests of the model before it. Nothing is imported here. A name that is ours stays ours, with a
     warning: an error would take all models of this package from lmms-eval.
     """
     found = dict(MODELS)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from focus_eval.benchmarks.declared import DeclaredBenchmark
-from focus_eval.lmms.arguments import SeamOptions
+from focus_eval.core.errors import RunError
+from focus_eval.lmms.arguments import AdapterOptions
 from focus_eval.lmms.requests import PendingRequest, RequestParts
-from focus_eval.lmms.tasks.parsing import ParsedAnswer, read_answer, read_option
-from focus_eval.lmms.tasks.scoring import task_of, task_score
-from focus_eval.rows.building import CellNames, answer_row
-from focus_eval.rows.records import AnswerRow, SelectionRow
-from focus_eval.samplers.randomness import derived_rng
+from focus_eval.lmms.tasks import ParsedAnswer, read_answer, read_option, task_of, task_score
+from focus_eval.lmms.weights import weights_identity
+from focus_eval.pipeline.timing import device_name
+from focus_eval.rows.identity import answering_versions, git_revision, identity_hash, versions, with_effect
+from focus_eval.rows.records import AnswerRow, CellNames, RowWriter, SelectionRow, answer_row, replace_file
+from focus_eval.rows.store import load_rows
+from focus_eval.samplers.base import derived_rng
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 
 class Recorder(ABC):
@@ -28,7 +36,7 @@ class Recorder(ABC):
 
     where: Path
 
-    def __init__(self, *, model: str, options: SeamOptions, selection_id: str, device: str = "") -> None:
+    def __init__(self, *, model: str, options: AdapterOptions, selection_id: str, device: str = "") -> None:
         self._model = model
         self._options = options
         self._selection_id = selection_id
@@ -118,3 +126,184 @@ def answer_text(output: Any) -> str:
 
     text, _ = unwrap_generation_output(output)
     return str(text)
+
+
+#     RECORD/CELL/cell.json                  what the rows are
+#     RECORD/CELL/selections/rank0of1.jsonl  a SelectionRow per question
+#     RECORD/CELL/answers/rank0of1.jsonl     an AnswerRow per question
+#
+# CELL ends in a hash over all that can change an answer: the model with its arguments, exact weights and versions, the
+# selection, and the task with its split and generation arguments. So another task has rows of its own, while the same
+# command finds its rows again, and with a larger `--limit` asks only for what is new. Nothing written is ever deleted.
+
+# Raised whenever our code may turn the same answer into another row, or show other frames.
+ADAPTER_VERSION = 1
+
+
+class FolderRecorder(Recorder):
+    """The rows of one rank below `record`, one folder per cell. Files come into being with their first row.
+
+    Args:
+        root: the folder `record`.
+        name: readable part of every cell's name.
+        identity: all that can change an answer, but for task, split and generation arguments.
+        file_name: of every file; one per rank.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        name: str,
+        identity: Mapping[str, Any],
+        model: str,
+        options: AdapterOptions,
+        selection_id: str,
+        file_name: str = "rank0of1.jsonl",
+        device: str = "",
+    ) -> None:
+        super().__init__(model=model, options=options, selection_id=selection_id, device=device)
+        self.where = root
+        self._name = name
+        self._identity = dict(identity)
+        self._file_name = file_name
+        self._writers: dict[tuple[str, str], RowWriter] = {}
+        self._locks: dict[str, FileLock] = {}
+        self._answers: dict[str, dict[str, AnswerRow]] = {}
+        self._selections: dict[str, dict[str, SelectionRow]] = {}
+
+    def names(self, parts: RequestParts) -> CellNames:
+        """Return how the cell of a request is called."""
+        full = identity_hash(self._cell_identity(parts))
+        return CellNames(cell_id=full, cell=f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_"))
+
+    def earlier(self, pending: PendingRequest) -> AnswerRow | None:
+        """Return the answer that an earlier start has written for this question; None where there is none."""
+        cell = self.names(pending.parts).cell
+        if cell not in self._answers:
+            # The files of all ranks: a run may go on with another number of processes.
+            rows = load_rows(self.where / cell / "answers", AnswerRow)
+            # A row with an error is not an answer: the question is asked again.
+            self._answers[cell] = {row.question_id: row for row in rows if row.error is None}
+        return self._answers[cell].get(pending.question.id)
+
+    def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
+        """Return the selection that an earlier start has written for this question; None where there is none."""
+        cell = self.names(pending.parts).cell
+        if cell not in self._selections:
+            rows = load_rows(self.where / cell / "selections", SelectionRow)
+            self._selections[cell] = {row.question_id: row for row in rows if row.error is None}
+        return self._selections[cell].get(pending.question.id)
+
+    def selection(self, pending: PendingRequest) -> None:
+        """Write the selection of `pending`, unless an earlier start has."""
+        # The very row that was read is not written a second time; one that was chosen again is.
+        if pending.row is not None and self.earlier_selection(pending) is not pending.row:
+            self._writer(pending.parts, "selections").write(pending.row)
+
+    def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
+        self._writer(pending.parts, "answers").write(row)
+
+    def close(self) -> None:
+        """Write through to the disk and let others write; a later row opens its file again."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+        # After the writers: until then our lines may not be on the disk.
+        for lock in self._locks.values():
+            lock.release()
+        self._locks.clear()
+        # Read again next time, since others may write from now on.
+        self._answers.clear()
+        self._selections.clear()
+
+    def _cell_identity(self, parts: RequestParts) -> dict[str, Any]:
+        known = {key: value for key, value in parts.generation.items() if value is not None}
+        # Through JSON, so that a tuple and a list give one hash.
+        generation = json.loads(json.dumps(known, default=str))
+        return {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
+
+    def _writer(self, parts: RequestParts, kind: str) -> RowWriter:
+        cell = self.names(parts).cell
+        if (cell, kind) not in self._writers:
+            folder = self.where / cell / kind
+            folder.mkdir(parents=True, exist_ok=True)
+            # Before the first line, and only where a line is written: reading needs no lock.
+            self._hold(cell)
+            self._describe(parts)
+            self._writers[cell, kind] = RowWriter(folder / self._file_name)
+        return self._writers[cell, kind]
+
+    def _hold(self, cell: str) -> None:
+        """Keep a second run from writing to the same files; the lock goes with the process, however it ends.
+
+        Raises:
+            RunError: another run writes there.
+        """
+        if cell in self._locks:
+            return
+        from filelock import FileLock, Timeout
+
+        # One per rank's file: the ranks of one run write side by side.
+        lock = FileLock(self.where / cell / f".{self._file_name}.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise RunError(
+                f"{self.where / cell}: another run writes here; wait for it, or give record= another folder"
+            ) from error
+        self._locks[cell] = lock
+
+    def _describe(self, parts: RequestParts) -> None:
+        file = self.where / self.names(parts).cell / "cell.json"
+        # Ranks share the folder; the first of them describes it.
+        if file.exists() or not self._file_name.startswith("rank0"):
+            return
+        document = {"identity": self._cell_identity(parts), "git": git_revision(), "versions": versions()}
+        # Whole or not at all, so that a kill leaves no half of it.
+        with replace_file(file) as part:
+            part.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+
+
+def command_line_recorder(
+    options: AdapterOptions,
+    *,
+    model: str,
+    wrapper_arguments: Mapping[str, Any],
+    pretrained: str,
+    prepared: Any,
+    selection_id: str,
+    frames: int,
+    rank_and_world: tuple[int, int],
+) -> FolderRecorder:
+    """Return the recorder of a run that lmms-eval started, below `options.record`.
+
+    Args:
+        pretrained: the checkpoint that is loaded, "" for none.
+        prepared: what the adapter made of its own arguments.
+    """
+    chooser = options.sampler or Path(options.selections).stem
+    rank, world = rank_and_world
+    return FolderRecorder(
+        Path(options.record),
+        name=f"{model}-{chooser}-k{frames}-seed{options.seed}",
+        identity={
+            "model": model,
+            "arguments": with_effect(wrapper_arguments),
+            "weights": weights_identity(pretrained, str(wrapper_arguments.get("revision") or "main")),
+            "versions": answering_versions(),
+            "adapter": str(prepared) if prepared is not None else "",
+            "selection": selection_id,
+            "frames": frames,
+            "frame_policy": options.frame_policy,
+            "answer_parsing": options.answer_parsing,
+            "adapter_version": ADAPTER_VERSION,
+            # Left out where it is off: cells without subtitles keep the id they had before the option.
+            **({"subtitles": True} if options.subtitles else {}),
+        },
+        model=model,
+        options=options,
+        selection_id=selection_id,
+        file_name=f"rank{rank}of{world}.jsonl",
+        device=device_name(str(wrapper_arguments["device"])) if wrapper_arguments.get("device") else "",
+    )

@@ -10,10 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from focus_eval.benchmarks.buckets import LengthEdges
-from focus_eval.benchmarks.question import Benchmark, Question
-from focus_eval.errors import InvalidInput, UnknownName, VideoError
-from focus_eval.lmms.frame_batch import FrameBatch
+from focus_eval.benchmarks.question import Benchmark, LengthEdges, Question
+from focus_eval.core.errors import InvalidInput, UnknownName, VideoError
+from focus_eval.lmms.frames import FrameBatch
 from focus_eval.rows.records import SelectionRow, error_line
 
 Document = Mapping[str, Any]
@@ -171,18 +170,18 @@ def prefaced(messages: list[dict[str, Any]], preface: str) -> list[dict[str, Any
 
 
 @dataclass(frozen=True)
-class Shown:
+class ViewDocument:
     """What a view's documents are: the visuals of one question, or its messages."""
 
     visuals: Any = None
     messages: Any = None
 
 
-def _visuals(shown: Shown) -> Any:
+def _visuals(shown: ViewDocument) -> Any:
     return shown.visuals
 
 
-def _messages(shown: Shown) -> Any:
+def _messages(shown: ViewDocument) -> Any:
     return copy.deepcopy(shown.messages)  # some wrappers put a system message into the list
 
 
@@ -243,3 +242,42 @@ def _benchmark(task: str, name: str = "") -> Benchmark | None:
         return benchmark_of_task(task)
     except UnknownName:
         return None
+
+
+def batches_like_the_wrapper(model: Any, queue: list[PendingRequest]) -> list[list[PendingRequest]]:
+    """Return `queue` in the batches, and the order, in which the stock wrapper would form them.
+
+    Batches decide on padding, so equal batches are what makes answers comparable with a stock run. One question at
+    a time needs no order, and keeps that of the documents: neighbours often share a video. Only questions of one
+    task and split go together: the wrappers look a whole batch up in the first question's task.
+    """
+    size = int(model.batch_size)
+    if size == 1:
+        return [[pending] for pending in queue]
+    # The wrappers' own class: rules written again here could drift from theirs.
+    from lmms_eval.utils import Collator
+
+    by_task: dict[tuple[str, str], list[tuple[PendingRequest]]] = {}
+    for pending in queue:
+        by_task.setdefault((pending.parts.task, pending.parts.split), []).append((pending,))
+    batches: list[list[PendingRequest]] = []
+    for entries in by_task.values():
+        collator = Collator(
+            entries,
+            lambda entry: place_of(model, entry[0]),
+            group_fn=lambda entry: entry[0].parts.generation,
+            grouping=True,
+        )
+        batches += [[entry[0] for entry in batch] for batch in collator.get_batched(n=size, batch_fn=None)]
+    return batches
+
+
+def place_of(model: Any, pending: PendingRequest) -> Any:
+    """Return the key by which the stock wrapper sorts `pending` among others: by text, the longest first in simple
+    wrappers."""
+    context = f"{pending.preface}\n{pending.parts.context}" if pending.preface else pending.parts.context
+    if not model.is_simple:
+        return context
+    # The stock order is by length in the wrapper's own tokens; some wrappers have no `tok_encode`.
+    encode = getattr(model, "tok_encode", None) or model.tokenizer.encode
+    return (-len(encode(context)), context)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from focus_eval.benchmarks.question import Question
-from focus_eval.errors import InvalidInput, SelectionMismatch
-from focus_eval.lmms.arguments import SeamOptions, texts
-from focus_eval.options import read_options
-from focus_eval.rows.building import BucketOf, Chooser, failed_selection_row, selection_row
-from focus_eval.rows.records import SelectionRow
+from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.core.options import read_options
+from focus_eval.lmms.arguments import AdapterOptions, texts
+from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
@@ -50,15 +49,15 @@ class NeedsQuestions(Protocol):
         ...
 
 
-def check_source(options: SeamOptions) -> None:
+def check_source(options: AdapterOptions) -> None:
     """Refuse a sampler, encoder or option that does not exist, before anything is loaded.
 
     Raises:
         UnknownName: with the nearest name.
         InvalidInput: a value outside its range, or a sampler that pulls without an encoder.
     """
+    from focus_eval.encoders import registry as encoders
     from focus_eval.samplers import registry as samplers
-    from focus_eval.scoring import registry as encoders
 
     if options.encoder:
         encoders.parse_options(options.encoder, texts(options.encoder_options))
@@ -73,7 +72,7 @@ def check_source(options: SeamOptions) -> None:
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
 
 
-def _refuse_idle(options: SeamOptions) -> None:
+def _refuse_idle(options: AdapterOptions) -> None:
     who = "sampler=native" if options.is_native else "selections="
     # Ignored, they would seem to have had an effect.
     for name, given in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
@@ -81,7 +80,7 @@ def _refuse_idle(options: SeamOptions) -> None:
             raise InvalidInput(f"{who} does not choose frames itself; remove the {name}")
 
 
-def make_source(options: SeamOptions, *, frames: int) -> FrameSource | None:
+def make_source(options: AdapterOptions, *, frames: int) -> FrameSource | None:
     """Return the source that `options` describe, its encoder loaded; None for the wrapper's own sampling."""
     if options.is_native:
         return None
@@ -90,10 +89,10 @@ def make_source(options: SeamOptions, *, frames: int) -> FrameSource | None:
     return _selector(options, frames)
 
 
-def _selector(options: SeamOptions, frames: int) -> Selector:
+def _selector(options: AdapterOptions, frames: int) -> Selector:
+    from focus_eval.encoders import registry as encoders
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers import registry as samplers
-    from focus_eval.scoring import registry as encoders
 
     parsed = samplers.parse_options(options.sampler, texts(options.sampler_options))
     sampler = samplers.make_sampler(options.sampler, **parsed)
@@ -109,7 +108,7 @@ def _selector(options: SeamOptions, frames: int) -> Selector:
         encoder = encoders.make_encoder(options.encoder, **given)
     store = None
     if options.store:
-        from focus_eval.scoring.cache.store import RelevanceStore
+        from focus_eval.encoders.store import RelevanceStore
 
         store = RelevanceStore(Path(options.store))
     return Selector(
@@ -140,7 +139,7 @@ class ReplayedSelections:
         self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
         # By content: a file that was changed in place is another selection.
         self._content = _content_hash(path)
-        from focus_eval.selections.our_rows import is_rows_path
+        from focus_eval.selections.loading import is_rows_path
 
         if is_rows_path(path):  # refused before any weight loads
             self._read(None)

@@ -8,8 +8,8 @@ import os
 from functools import cache
 from pathlib import Path
 
-from focus_eval.errors import FocusEvalError
-from focus_eval.scoring.encoders.checkpoints import cached_folder, check_readable
+from focus_eval.core.errors import FocusEvalError
+from focus_eval.encoders.weights import cached_folder, check_readable
 
 # What `config.json` of a model's checkpoint must say it is.
 MODEL_TYPES: dict[str, tuple[str, ...]] = {

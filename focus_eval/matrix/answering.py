@@ -8,22 +8,19 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import FocusEvalError, RunError
-from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.frame_batch import frames_to_decode
+from focus_eval.core.errors import FocusEvalError, RunError
+from focus_eval.lmms.arguments import AdapterOptions
+from focus_eval.lmms.frames import SharedFrames, frames_to_decode
 from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.requests import PendingRequest, RequestParts
-from focus_eval.lmms.shared_frames import SharedFrames
 from focus_eval.lmms.sources import GivenRows
-from focus_eval.matrix.cells import Cell
+from focus_eval.matrix.cells import AnswerSpec
 from focus_eval.matrix.config import ModelConfig
-from focus_eval.matrix.devices import best_device
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.questions import QuestionSet
-from focus_eval.matrix.task_requests import TaskRequests
-from focus_eval.rows.building import CellNames
-from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, error_line
-from focus_eval.rows.storage import FinishedQuestions
+from focus_eval.matrix.machine import best_device
+from focus_eval.matrix.questions import QuestionSet, TaskRequests
+from focus_eval.rows.records import AnswerRow, CellNames, RowWriter, SelectionRow, error_line
+from focus_eval.rows.store import FinishedQuestions
 
 # Questions per job: small enough to spread over workers, large enough to make a batch.
 QUESTIONS_PER_JOB = 64
@@ -46,7 +43,7 @@ class AnswerJob:
         return AnswerJob(self.cell, tuple(item for item in self.question_ids if item not in done))
 
 
-def answer_jobs(cells: list[Cell], sets: dict[str, QuestionSet], folder: RunFolder) -> list[AnswerJob]:
+def answer_jobs(cells: list[AnswerSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[AnswerJob]:
     """Return the jobs that are left, model by model."""
     jobs = []
     for cell in cells:
@@ -61,7 +58,7 @@ def answer_jobs(cells: list[Cell], sets: dict[str, QuestionSet], folder: RunFold
 class AnswerWorker:
     """Answers through lmms-eval's own tasks and wrappers; one model loaded at a time."""
 
-    def __init__(self, cells: list[Cell], sets: dict[str, QuestionSet], folder: RunFolder, *, name: str) -> None:
+    def __init__(self, cells: list[AnswerSpec], sets: dict[str, QuestionSet], folder: RunFolder, *, name: str) -> None:
         self._cells = {cell.name: cell for cell in cells}
         self._sets = sets
         self._folder = folder
@@ -153,7 +150,7 @@ class AnswerWorker:
         self._loaded = (config.name, load_model(config, frames=most))
         return self._loaded[1]
 
-    def _show(self, model: Any, cell: Cell) -> CellRecorder:
+    def _show(self, model: Any, cell: AnswerSpec) -> CellRecorder:
         """Point the loaded model at the selections of `cell`, once per cell."""
         if self._shown is not None and self._shown[0] == cell.name:
             return self._shown[1]
@@ -161,14 +158,14 @@ class AnswerWorker:
         spec = cell.selection
         rows = self._selections(cell)
         selection_id = rows[0].selection_id if rows else ""
-        options = SeamOptions(
+        options = AdapterOptions(
             sampler=spec.sampler.name,
             frames=spec.k,
             seed=spec.seed,
             frame_policy=cell.frame_policy,
             answer_parsing=cell.answer_parsing,
-            subtitles=model.seam_options.subtitles,
-            decode_gigabytes=model.seam_options.decode_gigabytes,
+            subtitles=model.adapter_options.subtitles,
+            decode_gigabytes=model.adapter_options.decode_gigabytes,
             # The matrix checks its own share over all cells, at the end.
             max_error_share=1.0,
         )
@@ -178,7 +175,7 @@ class AnswerWorker:
         self._shown = (cell.name, recorder)
         return recorder
 
-    def _selections(self, cell: Cell) -> list[SelectionRow]:
+    def _selections(self, cell: AnswerSpec) -> list[SelectionRow]:
         """Return the selections of `cell`, read once where cells take turns."""
         if cell.name not in self._rows:
             if self._shared is None:
@@ -194,7 +191,7 @@ class AnswerWorker:
             self._shown[1].close()
             self._shown = None
 
-    def _requests(self, model: Any, cell: Cell) -> TaskRequests:
+    def _requests(self, model: Any, cell: AnswerSpec) -> TaskRequests:
         # Simple and chat models get other requests for the same document.
         key = (cell.benchmark.name, "simple" if model.is_simple else "chat")
         if key not in self._tasks:
@@ -205,7 +202,7 @@ class AnswerWorker:
 class CellRecorder(Recorder):
     """Writes answers to one file of a run's folder as they come; the selections lie there already."""
 
-    def __init__(self, cell: Cell, writer: RowWriter, *, options: SeamOptions, selection_id: str) -> None:
+    def __init__(self, cell: AnswerSpec, writer: RowWriter, *, options: AdapterOptions, selection_id: str) -> None:
         super().__init__(model=cell.model.name, options=options, selection_id=selection_id)
         self.where = writer.path.parent
         self.on_row: Callable[[AnswerRow], None] | None = None

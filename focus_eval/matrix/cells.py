@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 from focus_eval.benchmarks.question import check_query_form
-from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
+from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
 from focus_eval.matrix.config import (
     BenchmarkConfig,
     EncoderConfig,
@@ -18,12 +20,81 @@ from focus_eval.matrix.config import (
     ModelConfig,
     SamplerConfig,
 )
-from focus_eval.matrix.resolved import encoder_weights, model_weights, questions_digest
-from focus_eval.rows.identity import identity_hash, with_effect
-from focus_eval.rows.provenance import answering_versions
+from focus_eval.matrix.questions import find_documents, read_questions
+from focus_eval.rows.identity import answering_versions, identity_hash, with_effect
 from focus_eval.samplers.base import FrameSampler
-from focus_eval.samplers.registry import make_sampler
-from focus_eval.types import AnswerParsing, CoarseSeed, FramePolicy
+from focus_eval.samplers.registry import make_sampler, sampler_name
+
+# Encoders whose weights are a checkpoint on the model hub, with the architecture its config must state.
+HUB_ENCODERS: dict[str, str | tuple[str, ...]] = {
+    "blip": "blip",
+    "blip2": "blip-2",
+    "clip": "clip",
+    "longclip": "clip",
+    "siglip": "siglip",
+    "siglip2": ("siglip", "siglip2"),
+    "metaclip2": "metaclip_2",
+    "aimv2": "aimv2",
+}
+
+
+def model_weights(model: ModelConfig) -> str:
+    """Return the exact checkpoint of `model` (see `lmms.weights.weights_identity`); "" where it names none."""
+    from focus_eval.lmms.weights import weights_identity
+
+    return weights_identity(str(model.args.get("pretrained") or ""), str(model.args.get("revision") or "main"))
+
+
+def encoder_weights(encoder: EncoderConfig) -> str:
+    """Return the exact checkpoint of `encoder`; "" where its weights are not a checkpoint from the hub."""
+    if encoder.encoder not in HUB_ENCODERS:
+        return ""
+    from focus_eval.encoders.weights import KNOWN
+    from focus_eval.lmms.weights import weights_identity
+
+    name = str(encoder.options.get("checkpoint") or encoder.name)
+    # A short name and the repository's full name mean the same pinned weights.
+    known = KNOWN.get(name) or next((item for item in KNOWN.values() if item.repository == name), None)
+    revision = encoder.options.get("revision") or (known.revision if known else "main")
+    return weights_identity(known.repository if known else name, str(revision))
+
+
+def questions_digest(config: BenchmarkConfig) -> str:
+    """Return a hash over what a benchmark asks, and over the file of rates where that stands in for its videos.
+
+    "" where the questions are not on this machine: no run starts from that.
+    """
+    try:
+        # Read again only when a file has changed: many parts of a matrix ask for the same benchmark.
+        return _digest(config, _stamp(config))
+    except (FocusEvalError, OSError):
+        return ""
+
+
+@lru_cache(maxsize=64)
+def _digest_of(key: str, stamp: Hashable) -> str:
+    config = BenchmarkConfig.model_validate_json(key)
+    questions, _ = read_questions(config)
+    asked = [
+        [question.id, question.video, question.query, list(question.options), question.answer] for question in questions
+    ]
+    # Where videos are read, the rates change nothing.
+    rates = Path(config.rates).read_text(encoding="utf-8") if config.rates and not config.videos else ""
+    # Sorted: the order of the questions changes no row.
+    return identity_hash({"asked": sorted(asked, key=lambda entry: str(entry[0])), "rates": rates})
+
+
+def _digest(config: BenchmarkConfig, stamp: Hashable) -> str:
+    return _digest_of(config.model_dump_json(), stamp)
+
+
+def _stamp(config: BenchmarkConfig) -> Hashable:
+    """Return what changes when a file of questions or rates does."""
+    files = [Path(config.annotations)] if config.annotations else list(find_documents(config).files)
+    files += [Path(config.rates)] if config.rates else []
+    shards = [shard for file in files for shard in (sorted(file.glob("*.parquet")) if file.is_dir() else [file])]
+    return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in shards)
+
 
 # Raised whenever our code may turn the same answer into another row.
 ANSWER_VERSION = 1
@@ -93,7 +164,7 @@ class SelectionSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class AnswerSpec:
     """One configuration of a matrix: a selection shown to a model."""
 
     selection: SelectionSpec
@@ -188,10 +259,10 @@ def check_lists(matrix: MatrixConfig) -> None:
         raise InvalidInput(f"name: {matrix.name!r} cannot be the name of the run's folder")
 
 
-def cells(matrix: MatrixConfig) -> list[Cell]:
+def cells(matrix: MatrixConfig) -> list[AnswerSpec]:
     """Return the cells of `matrix`: every selection with every model that is shown as many frames."""
     return [
-        Cell(selection=spec, model=model, frame_policy=matrix.frame_policy, answer_parsing=matrix.answer_parsing)
+        AnswerSpec(selection=spec, model=model, frame_policy=matrix.frame_policy, answer_parsing=matrix.answer_parsing)
         # Model outermost: each is loaded once and answers all of its cells.
         for model in matrix.models
         for spec in selection_specs(matrix)
@@ -220,3 +291,41 @@ def _made(config: SamplerConfig) -> Iterator[FrameSampler]:
     choices = [value if isinstance(value, list) else [value] for value in config.options.values()]
     for values in itertools.product(*choices):
         yield make_sampler(config.sampler, **dict(zip(config.options, values, strict=True)))
+
+
+_LISTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "benchmark": ("benchmarks", lambda entry: entry.name),
+    "model": ("models", lambda entry: entry.name),
+    "encoder": ("encoders", lambda entry: entry.name),
+    "sampler": ("samplers", lambda entry: sampler_name(entry.sampler)),
+    "k": ("k", str),
+    "seed": ("seeds", str),
+}
+
+
+def narrow(matrix: MatrixConfig, chosen: dict[str, list[str]]) -> MatrixConfig:
+    """Return `matrix` with each list cut to the entries named, e.g. {"sampler": ["focus", "aks"]}.
+
+    A sampler in a file goes by its name, `peaks`, and by its place, `peaks.py:Peaks`.
+
+    Raises:
+        UnknownName: a list or an entry that the matrix does not have; the message has the nearest name.
+        InvalidInput: a cut that leaves nothing.
+    """
+    changes = {}
+    for key, names in chosen.items():
+        if key not in _LISTS:
+            raise unknown_name("list to narrow", key, _LISTS)
+        attribute, name_of = _LISTS[key]
+        entries = getattr(matrix, attribute)
+        known = [name_of(entry) for entry in entries]
+        # A sampler from a file has a path in the matrix, and a name in the rows: both are understood.
+        names = [sampler_name(name) for name in names] if key == "sampler" else names
+        for name in names:
+            if name not in known:
+                raise unknown_name(f"{key} of matrix {matrix.name!r}:", name, known)
+        # In the matrix's own order, so that cells and tables keep theirs.
+        changes[attribute] = [entry for entry in entries if name_of(entry) in names]
+        if not changes[attribute]:
+            raise InvalidInput(f"--only {key}=... matches nothing in matrix {matrix.name!r}")
+    return matrix.model_copy(update=changes)

@@ -6,12 +6,14 @@ selections/NAME/spec.json        what the part is; rows-RUN-WORKER.jsonl while i
 answers/NAME/cell.json           likewise
 .lock                            held by the run that writes
 
-The parts are links into the pool that all runs beside this one share (see `focus_eval.matrix.pool`).
+The parts are links into the pool that all runs beside this one share (see `focus_eval.matrix.folder`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,17 +21,101 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import InvalidInput, RunError
-from focus_eval.matrix.cells import Cell, SelectionSpec
+from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.core.resources import read_json_object
+from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
-from focus_eval.matrix.pool import NAME as POOL_NAME
-from focus_eval.matrix.pool import Pool
-from focus_eval.resources import read_json_object
-from focus_eval.rows.identity import identity_hash
-from focus_eval.rows.provenance import git_revision, versions
+from focus_eval.rows.identity import git_revision, identity_hash, versions
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, replace_file
-from focus_eval.rows.storage import FinishedQuestions, compact
-from focus_eval.rows.stored import StoredRows
+from focus_eval.rows.store import FinishedQuestions, StoredRows, compact
+
+#     RESULTS/pool/selections/NAME/   one selection, whichever matrices ask for it
+#     RESULTS/pool/answers/NAME/      one cell
+#     RESULTS/pool/.writers/RUN.lock  held while a run writes
+#     RESULTS/alpha/                  a run: run.json, and links to its parts in the pool
+#
+# NAME ends in a hash over all that can change a row. Several runs may write to one part: each to files of its own,
+# which begin with its id, and whoever ends first leaves the files of the others where they are.
+
+POOL_NAME = "pool"
+
+
+class Pool:
+    """The pool beside a run's folder, as that run sees it."""
+
+    def __init__(self, run: Path) -> None:
+        self.path = run.parent / POOL_NAME
+        # The same folder has the same id after a kill: its files of rows are appended to.
+        self.run_id = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:8]
+
+    def part(self, kind: str, name: str) -> Path:
+        """Return the folder of a part; `kind` is "selections" or "answers"."""
+        return self.path / kind / name
+
+    def file_name(self, worker: str) -> str:
+        """Return the name of the file that `worker` of this run writes, in every part."""
+        # One writer per file: lines of two processes cannot run into each other.
+        return f"rows-{self.run_id}-{worker}.jsonl"
+
+    def link(self, run: Path, kind: str, name: str) -> None:
+        """Show a part of the pool in the run's folder.
+
+        Raises:
+            RunError: a file system without links.
+        """
+        link = run / kind / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        # A link whose target is not made yet does not `exist`, but is there.
+        if link.is_symlink() or link.exists():
+            return
+        try:
+            # Relative, so that the results can be moved or copied together.
+            link.symlink_to(os.path.relpath(self.part(kind, name), link.parent.resolve()), target_is_directory=True)
+        except FileExistsError:
+            return  # another worker of this run was faster
+        except OSError as error:
+            raise RunError(f"{link}: cannot be linked to {self.path} ({error.strerror or error})") from error
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Mark that this run is writing; the mark is released when the process ends, however it ends."""
+        from filelock import FileLock
+
+        (self.path / ".writers").mkdir(parents=True, exist_ok=True)
+        # A lock of the operating system: it is gone with the process, also after a kill.
+        with FileLock(self._lock_of(self.run_id)):
+            yield
+
+    @contextmanager
+    def alone_in(self, part: Path) -> Iterator[None]:
+        """Wait until no other run turns the lines of `part` into Parquet, and keep others from it."""
+        from filelock import FileLock
+
+        with FileLock(part / ".lock"):
+            yield
+
+    def held(self, part: Path) -> list[Path]:
+        """Return the files of `part` that another run still writes to."""
+        by_run: dict[str, list[Path]] = {}
+        for file in part.glob("rows-*.jsonl"):
+            # The run's id is the second part of the name: see `file_name`.
+            by_run.setdefault(file.name.split("-")[1].removesuffix(".jsonl"), []).append(file)
+        return [file for run, files in by_run.items() if self._is_alive(run) for file in files]
+
+    def _is_alive(self, run_id: str) -> bool:
+        from filelock import FileLock, Timeout
+
+        # A lock that can be taken belongs to nobody who lives; its files are this run's to compact.
+        if run_id == self.run_id or not self._lock_of(run_id).exists():
+            return False
+        try:
+            with FileLock(self._lock_of(run_id), timeout=0):
+                return False
+        except Timeout:
+            return True
+
+    def _lock_of(self, run_id: str) -> Path:
+        return self.path / ".writers" / f"{run_id}.lock"
 
 
 class RunFolder:
@@ -65,54 +151,54 @@ class RunFolder:
         finally:
             lock.release()
 
-    def part(self, spec: SelectionSpec | Cell) -> Path:
+    def part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Return the folder of a selection or a cell, in the pool."""
         return self.pool.part(kind_of(spec), spec.name)
 
-    def open_part(self, spec: SelectionSpec | Cell) -> Path:
+    def open_part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Make the folder of a selection or a cell with its description, and return it."""
         folder = self.part(spec)
         folder.mkdir(parents=True, exist_ok=True)
-        description = folder / ("cell.json" if isinstance(spec, Cell) else "spec.json")
+        description = folder / ("cell.json" if isinstance(spec, AnswerSpec) else "spec.json")
         # Written once: the name ends in a hash of what it says, so it cannot change.
         if not description.exists():
             _write_json({"name": spec.name, "identity": spec.identity}, description)
         self.pool.link(self.path, kind_of(spec), spec.name)
         return folder
 
-    def writer(self, spec: SelectionSpec | Cell, worker: str) -> RowWriter:
+    def writer(self, spec: SelectionSpec | AnswerSpec, worker: str) -> RowWriter:
         """Return the appending writer of `worker` for a selection or a cell."""
         return RowWriter(self.open_part(spec) / self.pool.file_name(worker))
 
-    def finished(self, spec: SelectionSpec | Cell) -> FinishedQuestions:
+    def finished(self, spec: SelectionSpec | AnswerSpec) -> FinishedQuestions:
         """Return the finished questions of a selection or a cell; it can be read again while the run goes on."""
-        return FinishedQuestions(self.part(spec), AnswerRow if isinstance(spec, Cell) else SelectionRow)
+        return FinishedQuestions(self.part(spec), AnswerRow if isinstance(spec, AnswerSpec) else SelectionRow)
 
     def selections(self, spec: SelectionSpec) -> StoredRows[SelectionRow]:
         """Return the finished rows of `spec`, read as they are iterated over."""
         return StoredRows(self.part(spec), SelectionRow)
 
-    def answers(self, cell: Cell) -> StoredRows[AnswerRow]:
+    def answers(self, cell: AnswerSpec) -> StoredRows[AnswerRow]:
         """Return the finished rows of `cell`, read as they are iterated over."""
         return StoredRows(self.part(cell), AnswerRow)
 
-    def errors(self, part: SelectionSpec | Cell) -> dict[str, str | None]:
+    def errors(self, part: SelectionSpec | AnswerSpec) -> dict[str, str | None]:
         """Return the error of each finished row of a selection or a cell by question id; None where it went well."""
-        rows = self.answers(part) if isinstance(part, Cell) else self.selections(part)
+        rows = self.answers(part) if isinstance(part, AnswerSpec) else self.selections(part)
         return {question_id: error for (_, question_id, _), error in rows.states()}
 
-    def compact(self, spec: SelectionSpec | Cell, order: list[str]) -> None:
+    def compact(self, spec: SelectionSpec | AnswerSpec, order: list[str]) -> None:
         """Turn the lines of a finished part into Parquet; lines that another run still writes stay."""
         part = self.open_part(spec)
         # Two runs that end together must not both fold the same lines.
         with self.pool.alone_in(part):
             held = self.pool.held(part)
-            if isinstance(spec, Cell):
+            if isinstance(spec, AnswerSpec):
                 compact(part, AnswerRow, order, held=held)
             else:
                 compact(part, SelectionRow, order, held=held)
 
-    def drop_errors(self, parts: Sequence[SelectionSpec | Cell]) -> None:
+    def drop_errors(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
         """Forget the rows that record an error, so that they are tried again.
 
         Raises:
@@ -123,7 +209,7 @@ class RunFolder:
                 with self.pool.alone_in(self.part(part)):
                     self._drop_errors(part)
 
-    def _drop_errors(self, spec: SelectionSpec | Cell) -> None:
+    def _drop_errors(self, spec: SelectionSpec | AnswerSpec) -> None:
         if all(error is None for error in self.errors(spec).values()):
             return
         folder = self.part(spec)
@@ -136,7 +222,7 @@ class RunFolder:
         old += [path for path in folder.glob("rows-*.jsonl") if path != file]
         with replace_file(file) as part:
             writer = RowWriter(part)
-            for row in self.answers(spec) if isinstance(spec, Cell) else self.selections(spec):
+            for row in self.answers(spec) if isinstance(spec, AnswerSpec) else self.selections(spec):
                 if row.error is None:
                     writer.write(row)
             writer.close()
@@ -144,7 +230,7 @@ class RunFolder:
         for path in old:
             path.unlink()
 
-    def show(self, parts: Sequence[SelectionSpec | Cell]) -> None:
+    def show(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
         """Link the parts of this start in the run's folder, also those that another run has made.
 
         A part that says the same with other weights, questions or versions takes the place of the earlier one, whose
@@ -232,9 +318,9 @@ class RunFolder:
         return {encoder: dict(counts) for encoder, counts in totals.items()}
 
 
-def kind_of(spec: SelectionSpec | Cell) -> str:
+def kind_of(spec: SelectionSpec | AnswerSpec) -> str:
     """Return the name of the folder that holds parts of this kind."""
-    return "answers" if isinstance(spec, Cell) else "selections"
+    return "answers" if isinstance(spec, AnswerSpec) else "selections"
 
 
 def _plain_name(name: str) -> str:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
-from focus_eval.matrix.cells import Cell, SelectionSpec
+from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import Resources, worker_resources
 from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.machine import WorkerShare
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs
-from focus_eval.matrix.worker_share import WorkerShare
 
-PartT = TypeVar("PartT", SelectionSpec, Cell)
+PartT = TypeVar("PartT", SelectionSpec, AnswerSpec)
 JobT = TypeVar("JobT", SelectJob, AnswerJob)
 
 
@@ -93,7 +93,7 @@ class SelectPhase(Phase[SelectionSpec, SelectJob]):
         return share.videos_at_once
 
 
-class AnswerPhase(Phase[Cell, AnswerJob]):
+class AnswerPhase(Phase[AnswerSpec, AnswerJob]):
     """Models answer, each loaded once."""
 
     name = "answer"

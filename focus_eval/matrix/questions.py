@@ -2,21 +2,252 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from focus_eval.benchmarks.annotations import questions_of, read_annotations, read_documents
+import yaml
+
 from focus_eval.benchmarks.question import Benchmark, Question
-from focus_eval.benchmarks.rates import VideoRate, read_rates
-from focus_eval.errors import FocusEvalError, InvalidInput
+from focus_eval.benchmarks.registry import VideoRate, questions_of, read_annotations, read_documents, read_rates
+from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
+from focus_eval.core.resources import read_yaml, resource_path
+from focus_eval.core.types import VideoInfo
 from focus_eval.matrix.config import BenchmarkConfig
-from focus_eval.matrix.documents import dataset_snapshot, find_documents, task_source
-from focus_eval.types import VideoInfo
 from focus_eval.video import open_video
 from focus_eval.video.manifest import known_info as manifest_info
+
+# They are looked for, in this order: in the config's `dataset` (a local folder), in the hub's cache as
+# `hf download DATASET --repo-type dataset` leaves them, and in the cache of the `datasets` library, where an earlier
+# run of lmms-eval has left them.
+
+_SUFFIXES = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".arrow": "arrow"}
+
+
+class MissingDocuments(FocusEvalError):
+    """Documents that are not on this machine.
+
+    Args:
+        what: what is missing.
+        fix: the command that fetches it.
+    """
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(f"{what}: {fix}")
+        self.what, self.fix = what, fix
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSource:
+    """Where an lmms-eval task takes its documents from.
+
+    Args:
+        repository: data set on the hub, or a local folder.
+        subset: the data set's configuration; "" for the only one.
+        split: e.g. "validation".
+        video_folder: its videos' folder below HF_HOME; "" where the task does not say.
+    """
+
+    repository: str
+    subset: str
+    split: str
+    video_folder: str = ""
+
+    @property
+    def fetch_command(self) -> str:
+        """Command that brings the documents, without the videos, into the hub's cache."""
+        wanted = " ".join(f'--include "{pattern}"' for pattern in ("*.parquet", "*.json", "*.md"))
+        return f"hf download {self.repository} --repo-type dataset {wanted}"
+
+
+@dataclass(frozen=True)
+class DocumentFiles:
+    """Files that hold all documents of a split, in order, and what format they have ("parquet", "json" or "arrow")."""
+
+    format: str
+    files: tuple[Path, ...]
+
+    @property
+    def stamp(self) -> tuple[tuple[str, int, int], ...]:
+        """Changes when a file does."""
+        return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in self.files)
+
+
+def find_documents(config: BenchmarkConfig) -> DocumentFiles:
+    """Return the files with the documents of `config.task`.
+
+    Raises:
+        MissingDocuments: they are not on this machine; says how to fetch them.
+        InvalidInput: a task whose file is not found, or a `dataset` folder without documents of the split.
+    """
+    source = task_source(config.task)
+    if config.dataset:
+        # A stated folder is the only place: falling back to a cache could ask another version of the questions.
+        found = documents_in(Path(config.dataset), source)
+        if found is None:
+            raise InvalidInput(
+                f"dataset {config.dataset} of {config.name}: no documents of split {source.split!r} "
+                f"({source.split}-*.parquet, .jsonl or .json) in this folder"
+            )
+        return found
+    folder = dataset_snapshot(source.repository)
+    found = documents_in(folder, source) if folder is not None else None
+    found = found or _prepared(source)
+    if found is None:
+        is_gated = " (gated: accept its terms on its page, then `hf auth login`)" if config.gated else ""
+        state = "are not complete in the hub's cache" if folder is not None else "are not on this machine"
+        what = f"documents of {config.name} ({source.repository}, split {source.split}) {state}"
+        raise MissingDocuments(what, source.fetch_command + is_gated)
+    return found
+
+
+def documents_in(folder: Path, source: TaskSource) -> DocumentFiles | None:
+    """Return the documents of `source` in a data set's folder; None where it has none.
+
+    What the data set's card says of its configurations comes first; else the usual names of shards.
+    """
+    stated = _stated_patterns(folder / "README.md", source)
+    usual = [
+        f"{place}{source.split}{name}"
+        for place in ("", "data/", *([f"{source.subset}/"] if source.subset else []))
+        for name in ("-*.parquet", ".parquet", ".jsonl", ".json")
+    ]
+    # A split may be stated as several files (VSI-Bench's is): all of them are its documents, in the card's order.
+    for patterns in [stated, *([item] for item in (*usual, f"*/{source.split}-*.parquet"))]:
+        matches = [sorted(folder.glob(pattern)) for pattern in patterns]
+        # The card names files that are not here: what is here is not the whole split.
+        if patterns is stated and any(matches) and not all(matches):
+            return None
+        files = tuple(dict.fromkeys(file for match in matches for file in match))
+        in_one_place = len({file.parent for file in files}) == 1
+        if in_one_place and all(file.suffix in _SUFFIXES and file.is_file() for file in files):
+            return DocumentFiles(_SUFFIXES[files[0].suffix], files) if _is_whole(files) else None
+    return None
+
+
+def dataset_snapshot(repository: str) -> Path | None:
+    """Return the folder of a data set in the hub's cache (or the local folder itself); None where there is none."""
+    if Path(repository).is_dir():
+        return Path(repository)
+    try:
+        from huggingface_hub import constants
+    except ImportError:
+        return None
+    # Not snapshot_download: it refuses a snapshot of which only the documents were fetched.
+    kept = Path(constants.HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
+    # A cache may hold several snapshots; this is the one that a load without a revision takes.
+    reference = kept / "refs" / "main"
+    if not reference.is_file():
+        return None
+    folder = kept / "snapshots" / reference.read_text(encoding="utf-8").strip()
+    return folder if folder.is_dir() else None
+
+
+@cache
+def task_source(task: str) -> TaskSource:
+    """Return where the lmms-eval task `task` takes its documents from, read from its YAML file.
+
+    Raises:
+        InvalidInput: no file of that task, in ours or in lmms-eval's.
+    """
+    values = _task_values(_task_file(task))
+    kwargs = values.get("dataset_kwargs") or {}
+    # As lmms-eval: the test split where there is one, else the validation split.
+    split = values.get("test_split") or values.get("validation_split") or values.get("training_split")
+    if not values.get("dataset_path") or not split:
+        raise InvalidInput(f"task {task!r}: its file names no dataset_path or no split")
+    return TaskSource(
+        repository=str(values["dataset_path"]),
+        subset=str(values.get("dataset_name") or ""),
+        split=str(split),
+        video_folder=str(kwargs.get("cache_dir") or ""),
+    )
+
+
+def _task_file(task: str) -> Path:
+    # Ours first, as when the task is loaded (`task_requests`).
+    ours = resource_path("tasks") / f"{task}.yaml"
+    if task and ours.is_file():
+        return ours
+    from importlib.util import find_spec
+
+    # Found without importing it: that takes seconds, and a plan needs the file only.
+    found = find_spec("lmms_eval")
+    folders = [Path(folder) / "tasks" for folder in (found.submodule_search_locations or [])] if found else []
+    for folder in folders:
+        for file in sorted(folder.rglob(f"{task}.yaml")):
+            return file
+    raise InvalidInput(f"task {task!r} is known neither to focus-eval nor to lmms-eval (set task, or annotations)")
+
+
+class _TaskLoader(yaml.SafeLoader):
+    """Reads a task file; what its `!function` tags name is not loaded."""
+
+
+# Loading them would import the task's code, which may need packages that are not here.
+_TaskLoader.add_multi_constructor("!", lambda loader, suffix, node: None)
+
+
+def _task_values(file: Path) -> dict[str, Any]:
+    values: dict[str, Any] = read_yaml(file, _TaskLoader) or {}
+    included = values.pop("include", None)
+    # A task's own values come after those it includes, and win.
+    return {**_task_values(file.parent / included), **values} if included else values
+
+
+def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
+    """Return the patterns of files that a data set's card gives for configuration and split."""
+    if not card.is_file():
+        return []
+    head, *_ = card.read_text(encoding="utf-8").removeprefix("---").partition("\n---")
+    try:
+        configs = (yaml.safe_load(head) or {}).get("configs") or []
+    except (yaml.YAMLError, AttributeError):
+        return []
+    wanted = [config for config in configs if not source.subset or config.get("config_name") == source.subset]
+    patterns: list[str] = []
+    # A task without a subset means the first configuration of the card.
+    for item in wanted[:1]:
+        patterns += _patterns_of(item.get("data_files"), source.split)
+    return patterns
+
+
+def _patterns_of(data_files: Any, split: str) -> list[str]:
+    if isinstance(data_files, str):
+        return [data_files]
+    entries = data_files if isinstance(data_files, list) else []
+    patterns: list[str] = []
+    for entry in entries:
+        if isinstance(entry, Mapping) and entry.get("split") == split:
+            path = entry.get("path")
+            patterns += path if isinstance(path, list) else [str(path)]
+    return patterns
+
+
+def _is_whole(files: tuple[Path, ...]) -> bool:
+    """Return False where shards named "..-00000-of-00003" are not all there."""
+    # Half a data set, from a fetch that was broken off, must not pass for a short one.
+    ends = files[0].stem.rsplit("-of-", 1)
+    return len(ends) == 1 or not ends[1].isdigit() or len(files) == int(ends[1])
+
+
+def _prepared(source: TaskSource) -> DocumentFiles | None:
+    """Return the documents as the `datasets` library keeps them after it has loaded a data set once."""
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    places = [os.environ.get("LMMS_EVAL_DATASETS_CACHE"), os.environ.get("HF_DATASETS_CACHE"), str(home / "datasets")]
+    folder_name = source.repository.replace("/", "___")
+    # Each place once, the most specific variable first.
+    for place in dict.fromkeys(item for item in places if item):
+        for folder in sorted(Path(place).expanduser().glob(f"{folder_name}/{source.subset or 'default'}/*/*")):
+            files = tuple(sorted(folder.glob(f"*-{source.split}*.arrow")))
+            # Without the last of these files the library had not finished writing.
+            if files and _is_whole(files) and (folder / "dataset_info.json").is_file():
+                return DocumentFiles("arrow", files)
+    return None
 
 
 @dataclass(frozen=True)
@@ -144,3 +375,94 @@ def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) 
         return documents
     annotated = {row.get("id"): row.get(field) for row in read_documents(folder / name)}
     return [{**document, field: annotated.get(document.get("id"))} for document in documents]
+
+
+class TaskRequests:
+    """The requests of one lmms-eval task, found by question id.
+
+    They are built once by the task itself (its prompt, its generation arguments); what makes a document our
+    question is the same code that read the annotations.
+
+    Raises:
+        RunError: a task lmms-eval does not know, or whose documents are not the questions of the benchmark.
+    """
+
+    def __init__(self, questions: QuestionSet, *, kind: str) -> None:
+        self._home = data_home(questions.config)
+        with _home_of_tasks(self._home):
+            self._task = _load_task(questions.config, kind)
+            # All documents in one process: which are asked is decided here, by question id.
+            self._task.build_all_requests(limit=None, rank=0, world_size=1)
+        # The same choice that lmms-eval makes when it builds its requests.
+        split = self._task.config.test_split if self._task.has_test_docs() else self._task.config.validation_split
+        documents = self._task.dataset[split]
+        self._by_question: dict[str, Any] = {}
+        for request in self._task.instances:
+            # By id, never by position: the task's documents may lie in another order.
+            question = questions.benchmark.question(documents[request.doc_id])
+            self._by_question[question.id] = request
+        missing = [question.id for question in questions.questions if question.id not in self._by_question]
+        if missing:
+            raise RunError(
+                f"task {questions.config.task!r} has no document for {len(missing)} of {len(questions.questions)} "
+                f"questions, the first is {missing[0]!r}: are the annotations of another split or version?"
+            )
+
+    @contextmanager
+    def served(self, model: Any) -> Iterator[TaskRequests]:
+        """Let `model` look up this task's documents and videos for a while."""
+        # Every time: the model may have been loaded since, and another benchmark's videos may lie elsewhere.
+        model.task_dict[self._task.config.task] = self._task.dataset
+        with _home_of_tasks(self._home):
+            yield self
+
+    def of(self, question_ids: tuple[str, ...]) -> list[Any]:
+        """Return the requests of these questions, in this order."""
+        return [self._by_question[question_id] for question_id in question_ids]
+
+
+def data_home(config: BenchmarkConfig) -> Path:
+    """Return the folder below which the task looks for its videos: `data_home`, else the hub's own."""
+    return Path(config.data_home or os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser().resolve()
+
+
+@contextmanager
+def _home_of_tasks(folder: Path) -> Iterator[None]:
+    """Set HF_HOME for a while: tasks look their videos up below it whenever asked; MLVU's default points nowhere."""
+    before = os.environ.get("HF_HOME")
+    os.environ["HF_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HF_HOME"]
+        else:
+            os.environ["HF_HOME"] = before
+
+
+def _documents(config: BenchmarkConfig) -> dict[str, Any]:
+    """Return where the task reads its documents: the very files the questions are from, without a network.
+
+    Raises:
+        MissingDocuments: they are not on this machine.
+    """
+    found, split = find_documents(config), task_source(config.task).split
+    files = [str(file.resolve()) for file in found.files]
+    return {"dataset_path": found.format, "dataset_name": None, "dataset_kwargs": {"data_files": {split: files}}}
+
+
+def _load_task(config: BenchmarkConfig, kind: str) -> Any:
+    name = config.task
+    if not name:
+        raise RunError("a benchmark that models answer needs its lmms-eval task: set task in its config")
+    from lmms_eval.tasks import TaskManager
+
+    folder = resource_path("tasks")
+    # Reading lmms-eval's thousands of task files takes seconds; a task of ours needs none of them.
+    is_ours = (folder / f"{name}.yaml").exists()
+    manager = TaskManager(include_path=str(folder), include_defaults=not is_ours, model_name="default")
+    try:
+        # lmms-eval's get_task_dict forgets `kind` where the documents are named, and builds simple requests for all.
+        return manager.load_task_or_group([{"task": name, **_documents(config)}], kind)[name]
+    except (KeyError, ValueError, FileNotFoundError) as error:
+        raise RunError(f"lmms-eval cannot load task {name!r}: {error}") from error

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import MissingDependency, RunError
+from focus_eval.core.errors import MissingDependency, RunError
 from focus_eval.matrix.config import Resources
 from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.machine import WorkerShare, cluster_share
 from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
-from focus_eval.matrix.worker_share import WorkerShare, cluster_share
 from focus_eval.samplers.registry import sampler_file_modules
 
 # A node or two may be lost in a long run; more often than this it is the job that kills its workers.

@@ -16,25 +16,25 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from focus_eval.benchmarks.question import Question
-from focus_eval.errors import FocusEvalError, RunError
+from focus_eval.core.errors import FocusEvalError, RunError
+from focus_eval.encoders.cache import FeatureCache
+from focus_eval.encoders.protocol import AnyScorer, CountsRecoveries
+from focus_eval.encoders.registry import make_encoder
 from focus_eval.matrix.cells import SelectionSpec
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.machine import BATCH_FRAMES, FrameMemory, WorkerShare
 from focus_eval.matrix.questions import QuestionSet
-from focus_eval.matrix.worker_share import BATCH_FRAMES, FrameMemory, WorkerShare
-from focus_eval.pipeline.frame_server import SharedBatcher
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.selector import Selector
+from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.pipeline.timing import SharedClock, charged_rows
 from focus_eval.rows.records import RowWriter, SelectionRow
-from focus_eval.scoring.cache.features import FeatureCache
-from focus_eval.scoring.registry import make_encoder
-from focus_eval.scoring.scorer import AnyScorer, CountsRecoveries
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
-    from focus_eval.scoring.cache.store import RelevanceStore
+    from focus_eval.encoders.store import RelevanceStore
 
 # Image states held for a video's other questions, where an encoder stores no embeddings.
 KEPT_BYTES = 2 << 30
@@ -295,6 +295,6 @@ class SelectWorker:
 def _open_store(path: Path | None) -> RelevanceStore | None:
     if path is None:
         return None
-    from focus_eval.scoring.cache.store import RelevanceStore
+    from focus_eval.encoders.store import RelevanceStore
 
     return RelevanceStore(path)

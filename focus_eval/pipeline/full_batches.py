@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from focus_eval.scoring.scorer import FillsBatches
+from focus_eval.encoders.protocol import FillsBatches
 from focus_eval.video.reader import Pixels
 
 

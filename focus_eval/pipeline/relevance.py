@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.pipeline.full_batches import FullBatches
-from focus_eval.pipeline.timing import Meter
-from focus_eval.scoring.cache.duplicates import duplicate_cache
-from focus_eval.scoring.cache.features import FeatureCache
-from focus_eval.scoring.scorer import (
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.encoders.cache import FeatureCache, duplicate_cache
+from focus_eval.encoders.protocol import (
     EmbedsIndependently,
     FillsBatches,
     GivesEmbeddings,
@@ -24,11 +22,12 @@ from focus_eval.scoring.scorer import (
     PreparesFrames,
     Scorer,
 )
-from focus_eval.types import FloatArray, IntArray
+from focus_eval.pipeline.full_batches import FullBatches
+from focus_eval.pipeline.timing import Meter
 from focus_eval.video.reader import Pixels, VideoReader
 
 if TYPE_CHECKING:
-    from focus_eval.scoring.cache.store import RelevanceStore
+    from focus_eval.encoders.store import RelevanceStore
 
 
 class Progress(Protocol):

@@ -10,25 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from focus_eval.benchmarks.question import Question, check_query_form, query_text
-from focus_eval.errors import InvalidInput
-from focus_eval.pipeline.frame_server import SharedBatcher
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.encoders.cache import FeatureCache
+from focus_eval.encoders.protocol import AnyScorer, CutsQueries, ScoresFrames
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.relevance import Progress, VideoRelevance, VideoSession
+from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.pipeline.timing import Meter, device_name
-from focus_eval.rows.building import BucketOf, Chooser, failed_selection_row, selection_row
 from focus_eval.rows.identity import identity_hash
-from focus_eval.rows.records import SelectionRow
-from focus_eval.samplers.base import FrameSampler
-from focus_eval.samplers.ledger import RelevanceFn
-from focus_eval.samplers.randomness import derived_rng
-from focus_eval.scoring.cache.features import FeatureCache
-from focus_eval.scoring.scorer import AnyScorer, CutsQueries, ScoresFrames
-from focus_eval.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
+from focus_eval.samplers.base import FrameSampler, RelevanceFn, derived_rng
 from focus_eval.video import gives_exact_pixels, open_video
 from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
-    from focus_eval.scoring.cache.store import RelevanceStore
+    from focus_eval.encoders.store import RelevanceStore
 
 
 class Selector:

@@ -9,14 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from focus_eval.errors import InvalidInput, unknown_name
-from focus_eval.report.labels import sampler_order
-from focus_eval.report.paired_tests import PairedComparison, compare_paired, holm
-from focus_eval.report.question_means import QuestionMeans, question_means
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.report.measures import QuestionMeans, question_means, strata_of
 from focus_eval.report.recall import DISTANCES_SECONDS
-from focus_eval.report.run import Run
-from focus_eval.report.table import Figure, Table, TableRow
-from focus_eval.report.task_means import strata_of
+from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.statistics import PairedComparison, compare_paired, holm
+from focus_eval.report.table import Table, TableRow, Value
 
 BASELINES = ("uniform", "uniform_1fps")
 TABLE_NAMES = ("against_baseline", "recall_against_baseline", "recall_pairs", "comparison")
@@ -197,9 +195,9 @@ def p_text(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _figures(comparison: PairedComparison, adjusted: float, has_mcnemar: bool) -> tuple[Figure | str, ...]:
+def _figures(comparison: PairedComparison, adjusted: float, has_mcnemar: bool) -> tuple[Value | str, ...]:
     low, high = comparison.difference.low, comparison.difference.high
-    difference = Figure(
+    difference = Value(
         ours=100 * comparison.difference.value,
         low=None if low is None else 100 * low,
         high=None if high is None else 100 * high,
@@ -207,17 +205,15 @@ def _figures(comparison: PairedComparison, adjusted: float, has_mcnemar: bool) -
         is_difference=True,
         p_adjusted=adjusted,
     )
-    mcnemar = (
-        Figure() if comparison.mcnemar is None else Figure(ours=comparison.mcnemar, text=p_text(comparison.mcnemar))
-    )
+    mcnemar = Value() if comparison.mcnemar is None else Value(ours=comparison.mcnemar, text=p_text(comparison.mcnemar))
     return (
         difference,
         str(comparison.difference.questions),
         f"{comparison.better_a} / {comparison.better_b}",
-        Figure(ours=comparison.p_value, text=p_text(comparison.p_value) + ("" if comparison.is_exact else "*")),
-        Figure(ours=adjusted, text=p_text(adjusted)),
+        Value(ours=comparison.p_value, text=p_text(comparison.p_value) + ("" if comparison.is_exact else "*")),
+        Value(ours=adjusted, text=p_text(adjusted)),
         *((mcnemar,) if has_mcnemar else ()),
-        Figure() if comparison.detectable is None else Figure(ours=100 * comparison.detectable),
+        Value() if comparison.detectable is None else Value(ours=100 * comparison.detectable),
     )
 
 

@@ -2,20 +2,313 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from focus_eval.errors import InvalidInput
-from focus_eval.report.autocorrelation import Autocorrelation
-from focus_eval.report.palette import FAINT, INK, STYLES, styles_of
-from focus_eval.report.timeline import draw_timeline
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import FloatArray
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+# Okabe and Ito's hues, told apart by readers with any kind of colour vision; some are darker here, so that lines and
+# text show on white. Marks differ as well, for print. The page has a second set for its dark theme.
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a sampler is drawn.
+
+    Args:
+        light, dark: its colour on a light and on a dark ground; plots on paper take the light one.
+        marker: matplotlib's name of its mark.
+        css: its class on the page.
+    """
+
+    light: str
+    dark: str
+    marker: str
+    css: str
+
+    @property
+    def filled(self) -> dict[str, Any]:
+        """Matplotlib's arguments for a measured point."""
+        return {"color": self.light, "marker": self.marker}
+
+    @property
+    def hollow(self) -> dict[str, Any]:
+        """Matplotlib's arguments for a published point."""
+        return {"color": self.light, "marker": self.marker, "mec": self.light, "mfc": "none"}
+
+
+# In the order samplers are given one. Yellow is left out: it fades on white.
+STYLES = (
+    Style("#0072b2", "#56a8e0", "o", "s0"),
+    Style("#d55e00", "#ff8c42", "s", "s1"),
+    Style("#009e73", "#34c99d", "^", "s2"),
+    Style("#b8578f", "#e08fbe", "D", "s3"),
+    Style("#c98500", "#f0b53c", "v", "s4"),
+    Style("#3a9bd8", "#8fd0ff", "P", "s5"),
+    Style("#8a6d3b", "#c8a972", "X", "s6"),
+    Style("#5b4b8a", "#a897dd", "*", "s7"),
+    Style("#3f4a54", "#d5dbe2", "p", "s8"),
+)
+BASELINE = Style("#7d848c", "#a3acb8", "o", "sb")
+# What is not a sampler, by its name on the page: light, dark.
+THEME = {
+    "page": ("#fbfbf9", "#14171b"),
+    "card": ("#ffffff", "#1b1f25"),
+    "ink": ("#1d2126", "#e8eaed"),
+    "soft": ("#5b6470", "#a3acb8"),
+    "line": ("#dfe2e6", "#323943"),
+    "wash": ("#f1f3f5", "#232830"),
+    "accent": ("#0b5cad", "#7ab8ff"),
+    "right": ("#17733c", "#6fd092"),
+    "wrong": ("#b3261e", "#ff8a80"),
+    "odd": ("#8a5a00", "#f0c060"),
+    "evidence": ("#9a6b00", "#f0c060"),
+}
+EVIDENCE, INK, FAINT = THEME["evidence"][0], THEME["ink"][0], BASELINE.light
+_OWN = {"focus": 0, "topk": 1, "aks": 2, "focus_released": 3, "random": 4, "uniform_1fps": 8}
+
+
+def styles_of(labels: Sequence[str]) -> dict[str, Style]:
+    """Return the style of each label: known samplers always have their own, uniform frames are grey."""
+    taken = {_OWN[label] for label in labels if label in _OWN}
+    free = cycle([style for i, style in enumerate(STYLES) if i not in taken] or STYLES)
+    return {
+        label: BASELINE if label == "uniform" else STYLES[_OWN[label]] if label in _OWN else next(free)
+        for label in labels
+    }
+
+
+def css_variables() -> str:
+    """Return the colours as CSS: a variable each, in the light and the dark theme, and a class per style.
+
+    The theme follows the reader's system until the page's button sets `data-theme`.
+    """
+    light, dark = (
+        " ".join(
+            [
+                *(f"--{name}: {both[is_dark]};" for name, both in THEME.items()),
+                *(f"--{style.css}: {style.dark if is_dark else style.light};" for style in (*STYLES, BASELINE)),
+            ]
+        )
+        for is_dark in (False, True)
+    )
+    classes = "\n".join(f".{style.css} {{ --c: var(--{style.css}); }}" for style in (*STYLES, BASELINE))
+    return (
+        f":root {{ color-scheme: light dark; {light} }}\n"
+        f'@media (prefers-color-scheme: dark) {{ :root:not([data-theme="light"]) {{ {dark} }} }}\n'
+        ':root[data-theme="light"] { color-scheme: light; }\n'
+        f':root[data-theme="dark"] {{ color-scheme: dark; {dark} }}\n'
+        f"{classes}\n"
+    )
+
+
+@dataclass(frozen=True)
+class Autocorrelation:
+    """Autocorrelation of relevance over lag, summed up over videos.
+
+    Args:
+        lags_seconds: shape `(n,)`, from 0.
+        low, median, high: quartiles over videos at each lag, shape `(n,)`.
+        videos, questions: how many it rests on.
+        flat: questions left out because their relevance never changes.
+        half_life_seconds: first lag at which the median falls to 0.5, interpolated; None where it never does.
+    """
+
+    lags_seconds: FloatArray
+    low: FloatArray
+    median: FloatArray
+    high: FloatArray
+    videos: int
+    questions: int
+    flat: int
+    half_life_seconds: float | None
+
+
+def relevance_autocorrelation(rows: Iterable[SelectionRow], *, max_lag_seconds: float = 60.0) -> Autocorrelation:
+    """Return the autocorrelation of relevance of rows whose sampler pulled a regular grid (topk, aks, aks_dense).
+
+    Per question `sum (r_t - m)(r_{t+lag} - m) / sum (r_t - m)^2`, the usual biased estimate; the mean over a video's
+    questions; quartiles over videos. Lags are in steps of one second. A video counts at lags up to half its length.
+
+    Raises:
+        InvalidInput: no row with a regular grid of pulls at about one a second or denser.
+    """
+    lags = np.arange(0.0, max_lag_seconds + 0.5)
+    by_video: dict[str, list[FloatArray]] = {}
+    flat = questions = 0
+    for row in rows:
+        series = _series(row)
+        if series is None:
+            continue
+        values, step_seconds = series
+        if np.ptp(values) < 1e-9:
+            flat += 1
+            continue
+        questions += 1
+        by_video.setdefault(row.video, []).append(_at_lags(values, step_seconds, lags))
+    if not by_video:
+        raise InvalidInput(
+            "autocorrelation needs rows whose pulls are a regular grid (topk, aks, aks_dense); there is none"
+        )
+    curves = np.array([_mean_where_known(np.array(item)) for item in by_video.values()])
+    known = ~np.isnan(curves).all(axis=0)
+    low, median, high = np.nanquantile(curves[:, known], [0.25, 0.5, 0.75], axis=0)
+    lags = lags[known]
+    return Autocorrelation(lags, low, median, high, len(by_video), questions, flat, half_life(lags, median))
+
+
+def half_life(lags_seconds: FloatArray, curve: FloatArray) -> float | None:
+    """Return the first lag at which `curve` falls to 0.5, between two lags by straight line; None if it never does."""
+    below = np.flatnonzero(curve <= 0.5)
+    if below.size == 0 or below[0] == 0:
+        return None
+    i = int(below[0])
+    share = (curve[i - 1] - 0.5) / (curve[i - 1] - curve[i])
+    return float(lags_seconds[i - 1] + share * (lags_seconds[i] - lags_seconds[i - 1]))
+
+
+def autocorrelation(values: FloatArray) -> FloatArray:
+    """Return the biased autocorrelation of `values`, shape `(n,)`, at all lags from 0; 1 at lag 0."""
+    centred = values - values.mean()
+    # By Fourier transform, padded to twice the length: a dense row has 10^5 values.
+    size = 1 << (2 * values.size - 1).bit_length()
+    spectrum = np.fft.rfft(centred, size)
+    products = np.fft.irfft(spectrum * np.conj(spectrum), size)[: values.size]
+    return np.asarray(products / products[0])
+
+
+def _series(row: SelectionRow) -> tuple[FloatArray, float] | None:
+    """Relevance in time order and its step in seconds, None where the pulls are not a regular grid."""
+    if row.error is not None or row.fps <= 0 or len(row.pulled_frames) < 8:
+        return None
+    if any(value is None for value in row.pulled_relevance):
+        return None
+    order = np.argsort(row.pulled_frames)
+    steps = np.diff(np.asarray(row.pulled_frames)[order])
+    if (steps != steps[0]).any() or steps[0] / row.fps > 1.5:
+        return None
+    return np.asarray(row.pulled_relevance, dtype=np.float64)[order], float(steps[0] / row.fps)
+
+
+def _at_lags(values: FloatArray, step_seconds: float, lags: FloatArray) -> FloatArray:
+    curve = autocorrelation(values)
+    usable = curve[: max(2, values.size // 2)]
+    return np.interp(lags, np.arange(usable.size) * step_seconds, usable, right=np.nan)
+
+
+def _mean_where_known(curves: NDArray[np.float64]) -> FloatArray:
+    known = ~np.isnan(curves)
+    counts = known.sum(axis=0)
+    sums = np.where(known, curves, 0.0).sum(axis=0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def draw_timeline(axes: Axes, row: SelectionRow, *, colour: str) -> None:
+    """Draw `row` over seconds.
+
+    Pulled relevance is drawn as thin bars, final clips as bands, evidence as dashed lines, keyframes as triangles below
+    the axis.
+
+    Args:
+        colour: of bands and triangles.
+    """
+    fps = row.fps or 1.0
+    for start, stop, *_, is_final in row.clips:
+        if is_final:
+            axes.axvspan(start / fps, stop / fps, color=colour, alpha=0.13, lw=0)
+    pulled = [(f / fps, r) for f, r in zip(row.pulled_frames, row.pulled_relevance, strict=True) if r is not None]
+    if pulled:
+        times, relevance = np.array(sorted(pulled)).T
+        axes.vlines(times, 0, relevance, color=FAINT, lw=0.5)
+    for time in row.evidence_seconds:
+        axes.axvline(time, color=EVIDENCE, lw=1.0, ls=(0, (2, 1.5)))
+    if row.times_seconds:  # marks that nothing clips: without any, the layout would make room for nowhere
+        axes.plot(row.times_seconds, [-0.16] * len(row.times_seconds), "^", color=colour, ms=3.2, mew=0, clip_on=False)
+    axes.set(ylim=(-0.3, 1.05), xlim=(0, row.duration_seconds), yticks=[0, 1])
+    axes.tick_params(axis="y", length=0, labelsize=5)
+
+
+def draw_clip_means(axes: Axes, row: SelectionRow, *, colour: str) -> None:
+    """Draw mean relevance and radius of every clip, the final ones in `colour`."""
+    fps = row.fps or 1.0
+    for start, stop, _, mean, radius, is_final in row.clips:
+        if mean is None:
+            continue
+        shade = colour if is_final else FAINT
+        if radius is not None:
+            low, high = max(0.0, mean - radius), min(1.0, mean + radius)
+            axes.fill_between([start / fps, stop / fps], low, high, color=shade, alpha=0.12, lw=0)
+        axes.plot([start / fps, stop / fps], [mean, mean], color=shade, lw=1.6)
+
+
+def add_legend(axes: Axes, row: SelectionRow, *, colour: str) -> None:
+    """Name above the axis what `draw_timeline` and `draw_clip_means` drew."""
+    from matplotlib.lines import Line2D
+
+    entries = [Line2D([], [], marker="^", color=colour, ls="", label=f"keyframes ({len(row.keyframes)})")]
+    if row.pulled_frames:
+        entries.append(Line2D([], [], marker="|", color=FAINT, ls="", label=f"pulled ({len(row.pulled_frames)})"))
+    if row.clips:
+        entries.append(Line2D([], [], color=colour, label="final clip: mean and radius"))
+        entries.append(Line2D([], [], color=FAINT, label="other clip"))
+    if row.evidence_seconds:
+        entries.append(Line2D([], [], color=EVIDENCE, ls="--", label="evidence"))
+    axes.legend(handles=entries, fontsize=7, ncols=len(entries), loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
+
+
+def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]]) -> Figure:
+    """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`."""
+    from matplotlib.figure import Figure
+
+    columns = min(8, max(1, len(thumbnails)))
+    lines = math.ceil(len(thumbnails) / columns)
+    aspect = max(image.shape[0] / image.shape[1] for image in thumbnails)
+    width = 12.0
+    cell = width / columns * min(aspect, 1.4) + 0.22
+    figure = Figure(figsize=(width, cell * lines + 3.2), layout="constrained")
+    grid = figure.add_gridspec(lines + 1, columns, height_ratios=[cell] * lines + [2.4])
+    for number, image in enumerate(thumbnails):
+        axes = figure.add_subplot(grid[number // columns, number % columns])
+        axes.imshow(image)
+        axes.set_axis_off()
+        axes.set_title(_caption(row, number), fontsize=7, pad=2)
+    axes = figure.add_subplot(grid[lines, :])
+    colour = styles_of([row.sampler])[row.sampler].light
+    draw_timeline(axes, row, colour=colour)
+    draw_clip_means(axes, row, colour=colour)
+    add_legend(axes, row, colour=colour)
+    axes.set(xlabel="seconds", ylabel="relevance")
+    figure.suptitle(_headline(row), fontsize=10, wrap=True)
+    return figure
+
+
+def _caption(row: SelectionRow, number: int) -> str:
+    minutes, seconds = divmod(row.times_seconds[number], 60)
+    return f"{int(minutes)}:{seconds:05.2f}  #{row.keyframes[number]}"
+
+
+def _headline(row: SelectionRow) -> str:
+    seen = f"{len(row.pulled_frames)} of {row.n_frames} frames scored ({len(row.pulled_frames) / row.n_frames:.2%})"
+    query = row.query if len(row.query) <= 90 else row.query[:87] + "..."
+    sampler = " ".join([row.sampler, *(f"{name}={value}" for name, value in row.changed_options.items())])
+    # A dollar sign would start mathematics.
+    return f"{query!r}   {sampler}, k = {row.k}, {seen}".replace("$", r"\$")
+
 
 COLUMN_INCHES = 3.35
 PAGE_INCHES = 6.9

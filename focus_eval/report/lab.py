@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import html
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from focus_eval.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput
 from focus_eval.report.comparisons import p_text
-from focus_eval.report.labels import role_mark, sampler_order, told_apart
-from focus_eval.report.paired_tests import compare_paired, holm
-from focus_eval.report.run import Run
-from focus_eval.report.statistics import Estimate, difference_estimate, mean_estimate
-from focus_eval.report.table import Figure, Table, TableRow
+from focus_eval.report.figures import FAINT, PAGE_INCHES, Style, figure_style, log_if_wide, styles_of
+from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
+from focus_eval.report.statistics import (
+    FEWEST_VIDEOS,
+    Estimate,
+    PairedComparison,
+    compare_paired,
+    difference_estimate,
+    holm,
+    mean_estimate,
+)
+from focus_eval.report.table import SIGNIFICANT, Table, TableRow, Value
 from focus_eval.rows.records import SelectionRow
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 RECALL = "recall@2"
 BUCKETS = ("short", "medium", "long", "hours")
@@ -44,7 +59,7 @@ def lab_frame(run: Run, *, only: Collection[str] | None = None) -> pd.DataFrame:
     # Benchmark by benchmark: in each simulated world a sampler has another id.
     for _, ids in frame.groupby("benchmark")["selection_id"]:
         here = {key: variants[key] for key in ids.unique()}
-        frame.loc[ids.index, "label"] = ids.map(told_apart({key: names[key] for key in here}, here))
+        frame.loc[ids.index, "label"] = ids.map(unique_labels({key: names[key] for key in here}, here))
     return frame
 
 
@@ -60,10 +75,10 @@ def recall_overview(frame: pd.DataFrame) -> Table:
         chosen = part[part["error"].isna()]
         cost = 100 * chosen["n_pulls"].sum() / max(1, chosen["n_frames"].sum())
         recalls = [_percent(_mean(chosen, f"recall@{distance}")) for distance in (1, 2, 5)]
-        seconds = Figure(ours=1000 * float(chosen["select_seconds"].mean()), digits=1)
+        seconds = Value(ours=1000 * float(chosen["select_seconds"].mean()), digits=1)
         counts = (str(len(chosen)), str(int(part["error"].notna().sum()) or ""))
         rows.append(
-            TableRow((benchmark, str(k), label), (Figure(ours=float(cost), digits=2), *recalls, seconds, *counts))
+            TableRow((benchmark, str(k), label), (Value(ours=float(cost), digits=2), *recalls, seconds, *counts))
         )
     return Table(
         name="recall",
@@ -117,7 +132,7 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
     for (benchmark, label), part in _by(frame, ["benchmark", "label"]):
         figures = [_percent(_mean(part[part["k"] == k], RECALL)) for k in ks]
         largest = part[part["k"] == part["k"].max()]
-        cost = Figure(ours=100 * float(largest["n_pulls"].sum() / max(1, largest["n_frames"].sum())), digits=2)
+        cost = Value(ours=100 * float(largest["n_pulls"].sum() / max(1, largest["n_frames"].sum())), digits=2)
         rows.append(TableRow((benchmark, label), (cost, *figures)))
     return Table(
         name="recall_by_k",
@@ -144,10 +159,10 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
     for label in labels:
         mine = part[part["label"] == label]
         scores = answers[answers["selection_id"].isin(set(mine["selection_id"]))]
-        cost = Figure(ours=100 * float(mine["n_pulls"].sum() / max(1, mine["n_frames"].sum())), digits=2)
-        gain = _points(compared[label].difference, float(adjusted[label])) if label in compared else Figure()
+        cost = Value(ours=100 * float(mine["n_pulls"].sum() / max(1, mine["n_frames"].sum())), digits=2)
+        gain = _points(compared[label].difference, float(adjusted[label])) if label in compared else Value()
         known = scores[scores["question_id"].isin(seen)]
-        accuracy = [_percent(_mean(shown, "score")) if len(shown) else Figure() for shown in (scores, known)]
+        accuracy = [_percent(_mean(shown, "score")) if len(shown) else Value() for shown in (scores, known)]
         rows.append(TableRow((label,), (_percent(_mean(mine, RECALL)), cost, gain, *accuracy)))
     n_questions = answers["question_id"].nunique()
     return Table(
@@ -248,7 +263,7 @@ def _differences(
         first, *others = (
             _points(estimate, float(p_value) if at == 0 else None) for at, estimate in enumerate(estimates)
         )
-        rows.append(TableRow(keys, (first, Figure(ours=float(p_value), text=p_text(float(p_value))), *others)))
+        rows.append(TableRow(keys, (first, Value(ours=float(p_value), text=p_text(float(p_value))), *others)))
     return Table(
         name=name,
         title=f"Evidence recall within 2 s minus that of {base}, {title}",
@@ -283,18 +298,214 @@ def _mean(part: pd.DataFrame, column: str) -> Estimate | None:
     return mean_estimate(by_question["score"], by_question["video"].tolist()) if len(by_question) else None
 
 
-def _percent(estimate: Estimate | None) -> Figure:
+def _percent(estimate: Estimate | None) -> Value:
     if estimate is None:
-        return Figure()
+        return Value()
     if estimate.low is None or estimate.high is None:
-        return Figure(ours=100 * estimate.value, has_too_few_videos=True)
-    return Figure(ours=100 * estimate.value, low=100 * estimate.low, high=100 * estimate.high)
+        return Value(ours=100 * estimate.value, has_too_few_videos=True)
+    return Value(ours=100 * estimate.value, low=100 * estimate.low, high=100 * estimate.high)
 
 
-def _points(estimate: Estimate | None, p_value: float | None) -> Figure:
-    return Figure() if estimate is None else replace(_percent(estimate), is_difference=True, p_adjusted=p_value)
+def _points(estimate: Estimate | None, p_value: float | None) -> Value:
+    return Value() if estimate is None else replace(_percent(estimate), is_difference=True, p_adjusted=p_value)
 
 
 def _binned(values: pd.Series, edges: Sequence[float], names: Sequence[str]) -> pd.Series:
     found = np.array(names)[np.searchsorted(edges, values.to_numpy(), side="right")]
     return pd.Series(found, values.index)
+
+
+# A series whose label has one of these is a budget of the frontier, not a sampler of its own.
+BUDGETS = "every_seconds=|clip_seconds=|share="
+
+
+def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None) -> Figure:
+    """Return recall within 2 s against frames scored, one panel per K, one line per sampler over its budgets.
+
+    Args:
+        frame: `Run.selection_frame`; several benchmarks are pooled.
+        replayed: the same samplers at several budgets on relevance that was stored; the lines are then theirs, with
+            hollow marks, and `frame` gives filled marks alone.
+    """
+    ks = sorted(set(frame["k"]))
+    samplers = set(frame["sampler"]) | (set() if replayed is None else set(replayed["sampler"]))
+    styles = styles_of(sorted(samplers))
+    with figure_style():
+        figure, panels = _panels(len(ks))
+        for axes, k in zip(panels, ks, strict=True):
+            costs = [] if replayed is None else _draw_budgets(axes, replayed[replayed["k"] == k], styles, hollow=True)
+            costs += _draw_budgets(axes, frame[frame["k"] == k], styles, lw=1 if replayed is None else 0)
+            axes.set(xlabel="Frames scored (%)", title=f"K = {k}")
+            log_if_wide(axes, costs)
+        if replayed is not None:
+            panels[0].plot([], [], color=FAINT, marker="o", mfc="none", ms=3, lw=1, label="replayed at other budgets")
+        _finish(figure, panels)
+        return figure
+
+
+def _draw_budgets(
+    axes: Axes, part: pd.DataFrame, styles: Mapping[str, Style], *, lw: float = 1, hollow: bool = False
+) -> list[float]:
+    """Draw recall over frames scored of each sampler in `part`; return the percentages of frames."""
+    costs: list[float] = []
+    for sampler, rows in part[part["error"].isna()].groupby("sampler"):
+        points = sorted(
+            (100 * same["n_pulls"].sum() / same["n_frames"].sum(), 100 * same[RECALL].mean())
+            for _, same in rows.groupby("label")
+        )
+        cost, recall = np.array(points).T
+        costs += cost.tolist()
+        style = styles[str(sampler)]
+        # Hollow marks stay out of the legend: the filled one of the same sampler names both.
+        drawn = {**style.hollow, "ms": 3} if hollow else {**style.filled, "ms": 4, "label": str(sampler)}
+        axes.plot(cost, recall, **drawn, lw=lw)
+    return costs
+
+
+def draw_against(frame: pd.DataFrame, column: str, edges: Sequence[float], *, label: str) -> Figure:
+    """Return recall within 2 s against `column` in bins between `edges`, one panel per K, defaults of every sampler."""
+    shown = frame[~frame["label"].str.contains(BUDGETS)]
+    ks = sorted(set(shown["k"]))
+    with figure_style():
+        figure, panels = _panels(len(ks))
+        styles = styles_of(sorted(set(shown["label"])))
+        middles = np.sqrt(np.asarray(edges[:-1]) * np.asarray(edges[1:]))
+        for axes, k in zip(panels, ks, strict=True):
+            for sampler, rows in shown[shown["k"] == k].groupby("label"):
+                bins = pd.cut(rows[column], list(edges), labels=middles, include_lowest=True)
+                means = 100 * rows.groupby(bins, observed=True)[RECALL].mean()
+                style = styles[str(sampler)]
+                axes.plot(
+                    means.index.astype(float),
+                    means,
+                    **style.filled,
+                    ms=4,
+                    lw=1,
+                    label=str(sampler),
+                )
+            axes.set(xlabel=label, title=f"K = {k}", xscale="log")
+        _finish(figure, panels)
+        return figure
+
+
+def _panels(n: int) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(PAGE_INCHES, 3.0), layout="constrained")
+    return figure, list(figure.subplots(1, n, sharey=True, squeeze=False)[0])
+
+
+def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
+    panels[0].set_ylabel("Evidence recall within 2 s (%)")
+    named: dict[str, Artist] = {}  # a sampler may stand in one panel only
+    for axes in panels:
+        named.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(list(named.values()), list(named), frameon=False, ncols=4, loc="outside lower center")
+
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
+    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;"
+    "text-align:right}td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}"
+    "svg{max-width:100%;height:auto}p.note{color:#555;font-size:13px}"
+)
+
+
+def verdict_table(frame: pd.DataFrame, new: str, others: Sequence[str]) -> Table:
+    """Return how much more evidence `new` finds than each of `others`, per K and length; every figure is tested.
+
+    Args:
+        frame: from `lab.lab_frame`, of one benchmark.
+        new, others: names of samplers, at their defaults.
+    """
+    mine = baseline_label(frame, new)
+    buckets = ["all", *(bucket for bucket in BUCKETS if bucket in set(frame["bucket"]))]
+    lines: list[tuple[str, str, list[PairedComparison]]] = []
+    for k in sorted(set(frame["k"])):
+        for other in others:
+            part = frame[frame["k"] == k]
+            lines.append(
+                (str(k), other, [_compared(part, mine, baseline_label(frame, other), bucket) for bucket in buckets])
+            )
+    adjusted = iter(holm([entry.p_value for _, _, compared in lines for entry in compared]))
+    rows = tuple(
+        TableRow((f"K = {k}", other), tuple(_figure(entry, float(next(adjusted))) for entry in compared))
+        for k, other, compared in lines
+    )
+    return Table(
+        name="verdict",
+        title=f"Evidence recall within 2 s: {new} minus the others (points)",
+        key_titles=("K", "Other"),
+        columns=tuple(buckets),
+        rows=rows,
+        notes=(
+            "Paired by question; 95 % interval: t, clustered by video. In brackets p of the sign-flip permutation test "
+            "over videos, adjusted by Holm over this table; an arrow marks p below 0.05.",
+        ),
+    )
+
+
+def verdict_lines(table: Table, new: str) -> list[str]:
+    """Return one sentence per line of the table: where `new` finds more, less, or nothing can be said."""
+    said = []
+    for row in table.rows:
+        parts: dict[str, list[str]] = {"more": [], "less": []}
+        for bucket, figure in zip(table.columns, row.figures, strict=True):
+            if isinstance(figure, Value) and figure.p_adjusted is not None and figure.p_adjusted < SIGNIFICANT:
+                parts["more" if (figure.ours or 0) > 0 else "less"].append(bucket)
+        found = [f"{word} on {', '.join(where)}" for word, where in parts.items() if where]
+        text = " and ".join(found) or "no difference that these videos could show"
+        said.append(f"{row.keys[0]}, {new} against {row.keys[1]}: {text}.")
+    return said
+
+
+def telling_questions(frame: pd.DataFrame, new: str, other: str, k: int, n: int = 3) -> tuple[list[str], list[str]]:
+    """Return up to `n` questions that `new` wins most clearly against `other`, and up to `n` that it loses."""
+    part = frame[frame["k"] == k]
+    both = paired_by_question(part, baseline_label(frame, other), baseline_label(frame, new))
+    gain = (both["score_b"] - both["score_a"]).sort_values(kind="stable")
+    return gain[gain > 0].index[::-1][:n].tolist(), gain[gain < 0].index[:n].tolist()
+
+
+def verdict_page(title: str, sections: Sequence[tuple[str, Sequence[str | Table]]]) -> str:
+    """Return one HTML page; a text that starts with "<svg" stands as it is, every other text is escaped."""
+    body = [f"<h1>{html.escape(title)}</h1>"]
+    for heading, items in sections:
+        body.append(f"<h2>{html.escape(heading)}</h2>")
+        for item in items:
+            body.append(_html_table(item) if isinstance(item, Table) else _html_text(item))
+    head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{_STYLE}</style>"
+    return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(body)}</body></html>"
+
+
+def _compared(part: pd.DataFrame, mine: str, other: str, bucket: str) -> PairedComparison:
+    here = part if bucket == "all" else part[part["bucket"] == bucket]
+    both = paired_by_question(here, other, mine)
+    return compare_paired(both["score_a"], both["score_b"], both["video"].tolist())
+
+
+def _figure(comparison: PairedComparison, adjusted: float) -> Value:
+    value, low, high = comparison.difference.value, comparison.difference.low, comparison.difference.high
+    figure = Value(
+        ours=100 * value,
+        low=None if low is None else 100 * low,
+        high=None if high is None else 100 * high,
+        has_too_few_videos=comparison.difference.videos < FEWEST_VIDEOS or low is None,
+        is_difference=True,
+        p_adjusted=adjusted,
+    )
+    return Value(ours=figure.ours, p_adjusted=adjusted, text=f"{figure.ours_text} ({p_text(adjusted)})")
+
+
+def _html_text(text: str) -> str:
+    return text if text.startswith("<svg") else f"<p>{html.escape(text)}</p>"
+
+
+def _html_table(table: Table) -> str:
+    titles = "".join(f"<th>{html.escape(title)}</th>" for title in (*table.key_titles, *table.columns))
+    lines = []
+    for row in table.rows:
+        cells = [*row.keys, *(figure.ours_text if isinstance(figure, Value) else figure for figure in row.figures)]
+        lines.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+    notes = "".join(f"<p class='note'>{html.escape(note)}</p>" for note in table.notes)
+    return f"<h3>{html.escape(table.title)}</h3><table><tr>{titles}</tr>{''.join(lines)}</table>{notes}"

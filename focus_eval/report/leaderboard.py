@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import read_yaml
 from focus_eval.report.recall import EvidenceCase, Times, random_recall, recall_table, uniform_times
-from focus_eval.report.table import Figure, Table, TableRow
-from focus_eval.resources import read_yaml
+from focus_eval.report.table import Table, TableRow, Value
 from focus_eval.rows.records import replace_file
 
 _BUCKETS = ("short", "medium", "long", "all")
@@ -150,7 +150,7 @@ def leaderboard_table(rows: Sequence[tuple[str, ...]]) -> Table:
         values = dict(zip(COLUMNS, row, strict=True))
         texts = (values["mean_frames"], *(values[name] for name in figures))
         lines.append(
-            TableRow((values["k"], values["name"]), tuple(Figure(ours=float(text), text=text) for text in texts))
+            TableRow((values["k"], values["name"]), tuple(Value(ours=float(text), text=text) for text in texts))
         )
     return Table(
         name="leaderboard",

@@ -3,21 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from focus_eval.report.question_means import QuestionMeans, question_means
-from focus_eval.report.run import Run
+from focus_eval.core.types import FloatArray
+from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import Estimate, mean_estimate, spread_over_seeds, stratum_weights
-from focus_eval.report.table import Counts, Figure
-from focus_eval.report.task_means import strata_of
+from focus_eval.report.table import Counts, Table, TableRow, Value
+from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class QuestionMeans:
+    """One value per question, in the order of the rows.
+
+    Args:
+        keys: (benchmark, question id), shape `(n,)`.
+        values: mean over the question's seeds, shape `(n,)`.
+        videos: (benchmark, video): two benchmarks may use the same names.
+        categories: the benchmark's question types, "" where there are none.
+        seeds: the most seeds any of the questions has.
+    """
+
+    keys: tuple[Key, ...]
+    values: FloatArray
+    videos: tuple[Key, ...]
+    categories: tuple[str, ...]
+    seeds: int
+
+    def taken(self, places: list[int]) -> QuestionMeans:
+        """Return the questions at `places`, in that order."""
+        return QuestionMeans(
+            tuple(self.keys[i] for i in places),
+            self.values[places],
+            tuple(self.videos[i] for i in places),
+            tuple(self.categories[i] for i in places),
+            self.seeds,
+        )
+
+
+def question_means(part: pd.DataFrame, column: str) -> QuestionMeans:
+    """Return the mean of `column` per question of `part`; rows without a value are left out.
+
+    Args:
+        part: lines of one configuration, so that the rows of a question differ in their seed alone.
+    """
+    part = part[part[column].notna()]
+    categories = part["category"] if "category" in part else [""] * len(part)
+    sums: dict[Key, float] = {}
+    counts: dict[Key, int] = {}
+    about: dict[Key, tuple[Key, str]] = {}
+    columns = (part["benchmark"], part["question_id"], part["video"], categories, part[column])
+    for benchmark, question_id, video, category, value in zip(*columns, strict=True):
+        key = (benchmark, question_id)
+        sums[key] = sums.get(key, 0.0) + float(value)
+        counts[key] = counts.get(key, 0) + 1
+        about.setdefault(key, ((benchmark, video), category))
+    return QuestionMeans(
+        tuple(sums),
+        np.array([sums[key] / counts[key] for key in sums], dtype=np.float64),
+        tuple(video for video, _ in about.values()),
+        tuple(category for _, category in about.values()),
+        max(counts.values(), default=0),
+    )
+
+
+# As their authors and lmms-eval report them (spec of the protocol, "Benchmark means").
+MEANS_OVER_TYPES = ("mlvu", "vsibench")
+_DIRECTION = "object_rel_direction_"
+
+
+def strata_of(benchmark: str, categories: Sequence[str]) -> list[str] | None:
+    """Return the task type of each question where `benchmark` is reported as the mean over types, else None.
+
+    VSI-Bench's three relative directions are parts of one type: "object_rel_direction/easy". None also where a row
+    does not say its category: then only the mean over questions is known.
+
+    Args:
+        categories: the benchmark's own question types, as the rows carry them.
+    """
+    if benchmark not in MEANS_OVER_TYPES or not all(categories):
+        return None
+    return [
+        category.replace(_DIRECTION, _DIRECTION[:-1] + "/") if category.startswith(_DIRECTION) else category
+        for category in categories
+    ]
+
 
 NOT_SCORED = "not scored here"
 
 
-def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_types: bool = False) -> Figure:
+def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_types: bool = False) -> Value:
     """Return accuracy in percent over the answered questions of `part`, whose rows may come from several seeds.
 
     A question asked under several seeds counts once, with its mean score.
@@ -27,11 +108,11 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
     """
     answered = part[part["is_answered"]]
     if len(answered) and answered["score"].isna().all():
-        return Figure(published=published, text="" if over_types else NOT_SCORED)
+        return Value(published=published, text="" if over_types else NOT_SCORED)
     questions = question_means(answered, "score")
     strata = _strata(questions) if over_types else None
     if not questions.keys or (over_types and strata is None):
-        return Figure(published=published)
+        return Value(published=published)
     estimate = mean_estimate(questions.values, questions.videos, strata=strata)
     per_seed = [question_means(rows, "score") for _, rows in answered.groupby("seed")] if "seed" in answered else []
     means = [_mean(scores, _strata(scores) if over_types else None) for scores in per_seed if scores.keys]
@@ -44,16 +125,16 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
     )
 
 
-def reported_figure(part: pd.DataFrame) -> Figure:
+def reported_figure(part: pd.DataFrame) -> Value:
     """Return the accuracy that the benchmark of `part` reports: the mean over questions, or over task types."""
     over_types = accuracy_figure(part, over_types=True)
     return accuracy_figure(part) if over_types.ours is None else over_types
 
 
-def recall_figure(chosen: pd.DataFrame, metric: str) -> Figure:
+def recall_figure(chosen: pd.DataFrame, metric: str) -> Value:
     """Return evidence recall in percent, `metric` being "recall@1" and the like, over the questions of `chosen`."""
     questions = question_means(chosen, metric)
-    return _figure_of(mean_estimate(questions.values, questions.videos)) if questions.keys else Figure()
+    return _figure_of(mean_estimate(questions.values, questions.videos)) if questions.keys else Value()
 
 
 def frames_scored_percent(chosen: pd.DataFrame) -> float | None:
@@ -117,8 +198,8 @@ def _mean(questions: QuestionMeans, strata: Sequence[str] | None) -> float:
     return float(np.average(questions.values, weights=weights))
 
 
-def _figure_of(estimate: Estimate) -> Figure:
-    return Figure(
+def _figure_of(estimate: Estimate) -> Value:
+    return Value(
         ours=100 * estimate.value,
         low=None if estimate.low is None else 100 * estimate.low,
         high=None if estimate.high is None else 100 * estimate.high,
@@ -128,3 +209,45 @@ def _figure_of(estimate: Estimate) -> Figure:
 
 def _distinct_questions(part: pd.DataFrame) -> int:
     return len(part[["benchmark", "question_id"]].drop_duplicates())
+
+
+STAGES_SHOWN = (*HELD_STAGES, *BESIDE_STAGES)
+
+
+def cost_tables(run: Run) -> list[Table]:
+    """Return the table of hours by stage, per benchmark, sampler and K; none for a run without selections."""
+    frame = run.selection_frame
+    frame = frame if frame.empty else frame[frame["has_cost"]]
+    if frame.empty:
+        return []
+    rows = []
+    for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order):
+        seeds = part["seed"].nunique()
+        held, beside = (
+            [float(part[f"seconds_{stage}"].sum()) / 3600 / seeds for stage in stages]
+            for stages in (HELD_STAGES, BESIDE_STAGES)
+        )
+        figures: list[Value | str] = [Value(ours=hours, digits=4) for hours in [sum(held), *held, *beside]]
+        pulls, forwards = part["n_pulls"].sum() / seeds, part["forwards"].sum() / seeds
+        rows.append(TableRow(tuple(map(str, keys)), (f"{pulls:,.0f}", f"{forwards:,.0f}", *figures)))
+    devices = ", ".join(sorted(set(frame["select_device"]) - {""})) or "not recorded"
+    return [
+        Table(
+            name="cost",
+            title="Where the hours of choosing went",
+            key_titles=("Benchmark", "Sampler", "K"),
+            columns=("Frames scored", "Forwards made", "All", *(stage.capitalize() for stage in STAGES_SHOWN)),
+            rows=tuple(rows),
+            notes=(
+                f"Device: {devices}. All: hours of wall clock that it was held, per seed, shared out among the lines "
+                "served at once. Decode and preprocess run beside the rest, in other threads, and are not in it.",
+                "Frames scored: every frame scored for every question, as the paper counts. Forwards made: those "
+                "really run, for embeddings are shared by the questions of a video and kept between runs.",
+            ),
+        )
+    ]
+
+
+def _order(group: tuple[Any, Any]) -> tuple[Any, ...]:
+    benchmark, label, k = group[0]
+    return (benchmark, *sampler_order(label), k)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,12 +11,245 @@ from typing import Any
 
 import pandas as pd
 
-from focus_eval.errors import InvalidInput
-from focus_eval.report.labels import labels_of
-from focus_eval.report.run_columns import AnswersRead, SelectionsRead
-from focus_eval.report.run_rows import RunRows
-from focus_eval.resources import read_json_object
-from focus_eval.rows.records import AnswerRow, SelectionRow
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import read_json_object
+from focus_eval.core.types import frozen_floats
+from focus_eval.report.recall import DISTANCES_SECONDS, recall_within
+from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES, AnswerRow, RowT, SelectionRow
+from focus_eval.rows.store import Key, StoredRows
+
+_ORDER = ("uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
+
+
+def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
+    """Return a short name per selection id: the sampler, options that are not default, what distinguishes variants.
+
+    "focus" alone; "aks max_depth=3"; "focus alpha=0.25" and "focus alpha=0.5" where both are there; "focus (clip)"
+    among encoders; "oracle [ceiling]" for what is not a sampler that could be used.
+    """
+    variants: dict[str, SelectionRow] = {}
+    for row in rows:
+        if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
+            variants[row.selection_id] = row
+    by_sampler: dict[str, list[SelectionRow]] = {}
+    for row in variants.values():
+        by_sampler.setdefault(row.sampler, []).append(row)
+    labels = {}
+    for same in by_sampler.values():
+        every = [{**row.options, **row.changed_options} for row in same]
+        names = dict.fromkeys(name for options in every for name in options)
+        differing = {name for name in names if len({str(options.get(name)) for options in every}) > 1}
+        several_encoders = len({row.encoder for row in same}) > 1
+        for row in same:
+            text = _with_options(row, differing)
+            text += f" ({row.encoder})" if several_encoders and row.encoder else ""
+            labels[row.selection_id] = text + role_mark(row)
+    return unique_labels(labels, variants)
+
+
+def series_text(row: SelectionRow, *, hidden: Iterable[str] = ()) -> str:
+    """Return the sampler's name with its options that are not default, without the `hidden` ones, and its role."""
+    return _with_options(row, (), hidden) + role_mark(row)
+
+
+def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[str] = ()) -> str:
+    """Return the sampler's name with its options that are not default or in `differing`, without the `hidden` ones."""
+    options = {**row.options, **row.changed_options}
+    # An option that is none says nothing beside one that has a value: "even_cover" and "even_cover budget_of=focus".
+    stated = [name for name in options if name in row.changed_options or name in set(differing)]
+    shown = [name for name in stated if options[name] is not None]
+    return " ".join([row.sampler, *(f"{name}={options[name]}" for name in shown if name not in hidden)])
+
+
+def role_mark(row: SelectionRow) -> str:
+    """Return " [control]" and the like behind the name of what is not a sampler that could be used, else nothing."""
+    return "" if row.role == "sampler" else f" [{row.role}]"
+
+
+def unique_labels(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
+    """Mark selections that a table would take for one: the same label, k and seed, but chosen in another way.
+
+    A folder holds such rows when a matrix was changed and run there again (another `coarse_seed`, a sampler's
+    newer version, an edited sampler file). Pooled, they would pass for seeds of one configuration.
+    """
+    alike = Counter((labels[key], row.k, row.seed) for key, row in variants.items())
+    return {
+        key: f"{labels[key]} #{key[:4]}" if alike[labels[key], row.k, row.seed] > 1 else labels[key]
+        for key, row in variants.items()
+    }
+
+
+def sampler_order(label: str) -> tuple[int, str]:
+    """Return a sorting key of sampler labels: baselines first, then as the paper lists them, then by name."""
+    sampler = label.split(" ")[0]
+    return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER), label)
+
+
+class RunRows(Collection[RowT]):
+    """The rows of all parts of a run that were asked for, read as they are iterated over.
+
+    Args:
+        parts: folders of rows.
+        asked: ids of the questions by benchmark; all of a benchmark that is not named.
+    """
+
+    def __init__(self, parts: Sequence[Path], kind: type[RowT], asked: Mapping[str, set[str]]) -> None:
+        self._parts = [StoredRows(part, kind) for part in parts]
+        self._asked = asked
+
+    def __iter__(self) -> Iterator[RowT]:
+        return (row for part in self._parts for row in part if self._is_asked(row.key))
+
+    def without(self, *names: str) -> Iterator[RowT]:
+        """Yield the rows without these fields (see `StoredRows.without`)."""
+        return (row for part in self._parts for row in part.without(*names) if self._is_asked(row.key))
+
+    def __len__(self) -> int:
+        return sum(self._is_asked(key) for part in self._parts for key, _ in part.states())
+
+    def __bool__(self) -> bool:
+        return any(self._is_asked(key) for part in self._parts for key, _ in part.states())
+
+    def __contains__(self, row: object) -> bool:
+        return any(stored == row for stored in self)
+
+    def in_order(self, keys: Sequence[Key]) -> list[Iterator[RowT]]:
+        """Return the rows of each part whose keys are among `keys`, in their order."""
+        place = {key: number for number, key in enumerate(keys)}
+        found = []
+        for part in self._parts:
+            mine = sorted((key for key, _ in part.states() if key in place), key=lambda key: place[key])
+            if mine:
+                found.append(part.in_order(mine))
+        return found
+
+    def _is_asked(self, key: Key) -> bool:
+        """Return False for a row of a question that only another run beside this one has asked."""
+        return key[0] not in self._asked or key[1] in self._asked[key[0]]
+
+
+# Options that say the same thing in FOCUS's public code and in ours.
+_ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_sec")
+# Options that a table has a column for do not stand beside the sampler's name too; by the column's key.
+_SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_seconds": _CLIP_SECONDS}
+
+
+class SelectionsRead:
+    """What the tables need of all selections, gathered in one pass: reading them again takes long."""
+
+    def __init__(self) -> None:
+        self.variants: dict[str, SelectionRow] = {}
+        self.columns: dict[str, list[Any]] = {}
+        self.cut: dict[str, dict[tuple[str, str], bool]] = {}
+        self.needed: Counter[tuple[str, str]] = Counter()
+        self.made: Counter[tuple[str, str]] = Counter()
+        self._shared = _Shared()
+
+    def add(self, row: SelectionRow) -> None:
+        if row.sampler or row.selection_id not in self.variants:  # a failed row may not say who was to choose
+            self.variants[row.selection_id] = row.without_pulls()
+        if row.encoder and row.error is None:
+            self.cut.setdefault(row.encoder, {})[row.benchmark, row.question_id] = bool(row.facts.get("query_cut"))
+        self.needed[row.benchmark, row.selection_id] += len(set(row.pulled_frames))
+        self.made[row.benchmark, row.selection_id] += row.forwards
+        for name, value in _selection_line(row).items():
+            self.columns.setdefault(name, []).append(self._shared.of(value))
+
+
+class AnswersRead:
+    """What the tables need of all answers, gathered in one pass."""
+
+    def __init__(self) -> None:
+        self.cells: dict[tuple[str, str, str, str, str], None] = {}  # in the order of the rows
+        self.columns: dict[str, list[Any]] = {}
+        self._shared = _Shared()
+
+    def add(self, row: AnswerRow) -> None:
+        self.cells[row.benchmark, row.selection_id, row.cell_id, row.cell, row.model] = None
+        for name, value in _answer_line(row).items():
+            self.columns.setdefault(name, []).append(self._shared.of(value))
+
+
+class _Shared:
+    """Gives equal texts as one object: of a hundred thousand rows, most texts are the same few."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._of_variants: dict[str, dict[str, str]] = {}
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._texts.setdefault(value, value)
+        if isinstance(value, dict):
+            return self._of_variants.setdefault(str(value), value)
+        return value
+
+
+def _selection_line(row: SelectionRow) -> dict[str, Any]:
+    evidence = frozen_floats(row.evidence_seconds)
+    has_recall = evidence.size > 0 and row.error is None
+    recalls = recall_within(evidence, row.times_seconds, DISTANCES_SECONDS) if has_recall else [None] * 3
+    return {
+        "benchmark": row.benchmark,
+        "question_id": row.question_id,
+        "video": row.video,
+        "bucket": row.bucket,
+        "selection_id": row.selection_id,
+        "label": "",  # known once all variants are
+        "sampler": row.sampler,
+        "sampler_text": {column: series_text(row, hidden=hidden) for column, hidden in _SHOWN_IN.items()},
+        "encoder": row.encoder,
+        "k": row.k,
+        "seed": row.seed,
+        "alpha": _option(row, _ALPHA),
+        "clip_seconds": _option(row, _CLIP_SECONDS),
+        "n_keyframes": len(row.keyframes),
+        "n_frames": row.n_frames,
+        "duration_seconds": row.duration_seconds,
+        "n_pulls": row.frames_scored,
+        "has_cost": _has_cost(row),
+        "forwards": row.forwards,
+        "select_device": row.device,
+        "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in HELD_STAGES),
+        **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in (*HELD_STAGES, *BESIDE_STAGES)},
+        **{f"recall@{d:g}": value for d, value in zip(DISTANCES_SECONDS, recalls, strict=True)},
+        "error": row.error,
+    }
+
+
+def _answer_line(row: AnswerRow) -> dict[str, Any]:
+    return {
+        "benchmark": row.benchmark,
+        "question_id": row.question_id,
+        "video": row.video,
+        "bucket": row.bucket,
+        "selection_id": row.selection_id,
+        "cell_id": row.cell_id,
+        "cell": row.cell,
+        "model": row.model,
+        "score": float("nan") if row.score is None or row.error is not None else row.score,
+        "category": row.category,
+        "is_answered": row.error is None,
+        "is_unparsed": row.is_unparsed,
+        "error": row.error,
+        "fallback": row.fallback,
+        "frames_asked": row.frames_asked,
+        "frames_fed": row.frames_fed,
+        "is_below_k": row.error is None and row.frames_fed < row.frames_asked,
+        "generate_seconds": row.seconds.get("generate", 0.0),
+        "answer_device": row.device,
+    }
+
+
+def _has_cost(row: SelectionRow) -> bool:
+    """Whether the row knows what choosing cost: a file of frames alone, read from elsewhere, does not say."""
+    came_as_a_file = row.facts.get("published") or row.facts.get("replayed_from")
+    return row.frames_scored > 0 or not came_as_a_file
+
+
+def _option(row: SelectionRow, names: Iterable[str]) -> Any:
+    return next((row.options[name] for name in names if name in row.options), None)
+
 
 # Questions of each benchmark's split, for runs that do not state it (protocol, "Benchmarks").
 KNOWN_SIZES = {"longvideobench": 1337, "videomme": 2700, "mlvu": 2174}

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
 
 MINUS = "−"
 NOTHING = "–"
@@ -13,7 +21,7 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class Value:
     """Ours with its interval, the published one, and the difference, all in the unit of the column.
 
     Args:
@@ -111,7 +119,7 @@ class TableRow:
     """One line: its names, its figures in the order of the columns, and its counts (None: a published line)."""
 
     keys: tuple[str, ...]
-    figures: tuple[Figure | str, ...]
+    figures: tuple[Value | str, ...]
     counts: Counts | None = None
 
 
@@ -136,7 +144,7 @@ class Table:
     def has_published(self) -> bool:
         """Whether a published figure stands in the table."""
         return any(
-            isinstance(figure, Figure) and figure.published is not None for row in self.rows for figure in row.figures
+            isinstance(figure, Value) and figure.published is not None for row in self.rows for figure in row.figures
         )
 
     @property
@@ -194,3 +202,288 @@ def number(value: float, digits: int, *, signed: bool = False) -> str:
 def merge_notes(*groups: Sequence[str]) -> tuple[str, ...]:
     """Return the notes of all groups, each once, in order."""
     return tuple(dict.fromkeys(note for group in groups for note in group))
+
+
+def to_terminal(table: Table, width: int) -> list[RichTable]:
+    """Return rich tables that fit `width` characters and shorten nothing: one where all fits, else several.
+
+    Where the columns do not fit side by side, the first tables hold the figures without their intervals (ours over the
+    published figure and the difference), and those after them the intervals. Counts that are 0 in every row are said in
+    a note instead of a column. The last table has the notes as its caption.
+    """
+    keys = [_Column(title, [row.keys[at] for row in table.rows]) for at, title in enumerate(table.key_titles)]
+    counts, notes = _counts_in_terminal(table)
+    whole = [*_figure_columns(table, _terminal_text), *counts]
+    if _taken(keys) + _taken(whole) <= width:
+        return [_rich_table(keys, whole, notes, width)]
+    figures = [*_figure_columns(table, _without_interval), *counts]
+    # Names longer than half the screen fold, between words as long as two thirds of it hold them.
+    words = [_Column(key.title, [word for text in key.texts for word in text.split()]) for key in keys]
+    room = width - max(min(_taken(keys), width // 2), min(_taken(words), 2 * width // 3))
+    intervals = _figure_columns(table, _interval_text)
+    if {text for column in intervals for text in column.texts} <= {"", f"[{TOO_FEW_VIDEOS}]"} and intervals:
+        intervals, notes = [], (*notes, "Too few videos for any interval: it takes 5.")
+    groups = [*_side_by_side(figures, room), *_side_by_side(intervals, room)]
+    last = len(groups) - 1
+    return [_rich_table(keys, group, notes if at == last else (), width) for at, group in enumerate(groups)]
+
+
+def to_markdown(table: Table) -> str:
+    """Return a GitHub table with title and notes."""
+    shown = _counts_shown(table)
+    titles = [*table.key_titles, *table.columns, *shown]
+    aligned = ["---"] * len(table.key_titles) + ["---:"] * (len(table.columns) + len(shown))
+    lines = [f"### {table.title}", "", _markdown_line(titles), _markdown_line(aligned)]
+    for row in table.rows:
+        texts = [_markdown_cell(figure) for figure in row.figures]
+        lines.append(_markdown_line([*map(_markdown_text, row.keys), *texts, *_counts(row, shown)]))
+    lines += ["", *(f"{note}  " for note in table.notes)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def to_latex(table: Table) -> str:
+    """Return a `table*` with booktabs rules; needs the packages booktabs and graphicx.
+
+    A column with published figures becomes three: ours, published, difference.
+    """
+    split = [_has_published(table, i) for i in range(len(table.columns))]
+    shown = _counts_shown(table)
+    spec = "l" * len(table.key_titles) + "".join("rrr" if wide else "r" for wide in split) + "r" * len(shown)
+    lines = [
+        r"\begin{table*}[t]",
+        r"\centering",
+        rf"\caption{{{latex_escaped(table.title)}. {latex_escaped(' '.join(table.notes))}}}",
+        rf"\label{{tab:{table.name}}}",
+        r"\resizebox{\textwidth}{!}{%",
+        rf"\begin{{tabular}}{{{spec}}}",
+        r"\toprule",
+        *_latex_heading(table, split, shown),
+        r"\midrule",
+    ]
+    for row in table.rows:
+        cells = [text for figure, wide in zip(row.figures, split, strict=True) for text in _latex_cell(figure, wide)]
+        lines.append(_latex_line([*map(latex_escaped, row.keys), *cells, *_counts(row, shown)]))
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table*}", ""])
+
+
+def to_csv(table: Table) -> str:
+    """Return one line per row with every number in a column of its own, to ten significant digits."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    parts = ("", " low", " high", " published", " difference", " spread over seeds")
+    is_text = [any(isinstance(row.figures[i], str) for row in table.rows) for i in range(len(table.columns))]
+    heads = [
+        [title] if text else [f"{title}{part}" for part in parts]
+        for title, text in zip(table.columns, is_text, strict=True)
+    ]
+    counts = (*COUNT_TITLES, "expected questions") if table.has_counts else ()
+    writer.writerow([*table.key_titles, *(name for group in heads for name in group), *counts])
+    for row in table.rows:
+        values = [value for figure in row.figures for value in _csv_cell(figure)]
+        texts = [spreadsheet_cell(value) if isinstance(value, str) else value for value in [*row.keys, *values]]
+        writer.writerow([*texts, *(_csv_counts(row) if counts else [])])
+    return buffer.getvalue()
+
+
+def latex_escaped(text: str) -> str:
+    """Return `text` with LaTeX's special characters made plain."""
+    plain = {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        MINUS: "$-$",
+        "±": r"$\pm$",
+        "–": "--",
+        "↑": r"$\uparrow$",
+        "↓": r"$\downarrow$",
+        "<": "$<$",
+        ">": "$>$",
+        **{item: f"\\{item}" for item in "&%$#_{}"},
+    }
+    return "".join(plain.get(letter, letter) for letter in text)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One column of figures for a terminal: its title and its texts, a line each where they have several."""
+
+    title: str
+    texts: list[str]
+
+    @property
+    def width(self) -> int:
+        """The narrowest it can be: a title folds between words, a figure or a name does not."""
+        return max(_longest(self.title.split()), *(_longest(text.split("\n")) for text in self.texts), 1)
+
+
+def _figure_columns(table: Table, text_of: Callable[[Value | str], str]) -> list[_Column]:
+    """Return the columns in which `text_of` has something to say."""
+    made = [_Column(title, [text_of(row.figures[at]) for row in table.rows]) for at, title in enumerate(table.columns)]
+    return [column for column in made if any(column.texts)]
+
+
+def _terminal_text(cell: Value | str) -> str:
+    if isinstance(cell, str):
+        return cell
+    return cell.ours_text + _published_line(cell)
+
+
+def _without_interval(cell: Value | str) -> str:
+    if isinstance(cell, str):
+        return cell
+    return replace(cell, low=None, high=None, has_too_few_videos=False).ours_text + _published_line(cell)
+
+
+def _interval_text(cell: Value | str) -> str:
+    """Return e.g. "[60.4, 65.8]"; empty for a cell without an interval."""
+    if isinstance(cell, str):
+        return ""
+    found = re.search(r"\[[^\]]*\]", cell.ours_text)
+    return found[0] if found else ""
+
+
+def _published_line(cell: Value) -> str:
+    return "" if cell.published is None else f"\npaper {cell.published_text} {cell.difference_text}".rstrip()
+
+
+def _counts_in_terminal(table: Table) -> tuple[list[_Column], tuple[str, ...]]:
+    """Return the counts worth a column, and the notes with one that names those that are 0 everywhere."""
+    if not table.has_counts:
+        return [], table.notes
+    made = [
+        _Column(title, [count_texts(row.counts)[at] for row in table.rows]) for at, title in enumerate(COUNT_TITLES)
+    ]
+    zero = [column.title for column in made if set(column.texts) <= {"0", ""}]
+    notes = (*table.notes, f"In every row 0: {', '.join(zero)}.") if zero else table.notes
+    return [column for column in made if column.title not in zero], notes
+
+
+def _side_by_side(columns: list[_Column], room: int) -> list[list[_Column]]:
+    """Return `columns` in groups that fit `room` characters; a group has one column at the least."""
+    groups: list[list[_Column]] = []
+    for column in columns:
+        if not groups or _taken([*groups[-1], column]) > room:
+            groups.append([])
+        groups[-1].append(column)
+    return groups
+
+
+def _taken(columns: Sequence[_Column]) -> int:
+    """Return the characters that columns take side by side: each has a blank on both sides and one after it."""
+    return sum(column.width + 3 for column in columns)
+
+
+def _longest(texts: Sequence[str]) -> int:
+    return max((len(text) for text in texts), default=0)
+
+
+def _key_widths(keys: Sequence[_Column], room: int) -> list[int]:
+    """Return the widths of the names' columns: their own, or less from the widest where there is less room."""
+    widths = [column.width for column in keys]
+    while sum(widths) + 3 * len(widths) > room and max(widths) > 8:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _rich_table(keys: list[_Column], columns: list[_Column], notes: Sequence[str], width: int) -> RichTable:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, caption="\n".join(notes), caption_justify="left")
+    for column, most in zip(keys, _key_widths(keys, width - _taken(columns)), strict=True):
+        drawn.add_column(column.title, overflow="fold", width=most)
+    for column in columns:
+        drawn.add_column(column.title, justify="right", overflow="fold", width=column.width)
+    for texts in zip(*(column.texts for column in [*keys, *columns]), strict=True):
+        drawn.add_row(*map(Text, texts))
+    return drawn
+
+
+def _counts_shown(table: Table) -> tuple[str, ...]:
+    return COUNT_TITLES if table.has_counts else ()
+
+
+def _counts(row: TableRow, shown: tuple[str, ...]) -> tuple[str, ...]:
+    return count_texts(row.counts) if shown else ()
+
+
+def _markdown_line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_text(text: str) -> str:
+    escaped = "".join(f"\\{letter}" if letter in r"\`*_[]<>|" else letter for letter in text)
+    return escaped.replace("\n", " ")
+
+
+def _markdown_cell(figure: Value | str) -> str:
+    if isinstance(figure, str):
+        return _markdown_text(figure)
+    if figure.published is None:
+        return figure.ours_text
+    if figure.difference is None:
+        return f"{figure.ours_text} (paper {figure.published_text})"
+    return f"{figure.ours_text} (paper {figure.published_text}, {figure.difference_text})"
+
+
+def _has_published(table: Table, i: int) -> bool:
+    return any(isinstance(figure := row.figures[i], Value) and figure.published is not None for row in table.rows)
+
+
+def _latex_heading(table: Table, split: list[bool], shown: tuple[str, ...]) -> list[str]:
+    titles = [
+        rf"\multicolumn{{3}}{{c}}{{{latex_escaped(title)}}}" if wide else latex_escaped(title)
+        for title, wide in zip(table.columns, split, strict=True)
+    ]
+    heading = [_latex_line([*map(latex_escaped, table.key_titles), *titles, *map(latex_escaped, shown)])]
+    if any(split):
+        under = [text for wide in split for text in (("ours", "paper", "diff.") if wide else ("",))]
+        heading.append(_latex_line([""] * len(table.key_titles) + under + [""] * len(shown)))
+    return heading
+
+
+def _latex_cell(figure: Value | str, wide: bool) -> list[str]:
+    if isinstance(figure, str):
+        return [latex_escaped(figure)] + ([""] * 2 if wide else [])
+    texts = [figure.ours_text, figure.published_text, figure.difference_text] if wide else [figure.ours_text]
+    return [latex_escaped(text) for text in texts]
+
+
+def _latex_line(cells: list[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _csv_cell(figure: Value | str) -> list[object]:
+    if isinstance(figure, str):
+        return [figure]
+    if figure.ours is None and figure.text:  # "not scored here"
+        return [figure.text, "", "", _plain(figure.published), "", ""]
+    return [
+        _plain(value)
+        for value in (figure.ours, figure.low, figure.high, figure.published, figure.difference, figure.spread)
+    ]
+
+
+def _csv_counts(row: TableRow) -> list[object]:
+    if row.counts is None:
+        return [""] * (len(COUNT_TITLES) + 1)
+    count = row.counts
+    return [count.questions, count.unparsed, count.errors, count.fallbacks, count.below_k, count.expected or ""]
+
+
+def _plain(value: float | None) -> object:
+    return "" if value is None else float(f"{value:.10g}")
+
+
+def spreadsheet_cell(text: str) -> str:
+    """Return `text` with an apostrophe before it where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

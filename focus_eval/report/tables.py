@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from focus_eval.report.anchors import published_value, read_anchors
-from focus_eval.report.labels import sampler_order
-from focus_eval.report.layouts import KEY_TITLES, Column, Layout, layout_named
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.resources import resource_path
 from focus_eval.report.measures import (
+    MEANS_OVER_TYPES,
     NOT_SCORED,
     accuracy_figure,
     counts_of,
@@ -22,10 +25,304 @@ from focus_eval.report.measures import (
     runs_on_gpu,
     selections_of,
 )
-from focus_eval.report.run import Run
-from focus_eval.report.settings import has_published_settings
-from focus_eval.report.table import Figure, Table, TableRow, merge_notes
-from focus_eval.report.task_means import MEANS_OVER_TYPES
+from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.table import Table, TableRow, Value, merge_notes
+from focus_eval.rows.records import SelectionRow
+
+# Samplers of ours that stand for a published line of another name. Most of the paper's numbers come from its public
+# code, our `focus_released`; its LongVideoBench "uniform" under LLaVA-Video is `uniform_1fps`.
+PUBLISHED_AS = {"focus_released": "focus", "uniform_1fps": "uniform", "aks_dense": "aks_no_prefilter"}
+
+
+@dataclass(frozen=True)
+class AnchorTable:
+    """A published table: its lines as texts by column, table number and source with each."""
+
+    name: str
+    lines: tuple[Mapping[str, str], ...]
+
+    @property
+    def source(self) -> str:
+        """E.g. "FOCUS, ICLR 2026, table 2"."""
+        numbers = sorted({line["table"] for line in self.lines}, key=lambda entry: (entry == "appendix", entry))
+        named = [number if number == "appendix" else f"table {number}" for number in numbers]
+        return f"{self.lines[0]['source']}, {' and '.join(named)}"
+
+
+@cache
+def read_anchors(name: str) -> AnchorTable:
+    """Return the published table `name` ("by_length", "alpha", ...).
+
+    Raises:
+        InvalidInput: no such table.
+    """
+    path = resource_path("paper") / f"{name}.csv"
+    if not path.is_file():
+        known = ", ".join(sorted(item.stem for item in resource_path("paper").glob("*.csv")))
+        raise InvalidInput(f"no published table {name!r}; there are: {known}")
+    with open(path, newline="", encoding="utf-8") as file:
+        return AnchorTable(name, tuple(csv.DictReader(file)))
+
+
+def published_value(line: Mapping[str, str] | None, column: str) -> float | None:
+    """Return the figure in `column` of a published line, None where it has none."""
+    text = line.get(column, "") if line else ""
+    return float(text) if text else None
+
+
+def published_sampler(sampler: str) -> str:
+    """Return the name under which `sampler` was published."""
+    return PUBLISHED_AS.get(sampler, sampler)
+
+
+# The tables about one model; the others name theirs in every line.
+_ONE_MODEL = "llava_video_7b"
+_OF_ONE_MODEL = ("by_length", "alpha", "clip_length", "encoder")
+_K_OF_OTHERS = 64
+_ENCODER = "blip"
+_OTHER_ENCODERS = {"qframe": "longclip"}
+# Options with which the paper ran a sampler that are not our defaults.
+_PUBLISHED_OPTIONS: Mapping[str, Mapping[str, Any]] = {"qframe": {"fixed_frames": True}}
+# What the lines of a table differ in; a published line is found by it.
+_OPTIONS_OF_LINES = {"alpha": ("alpha", "zoom_ratio"), "clip_length": ("clip_seconds", "coarse_every_sec")}
+
+
+def has_published_settings(
+    table: str, line: Mapping[str, str], part: pd.DataFrame, variants: Iterable[SelectionRow]
+) -> bool:
+    """Return whether rows have the model, K, encoder and options of the published `line` that they would stand beside.
+
+    Args:
+        table: name of the published table.
+        line: of that table.
+        part: rows of one figure, with `k`, `encoder`, `selection_id` and, where models answered, `model`.
+        variants: one selection row for every selection id.
+    """
+    if table in _OF_ONE_MODEL and "model" in part and set(part["model"]) != {_ONE_MODEL}:
+        return False
+    if set(part["k"]) != {_published_k(line)}:
+        return False
+    mine = set(part["selection_id"])
+    return all(_is_as_published(table, row) for row in variants if row.selection_id in mine)
+
+
+def _published_k(line: Mapping[str, str]) -> int:
+    if line.get("frames"):
+        return int(line["frames"])
+    of_models = {entry["model"]: int(entry["frames"]) for entry in read_anchors("main_results").lines}
+    return of_models.get(line.get("model", ""), _K_OF_OTHERS)
+
+
+def _is_as_published(table: str, row: SelectionRow) -> bool:
+    own = _OPTIONS_OF_LINES.get(table, ())
+    changed = {name: value for name, value in row.changed_options.items() if name not in own}
+    if changed != _PUBLISHED_OPTIONS.get(row.sampler, {}):
+        return False
+    return table == "encoder" or row.encoder in ("", _OTHER_ENCODERS.get(row.sampler, _ENCODER))
+
+
+Values = Mapping[str, Any]
+AnchorKey = Callable[[Values], dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a metric over the rows where all of `where` holds; `published` is its column among the anchors."""
+
+    title: str
+    metric: str = "accuracy"
+    where: Mapping[str, str] = field(default_factory=dict)
+    published: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """One table's shape.
+
+    Args:
+        keys: columns of the answer frame that name a line.
+        anchors: name of the published table; "" for none.
+        anchor_key: the published line that a line of ours stands beside.
+        published_keys: texts for `keys` of a published line that we have no rows for.
+        benchmark: where the whole table is about one.
+    """
+
+    name: str
+    title: str
+    keys: tuple[str, ...]
+    columns: tuple[Column, ...]
+    anchors: str = ""
+    anchor_key: AnchorKey = field(default=lambda _values: {})
+    published_keys: Callable[[Mapping[str, str]], tuple[str, ...]] = field(default=lambda _line: ())
+    benchmark: str = ""
+
+
+KEY_TITLES = {
+    "benchmark": "Benchmark",
+    "model": "Model",
+    "sampler": "Sampler",
+    "label": "Sampler",
+    "encoder": "Encoder",
+    "alpha": "alpha",
+    "clip_seconds": "Clip (s)",
+    "k": "K",
+}
+BUCKETS = ("short", "medium", "long")
+_LENGTHS = tuple(Column(name.capitalize(), where={"bucket": name}, published=name) for name in BUCKETS)
+_OVERALL = Column("Overall", published="overall")
+
+
+def _model_and_sampler(values: Values) -> dict[str, str]:
+    return {"model": str(values["model"]), "sampler": published_sampler(values["sampler"])}
+
+
+def _benchmark_and_sampler(values: Values) -> dict[str, str]:
+    return {"benchmark": str(values["benchmark"]), "sampler": published_sampler(values["sampler"])}
+
+
+def _variant(column: str, of: str) -> AnchorKey:
+    """The published line goes by one option, and says "uniform" where the baseline stands."""
+
+    def key(values: Values) -> dict[str, str]:
+        if published_sampler(values["sampler"]) == "uniform":
+            return {column: "uniform"}
+        value = values[of]
+        return {column: f"{value:g}" if isinstance(value, (int, float)) else str(value)}
+
+    return key
+
+
+def _pivot(name: str, title: str, samplers: tuple[str, ...]) -> Layout:
+    return Layout(
+        name=name,
+        title=title,
+        keys=("model",),
+        columns=tuple(Column(sampler, where={"sampler": sampler}, published=sampler) for sampler in samplers),
+        anchors=name,
+        anchor_key=lambda values: {"model": str(values["model"])},
+        published_keys=lambda line: (line["model"],),
+        benchmark="longvideobench",
+    )
+
+
+LAYOUTS = {
+    item.name: item
+    for item in (
+        Layout(
+            name="main_results",
+            title="Accuracy of models with uniform frames and with FOCUS",
+            keys=("model", "sampler"),
+            columns=(
+                Column("LongVideoBench", where={"benchmark": "longvideobench"}, published="longvideobench"),
+                Column("Video-MME", where={"benchmark": "videomme"}, published="videomme"),
+            ),
+            anchors="main_results",
+            anchor_key=_model_and_sampler,
+            published_keys=lambda line: (line["model"], line["sampler"]),
+        ),
+        Layout(
+            name="by_length",
+            title="Accuracy by length of the video",
+            keys=("benchmark", "sampler"),
+            columns=(*_LENGTHS, _OVERALL),
+            anchors="by_length",
+            anchor_key=_benchmark_and_sampler,
+            published_keys=lambda line: (line["benchmark"], line["sampler"]),
+        ),
+        Layout(
+            name="efficiency",
+            title="Cost of choosing",
+            keys=("sampler",),
+            columns=(
+                Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
+                Column("Hours", "hours", published="gpu_hours"),
+            ),
+            anchors="efficiency",
+            anchor_key=lambda values: {"method": published_sampler(values["sampler"])},
+            published_keys=lambda line: (line["method"],),
+            benchmark="longvideobench",
+        ),
+        Layout(
+            name="alpha",
+            title="Share of clips looked at closely",
+            keys=("sampler", "alpha"),
+            columns=(
+                Column("Accuracy", published="accuracy"),
+                Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
+                Column("Hours", "hours", published="gpu_hours"),
+            ),
+            anchors="alpha",
+            anchor_key=_variant("alpha", "alpha"),
+            published_keys=lambda line: ("focus", line["alpha"]),
+            benchmark="longvideobench",
+        ),
+        Layout(
+            name="more_benchmarks",
+            title="Accuracy on MLVU and VSI-Bench",
+            keys=("model", "sampler"),
+            columns=(
+                Column("MLVU", "task_mean", where={"benchmark": "mlvu"}, published="mlvu"),
+                Column("MLVU, over questions", where={"benchmark": "mlvu"}),
+                Column("VSI-Bench", "task_mean", where={"benchmark": "vsibench"}, published="vsibench"),
+                Column("VSI-Bench, over questions", where={"benchmark": "vsibench"}),
+            ),
+            anchors="more_benchmarks",
+            anchor_key=_model_and_sampler,
+            published_keys=lambda line: (line["model"], line["sampler"]),
+        ),
+        _pivot("two_stage", "Coarse only, fine only, both", ("uniform", "focus_c", "focus_f", "focus")),
+        _pivot("bernstein", "With and without the confidence radius", ("uniform", "focus_m", "focus")),
+        Layout(
+            name="clip_length",
+            title="Seconds per clip",
+            keys=("sampler", "clip_seconds"),
+            columns=(Column("Accuracy", published="accuracy"), Column("Hours", "hours", published="gpu_hours")),
+            anchors="clip_length",
+            anchor_key=_variant("clip_seconds", "clip_seconds"),
+            published_keys=lambda line: (
+                ("uniform", "") if line["clip_seconds"] == "uniform" else ("focus", line["clip_seconds"])
+            ),
+            benchmark="longvideobench",
+        ),
+        Layout(
+            name="encoder",
+            title="Which network gives relevance",
+            keys=("sampler", "encoder"),
+            columns=(Column("Accuracy", published="accuracy"),),
+            anchors="encoder",
+            anchor_key=_variant("encoder", "encoder"),
+            published_keys=lambda line: ("uniform", "") if line["encoder"] == "uniform" else ("focus", line["encoder"]),
+            benchmark="longvideobench",
+        ),
+        Layout(
+            name="overview",
+            title="Accuracy by length, evidence recall and cost",
+            keys=("benchmark", "model", "label"),
+            columns=(
+                *(Column(item.title, where=item.where) for item in _LENGTHS),
+                Column("Overall"),
+                Column("Mean of task types", "task_mean"),
+                Column("Recall@1 s (%)", "recall@1"),
+                Column("Recall@2 s (%)", "recall@2"),
+                Column("Recall@5 s (%)", "recall@5"),
+                Column("Frames scored (%)", "frames_scored"),
+                Column("Hours", "hours"),
+            ),
+        ),
+    )
+}
+
+
+def layout_named(name: str) -> Layout:
+    """Return the layout `name`.
+
+    Raises:
+        UnknownName: no such layout.
+    """
+    if name not in LAYOUTS:
+        raise unknown_name("table", name, LAYOUTS)
+    return LAYOUTS[name]
+
 
 # What may differ between lines although the layout does not name it; it is then named.
 _HIDDEN_KEYS = ("model", "k", "label", "encoder")
@@ -96,8 +393,8 @@ def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
     for hidden in _HIDDEN_KEYS:
         if lines.empty or hidden in keys or hidden not in lines:
             continue
-        told_apart = [name for name in fixed if name in lines]
-        if lines.groupby(told_apart, dropna=False)[hidden].nunique(dropna=False).max() > 1:
+        unique_labels = [name for name in fixed if name in lines]
+        if lines.groupby(unique_labels, dropna=False)[hidden].nunique(dropna=False).max() > 1:
             keys, fixed = (*keys, hidden), [*fixed, hidden]
     if "label" in keys and "sampler" in keys:
         keys = tuple("label" if key == "sampler" else key for key in keys if key != "label")
@@ -138,23 +435,23 @@ def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
     return " / ".join(sorted({text[column] for text in part["sampler_text"]}))
 
 
-def _figure(run: Run, column: Column, part: pd.DataFrame, chosen: pd.DataFrame, published: float | None) -> Figure:
+def _figure(run: Run, column: Column, part: pd.DataFrame, chosen: pd.DataFrame, published: float | None) -> Value:
     if column.metric in ("accuracy", "task_mean"):
         if "is_answered" not in part:
-            return Figure(published=published)
+            return Value(published=published)
         return accuracy_figure(part, published=published, over_types=column.metric == "task_mean")
     if chosen.empty:
-        return Figure(published=published)
+        return Value(published=published)
     if column.metric == "frames_scored":
-        return Figure(ours=frames_scored_percent(chosen), published=published, digits=2)
+        return Value(ours=frames_scored_percent(chosen), published=published, digits=2)
     if column.metric == "hours":
         hours = hours_per_seed(chosen)
         if hours is None:
-            return Figure(published=None)
+            return Value(published=None)
         paid = (run.pays_its_own[key] for key in zip(chosen["benchmark"], chosen["selection_id"], strict=True))
         comparable = runs_on_gpu(chosen) and all(paid)
         digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
-        return Figure(ours=hours, published=published if comparable else None, digits=digits)
+        return Value(ours=hours, published=published if comparable else None, digits=digits)
     return recall_figure(chosen, column.metric)
 
 
@@ -169,7 +466,7 @@ def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, st
     if shape.anchors:
         return [(i, column.title) for i, column in enumerate(shape.columns)]
     has_ours = [
-        any(isinstance(figure := row.figures[i], Figure) and (figure.ours is not None or figure.text) for row in rows)
+        any(isinstance(figure := row.figures[i], Value) and (figure.ours is not None or figure.text) for row in rows)
         for i in range(len(shape.columns))
     ]
     return [(i, column.title) for i, column in enumerate(shape.columns) if has_ours[i]]
@@ -189,7 +486,7 @@ def _published_only(shape: Layout, keys: Sequence[str], taken: set[float]) -> li
             continue
         texts = dict(zip(shape.keys, shape.published_keys(line), strict=True))
         texts["label"] = texts.get("sampler", "")
-        figures = tuple(Figure(published=published_value(line, column.published)) for column in shape.columns)
+        figures = tuple(Value(published=published_value(line, column.published)) for column in shape.columns)
         rows.append((place, TableRow(tuple(texts.get(key, "") for key in keys), figures)))
     return rows
 
@@ -198,7 +495,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     counts = [row.counts for row in rows if row.counts is not None]
     partial = [f"Partial run: {count.questions_text} questions." for count in counts if count.is_partial]
     notes = []
-    figures = [figure for row in rows for figure in row.figures if isinstance(figure, Figure)]
+    figures = [figure for row in rows for figure in row.figures if isinstance(figure, Value)]
     if any(figure.low is not None for figure in figures):
         notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")
     if any(figure.has_too_few_videos for figure in figures):

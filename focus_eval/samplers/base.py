@@ -2,19 +2,328 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from focus_eval.errors import InvalidInput
-from focus_eval.options import checked_values
-from focus_eval.samplers.ledger import Ledger, RelevanceFn
-from focus_eval.samplers.promises import Role, check_class, checked_keyframes
-from focus_eval.samplers.randomness import derived_rng
-from focus_eval.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput
+from focus_eval.core.options import checked_values
+from focus_eval.core.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo, frozen_floats, frozen_ints
+
+
+def derived_rng(seed: int, *parts: str) -> np.random.Generator:
+    """Return the generator of (seed, *parts), the same on every machine and in any order of questions.
+
+    Called with (seed, benchmark, question id, sampler) for a question and with (seed, benchmark, video, "coarse")
+    for coarse pulls shared by the questions of a video.
+    """
+    text = "\x1f".join([str(int(seed)), *parts])
+    digest = hashlib.sha256(text.encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+
+
+Role = Literal["sampler", "control", "ceiling", "floor"]
+
+
+class Declares(Protocol):
+    """What a sampler says of itself; see `FrameSampler`."""
+
+    name: ClassVar[str]
+    may_return_fewer: ClassVar[bool]
+    may_return_more: ClassVar[bool]
+    may_repeat: ClassVar[bool]
+
+
+def broken(promise: str, message: str) -> BrokenContract:
+    """Return the error for a broken `promise`, one word that says which."""
+    error = BrokenContract(message)
+    error.promise = promise
+    return error
+
+
+def check_class(kind: type[Any], label: str) -> None:
+    """Refuse a sampler class whose `choose` cannot be called with one request, or whose role does not exist.
+
+    Raises:
+        BrokenContract: with what was found and what is needed.
+    """
+    if kind.role not in get_args(Role):
+        raise broken("class", f"{label}: role must be {' or '.join(get_args(Role))}, got {kind.role!r}")
+    if kind.needs_evidence and kind.role != "ceiling":
+        raise broken("class", f"{label}: only a sampler of role 'ceiling' may see the annotated evidence")
+    signature = inspect.signature(kind.choose)
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise broken(
+            "class",
+            f"{label}: choose{signature} must be choose(self, request); "
+            "request.video, .k, .ledger, .rng and .coarse_rng are what it may use",
+        ) from error
+
+
+def checked_keyframes(
+    sampler: Declares, choice: Any, *, video: VideoInfo, asked: int
+) -> tuple[IntArray, dict[str, int]]:
+    """Return the keyframes of `choice` in its order, int64 `(n,)`, and the facts about a count that was not asked.
+
+    Raises:
+        BrokenContract: not a `Choice`, no integers, outside the video, repeated, or more or fewer than asked without
+            the class saying that it may; the message names the video's length and what to do.
+    """
+    name = sampler.name
+    of_video = f"of a video of {video.n_frames} frames ({video.duration_seconds:.1f} s)"
+    if not hasattr(choice, "keyframes") or not hasattr(choice, "facts"):
+        raise broken("choice", f"{name}: choose must return a Choice, not {_described(choice)}")
+    frames = _as_frames(choice.keyframes, name)
+    outside = frames[(frames < 0) | (frames >= video.n_frames)]
+    if outside.size:
+        raise broken("range", f"{name} chose frame {outside[0]} {of_video}; it must lie in [0, {video.n_frames})")
+    facts, n_unique = {}, int(np.unique(frames).size)
+    if n_unique < frames.size:
+        if not sampler.may_repeat:
+            raise broken(
+                "repeats",
+                f"{name} chose {frames.size} keyframes, only {n_unique} of them unique, {of_video}; "
+                "choose each once, or declare may_repeat = True if that is meant",
+            )
+        facts["unique_keyframes"] = n_unique
+    if frames.size != asked:
+        may, fewer_or_more = _may(sampler, frames.size < asked)
+        if not may:
+            raise broken(
+                "count",
+                f"{name} chose {frames.size} keyframes, {asked} were asked, {of_video}; "
+                f"return request.n_wanted of them, or declare may_return_{fewer_or_more} = True if that is meant",
+            )
+        facts[f"returned_{fewer_or_more}"] = int(frames.size)
+    if frames.size > asked:
+        _check_pixels(name, choice.scales, n_chosen=frames.size, asked=asked)
+    return frames, facts
+
+
+def _check_pixels(name: str, scales: Any, *, n_chosen: int, asked: int) -> None:
+    """Refuse more keyframes than asked that are not shrunk: with K times as many frames every sampler finds more."""
+    pixels = float(n_chosen) if scales is None else float(np.square(np.asarray(scales, dtype=float)).sum())
+    if pixels > asked * (1 + 1e-9):
+        raise broken(
+            "count",
+            f"{name} chose {n_chosen} keyframes with the pixels of {pixels:.6g} full frames, {asked} were asked; "
+            "more frames may be shown only if their `scales` make them smaller: sum(scales ** 2) is at most K",
+        )
+
+
+def _may(sampler: Declares, is_fewer: bool) -> tuple[bool, str]:
+    return (sampler.may_return_fewer, "fewer") if is_fewer else (sampler.may_return_more, "more")
+
+
+def _as_frames(keyframes: Any, sampler: str) -> IntArray:
+    """Return `keyframes` as int64, `(n,)`; 0.9 is not frame 0."""
+    try:
+        frames = np.asarray(keyframes)
+    except ValueError as error:
+        raise broken("integers", f"{sampler}: keyframes must be a one-dimensional array of integers") from error
+    if frames.ndim != 1:
+        raise broken("integers", f"{sampler}: keyframes must be a one-dimensional array, got shape {frames.shape}")
+    if frames.size and frames.dtype.kind not in "iu":
+        raise broken(
+            "integers",
+            f"{sampler}: keyframes must be integers, the indices of frames; got {frames[0]!r} ({frames.dtype}); "
+            "a time in seconds is frame round(seconds * request.video.fps)",
+        )
+    return frames.astype(np.int64)
+
+
+def _described(value: Any) -> str:
+    return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"
+
+
+RelevanceFn = Callable[[IntArray], Any]
+
+
+@runtime_checkable
+class LogitSource(Protocol):
+    """A pull that also gives an encoder's raw image-text logits."""
+
+    def logits(self, frames: IntArray, /) -> FloatArray:
+        """Return raw logits, shape `(n,)`."""
+        ...
+
+
+@runtime_checkable
+class EmbeddingSource(Protocol):
+    """A pull that also gives an encoder's embeddings of frames and of the query."""
+
+    def embeddings(self, frames: IntArray, /) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return frame embeddings `(n, d)` and the query's embedding `(d,)`."""
+        ...
+
+
+@runtime_checkable
+class RelevanceAndEmbeddingSource(EmbeddingSource, Protocol):
+    """A pull that gives relevance and embeddings in one look at the frames."""
+
+    def relevance_and_embeddings(self, frames: IntArray, /) -> tuple[FloatArray, NDArray[np.float64]]:
+        """Return relevance `(n,)` and frame embeddings `(n, d)`."""
+        ...
+
+
+class Ledger:
+    """The only way from a sampler to relevance: checks every pull and writes it down.
+
+    A frame is pulled at most once; asking twice is the sampler's mistake. Relevance must be finite and in
+    [0, 1]. Each of `relevance`, `logits` and `embeddings` counts one pull per frame.
+
+    Args:
+        pull: gives relevance of an int64 array of frames, shape `(n,)`; may also have `logits` and `embeddings`.
+        video: bounds of the frame indices.
+        budget: most pulls allowed; None for no limit.
+    """
+
+    def __init__(self, pull: RelevanceFn, video: VideoInfo, *, budget: int | None = None) -> None:
+        self._pull = pull
+        self._video = video
+        self._budget = budget
+        self._frames: list[IntArray] = []
+        self._relevance: list[FloatArray] = []
+        self._is_pulled = np.zeros(video.n_frames, dtype=bool)
+        self._n_pulls = 0
+
+    @property
+    def n_pulls(self) -> int:
+        """Frames pulled so far."""
+        return self._n_pulls
+
+    @property
+    def frames(self) -> IntArray:
+        """Frames in pull order, shape `(n_pulls,)`, read-only."""
+        return frozen_ints(np.concatenate(self._frames) if self._frames else [])
+
+    @property
+    def relevances(self) -> FloatArray:
+        """Relevance in pull order, shape `(n_pulls,)`; NaN where only logits or embeddings were asked."""
+        return frozen_floats(np.concatenate(self._relevance) if self._relevance else [])
+
+    def pulls_in_time(self) -> tuple[IntArray, FloatArray]:
+        """Return the frames pulled so far, ascending, and their relevance, both `(n_pulls,)`."""
+        order = np.argsort(self.frames, kind="stable")
+        return self.frames[order], self.relevances[order]
+
+    @property
+    def unpulled(self) -> IntArray:
+        """Frames never pulled so far, ascending."""
+        return np.flatnonzero(~self._is_pulled)
+
+    def is_pulled(self, frames: IntArray) -> NDArray[np.bool_]:
+        """Return which of `frames` were pulled already, shape like `frames`."""
+        return self._is_pulled[frames]
+
+    def relevance(self, frames: IntArray) -> FloatArray:
+        """Pull `frames` in one batch and return their relevance in [0, 1], shape `(n,)`.
+
+        Raises:
+            SamplerError: a frame out of range, repeated, or above the budget.
+            EncoderError: relevance of the wrong shape, not finite, or outside [0, 1].
+        """
+        frames = self._checked(frames)
+        if frames.size == 0:
+            return frozen_floats([])
+        values = np.asarray(self._pull(frames), dtype=np.float64)
+        _check_values(values, frames, low=0.0, high=1.0)
+        self._record(frames, values)
+        return values
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        """Pull `frames` in one batch and return the encoder's raw logits, shape `(n,)`.
+
+        Raises:
+            EncoderError: the encoder has no logits, or gave some that are not finite.
+        """
+        if not isinstance(self._pull, LogitSource):
+            raise EncoderError(f"{_name_of(self._pull)} gives no raw logits; use one that does (clip, siglip)")
+        frames = self._checked(frames)
+        if frames.size == 0:
+            return frozen_floats([])
+        values = np.asarray(self._pull.logits(frames), dtype=np.float64)
+        _check_values(values, frames, low=-np.inf, high=np.inf)
+        self._record(frames, np.full(frames.shape, np.nan))
+        return values
+
+    def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        """Pull `frames`, at least one, in one batch and return their embeddings `(n, d)` and the query's `(d,)`.
+
+        Raises:
+            EncoderError: the encoder has no embeddings, or gave some of the wrong shape.
+        """
+        if not isinstance(self._pull, EmbeddingSource):
+            raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use one that does (clip, siglip)")
+        frames = self._checked(frames)
+        images, query = self._pull.embeddings(frames)
+        if images.shape != (frames.size, query.size) or not (np.isfinite(images).all() and np.isfinite(query).all()):
+            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+        self._record(frames, np.full(frames.shape, np.nan))
+        return images, query
+
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
+        """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and, where there are, embeddings.
+
+        One pull per frame. The embeddings `(n, d)` are None where the encoder has none.
+
+        Raises:
+            SamplerError, EncoderError: as `relevance` and `embeddings`.
+        """
+        if not isinstance(self._pull, EmbeddingSource):
+            return self.relevance(frames), None
+        frames = self._checked(frames)
+        if isinstance(self._pull, RelevanceAndEmbeddingSource):
+            relevance, images = self._pull.relevance_and_embeddings(frames)
+        else:
+            relevance, (images, _) = self._pull(frames), self._pull.embeddings(frames)
+        values = np.asarray(relevance, dtype=np.float64)
+        _check_values(values, frames, low=0.0, high=1.0)
+        if images.ndim != 2 or images.shape[0] != frames.size or not np.isfinite(images).all():
+            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+        self._record(frames, values)
+        return values, images
+
+    def _checked(self, frames: IntArray) -> IntArray:
+        frames = frozen_ints(frames)
+        outside = (frames < 0) | (frames >= self._video.n_frames)
+        if outside.any():
+            raise broken("ledger", f"frame {frames[outside][0]} asked, video has {self._video.n_frames}")
+        unique, counts = np.unique(frames, return_counts=True)
+        repeated = np.concatenate([unique[counts > 1], frames[self._is_pulled[frames]]])
+        if repeated.size:
+            raise broken("ledger", f"frame {repeated[0]} pulled twice; keep what the ledger gave the first time")
+        if self._budget is not None and self.n_pulls + frames.size > self._budget:
+            raise broken("budget", f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
+        return frames
+
+    def _record(self, frames: IntArray, relevance: FloatArray) -> None:
+        self._is_pulled[frames] = True
+        self._n_pulls += int(frames.size)
+        self._frames.append(frames)
+        self._relevance.append(frozen_floats(relevance))
+
+
+def _check_values(values: FloatArray, frames: IntArray, *, low: float, high: float) -> None:
+    if values.shape != frames.shape:
+        raise EncoderError(f"{frames.size} frames asked, relevance came with shape {values.shape}")
+    bad = ~np.isfinite(values) | (values < low) | (values > high)
+    if bad.any():
+        raise EncoderError(
+            f"frame {frames[bad][0]}: relevance {values[bad][0]} is not a finite number in [{low}, {high}]"
+        )
+
+
+def _name_of(pull: RelevanceFn) -> str:
+    return str(getattr(pull, "name", "") or getattr(pull, "__name__", type(pull).__name__))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +374,7 @@ class FrameSampler(ABC):
     """Chooses keyframes. A subclass is a frozen dataclass whose fields are its options.
 
     Options are checked when a sampler is made: their declared types (an int becomes a float where one is
-    declared), then the ranges stated with `focus_eval.options.option`.
+    declared), then the ranges stated with `focus_eval.core.options.option`.
 
     Class attributes:
         name: how it is registered.

@@ -6,12 +6,269 @@ its mass that lies within `d` of a keyframe, so the best `k` keyframes are those
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
 import numpy as np
 
-from focus_eval.bandit.clips import Clips, equal_clips
-from focus_eval.bandit.draws import min_max
-from focus_eval.samplers.diverse import with_gaps_halved
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.core.errors import EncoderError, InvalidInput
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.bandit import Clips, equal_clips, min_max, within_capacity
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.samplers.registry import make_sampler, parse_options
+
+
+def one_fps(video: VideoInfo) -> IntArray:
+    """Return the published pre-filter: frames `j * int(fps)` for `j` in `[0, int(n_frames / int(fps)))`, ascending.
+
+    A rate below 1 counts as 1. A video shorter than `int(fps)` frames has no candidate.
+    """
+    stride = max(1, int(video.fps))
+    return np.arange(int(video.n_frames / stride), dtype=np.int64) * stride
+
+
+def every(video: VideoInfo, seconds: float | None) -> IntArray:
+    """Return frames `round(j * seconds * fps)`, or `one_fps` where `seconds` is None, ascending."""
+    return one_fps(video) if seconds is None else video.frames_every(seconds)
+
+
+def why_no_candidates(candidates: IntArray) -> str | None:
+    """Return why a sampler without candidates chooses nothing; None where it has some."""
+    if candidates.size:
+        return None
+    return "the video is shorter than a second, so the grid of one frame a second is empty; use uniform for it"
+
+
+def evenly(video: VideoInfo, n: int) -> IntArray:
+    """Return `linspace(0, n_frames - 1, n)` truncated to integers, each frame once, shape `(min(n, n_frames),)`."""
+    return np.unique(np.linspace(0, video.n_frames - 1, min(n, video.n_frames)).astype(np.int64))
+
+
+def at_most_one_fps(video: VideoInfo, n: int) -> IntArray:
+    """Return `n` frames evenly, or `one_fps` where that gives fewer."""
+    candidates = one_fps(video)
+    return candidates if candidates.size < n else evenly(video, n)
+
+
+def unit_rows(embeddings: FloatArray) -> FloatArray:
+    """Return `embeddings` with rows of length 1, shape `(n, d)`.
+
+    Raises:
+        EncoderError: an embedding of length 0.
+    """
+    length = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    if (length == 0).any():
+        raise EncoderError("an embedding has length 0 and no direction")
+    unit: FloatArray = embeddings / length
+    return unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvenPulls(FrameSampler):
+    """The number of pulls, which one of three options says.
+
+    Args:
+        budget_of: a sampler and its options ("focus alpha=0.5"): as many pulls as it plans for the video.
+        pulls: so many instead.
+        every_seconds: one in so many seconds instead.
+    """
+
+    budget_of: str | None = option("focus")
+    pulls: int | None = option(None, at_least=1)
+    every_seconds: float | None = option(None, above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        says = ("budget_of", "pulls", "every_seconds")
+        given = [
+            declared.name
+            for declared in fields(self)
+            if declared.name in says and getattr(self, declared.name) != declared.default
+        ]
+        if len(given) > 1:
+            raise InvalidInput(f"sampler {self.name!r}: give {' or '.join(given)}, not both")
+        if self.budget_of is not None:
+            sampler_from_text(self.budget_of)
+
+    def n_pulls(self, video: VideoInfo, *, k: int) -> int:
+        """Return the number of pulls of `video`, at least 1, at most every frame."""
+        if self.pulls is not None:
+            n = self.pulls
+        elif self.every_seconds is not None:
+            n = math.ceil(video.duration_seconds / self.every_seconds)
+        elif self.budget_of is not None:
+            n = sampler_from_text(self.budget_of).count_pulls(video, k=k)
+        else:
+            n = self.default_pulls(video, k=k)
+        return min(video.n_frames, max(1, n))
+
+    def default_pulls(self, video: VideoInfo, *, k: int) -> int:
+        """Return the number of pulls where no option says it: every frame."""
+        return video.n_frames
+
+    def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return `n_pulls`, which needs no run."""
+        return self.n_pulls(video, k=k)
+
+
+def one_in_each_stratum(video: VideoInfo, n: int, rng: np.random.Generator) -> IntArray:
+    """Return one frame at random of each of `n` equal strata, ascending, `(n,)`, `n <= n_frames`."""
+    strata = equal_clips(video.n_frames, n)
+    frames: IntArray = strata.starts + rng.integers(0, strata.sizes)
+    return frames
+
+
+@lru_cache(maxsize=64)  # asked for every question; a sampler is frozen
+def sampler_from_text(text: str) -> FrameSampler:
+    """Return the sampler of "name option=value option=value".
+
+    Raises:
+        InvalidInput: a part that is no option; an unknown name or value as `make_sampler` says it.
+    """
+    name, *parts = text.split() or [""]
+    if not name or not all("=" in part for part in parts):
+        raise InvalidInput(f"{text!r} must be a sampler and its options: focus alpha=0.5")
+    texts = dict(part.partition("=")[::2] for part in parts)
+    return make_sampler(name, **parse_options(name, texts))
+
+
+def diverse_best(
+    frames: IntArray, relevance: FloatArray, n: int, *, fps: float, weight: float, fading_seconds: float
+) -> IntArray:
+    """Return `n` of `frames`, chosen greedily, in order of choice.
+
+    Each step takes the frame of the largest relevance, scaled to [0, 1] over all frames, minus
+    `weight * exp(-distance / fading_seconds)` for the nearest frame already chosen; the earlier of equal ones.
+
+    Args:
+        frames: ascending, `(n_pulls,)`, at least `n`.
+        relevance: `(n_pulls,)`.
+    """
+    value = min_max(relevance)
+    penalty = np.zeros(frames.size)
+    chosen = np.empty(n, dtype=np.int64)
+    for step in range(n):
+        best = int(np.argmax(value - penalty))
+        chosen[step] = frames[best]
+        value[best] = -np.inf
+        near = weight * np.exp(-np.abs(frames - frames[best]) / (fading_seconds * fps))
+        np.maximum(penalty, near, out=penalty)
+    return chosen
+
+
+def filled(chosen: IntArray, request: SelectionRequest) -> Choice:
+    """Return `chosen`, filled up in the widest gaps where they are fewer than wanted; the facts count these."""
+    n_missing = request.n_wanted - chosen.size
+    if n_missing == 0:
+        return Choice(keyframes=chosen)
+    frames = with_gaps_halved(chosen, request.n_wanted, request.video.n_frames)
+    return Choice(keyframes=frames, facts={"from_widest_gaps": n_missing})
+
+
+def with_gaps_halved(frames: IntArray, n: int, n_frames: int) -> IntArray:
+    """Return `frames` and the middles of the widest gaps, one after the other, until there are `n`, ascending.
+
+    A gap is a run of frames of `[0, n_frames)` without a chosen one; the earlier of equally wide ones is halved first.
+
+    Args:
+        frames: distinct, at most `n`; `n` is at most `n_frames`.
+    """
+    chosen = np.sort(frames)
+    while chosen.size < n:
+        edges = np.concatenate([[-1], chosen, [n_frames]])
+        widest = int(np.argmax(np.diff(edges)))
+        middle = (edges[widest] + edges[widest + 1]) // 2
+        chosen = np.insert(chosen, widest, middle)
+    return chosen
+
+
+# Where relevance is 0 or 1 its logit is taken here, so that it stays finite.
+_LEAST_RELEVANCE = 1e-6
+
+
+def shots_of(video: VideoInfo) -> Clips:
+    """Return the shots that the sync frames show; the whole video as one shot if they show none.
+
+    An encoder starts a group at a scene cut, and else when the last one has its greatest length: a group that ends
+    before that length ends at a cut. Files whose groups are all equally long have no cuts.
+    """
+    sync = video.sync_frames
+    cuts = np.empty(0, dtype=np.int64)
+    if sync is not None and sync.size > 1:
+        lengths = np.diff(sync)
+        cuts = sync[1:][lengths < lengths.max()]
+    edges = np.concatenate([[0], cuts[cuts > 0], [video.n_frames]])
+    return Clips(edges[:-1], edges[1:])
+
+
+def shares_by_length(sizes: IntArray, n: int) -> IntArray:
+    """Return how many of `n` pulls each shot gets: `ceil(size / s)` with `s` such that they sum to `n`, `(n_shots,)`.
+
+    Where no `s` gives exactly `n`, it is the one of the largest sum below, and the shots with the most frames a pull
+    get one more.
+
+    Args:
+        sizes: frames per shot, each at least 1.
+        n: at least the number of shots, at most all frames.
+    """
+    low, high = 1.0, float(sizes.max())  # ceil(size / low) sums to all frames, ceil(size / high) to one a shot
+    for _ in range(60):
+        middle = (low + high) / 2
+        if np.ceil(sizes / middle).sum() > n:
+            low = middle
+        else:
+            high = middle
+    shares = np.ceil(sizes / high).astype(np.int64)
+    order = np.argsort(-(sizes / shares), kind="stable")
+    one_more = np.zeros_like(shares)
+    one_more[order] = within_capacity(
+        (np.arange(sizes.size) < n - int(shares.sum())).astype(np.int64), (sizes - shares)[order]
+    )
+    given: IntArray = shares + one_more
+    return given
+
+
+def share_between_shots(frames: IntArray, relevance: FloatArray, shots: Clips) -> float:
+    """Return the share of the variance of relevance, as logits, that lies between shots, in [0, 1].
+
+    The intraclass correlation of a one-way random-effects model, estimated from its analysis of variance and not
+    below 0 (Donner 1986). 0 where relevance is flat, or where no shot has two pulls or only one shot has pulls.
+
+    Args:
+        frames: ascending, `(n_pulls,)`.
+        relevance: of `frames`, in [0, 1].
+    """
+    known = np.clip(relevance, _LEAST_RELEVANCE, 1 - _LEAST_RELEVANCE)
+    logits = np.log(known / (1 - known))
+    _, shot, n_in = np.unique(
+        np.searchsorted(shots.starts, frames, side="right"), return_inverse=True, return_counts=True
+    )
+    n, n_shots = logits.size, n_in.size
+    if n_shots < 2 or n <= n_shots:
+        return 0.0
+    means = np.bincount(shot, logits) / n_in
+    within = float(((logits - means[shot]) ** 2).sum()) / (n - n_shots)
+    between = float((n_in * (means - logits.mean()) ** 2).sum()) / (n_shots - 1)
+    usual_size = (n - float((n_in**2).sum()) / n) / (n_shots - 1)
+    of_shots = max(0.0, (between - within) / usual_size)
+    return of_shots / (of_shots + within) if of_shots > 0 else 0.0
+
+
+def shot_weights(at: FloatArray, starts: FloatArray, stops: FloatArray) -> FloatArray:
+    """Return what a moment's density is multiplied with for its place in its shot, above 0, shape like `at`.
+
+    Long shots count less a second, `max(1, length / 4 s)^-.5`, and the middle of a shot twice as much as its ends.
+
+    Args:
+        at: seconds, each within `[start, stop]` of its own shot.
+    """
+    length = stops - starts
+    place = (at - starts) / length
+    weights: FloatArray = np.maximum(1.0, length / 4.0) ** -0.5 * (0.5 + 2.0 * place * (1.0 - place))
+    return weights
+
 
 GRID_HZ = 5.0
 LEAST_WEIGHT = 0.01

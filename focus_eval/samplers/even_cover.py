@@ -8,15 +8,23 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.bandit.clips import Clips, equal_clips
-from focus_eval.errors import InvalidInput
-from focus_eval.options import option
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.bandit import Clips, equal_clips
 from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.candidates import evenly
-from focus_eval.samplers.coverage import bridge_mean, covering_frames, evidence_weights, grid_frames
-from focus_eval.samplers.even_pulls import EvenPulls
-from focus_eval.samplers.shots import share_between_shots, shares_by_length, shot_weights, shots_of
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.coverage import (
+    EvenPulls,
+    bridge_mean,
+    covering_frames,
+    evenly,
+    evidence_weights,
+    grid_frames,
+    share_between_shots,
+    shares_by_length,
+    shot_weights,
+    shots_of,
+)
 
 # Time constants of the process between two pulls, in seconds: of a whole video, and inside a shot.
 FADING_SECONDS = 3.0

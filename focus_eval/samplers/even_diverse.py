@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from focus_eval.options import option
-from focus_eval.samplers.diverse import diverse_best
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.coverage import diverse_best
 from focus_eval.samplers.even_topk import EvenTopK
-from focus_eval.types import FloatArray, IntArray, VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)

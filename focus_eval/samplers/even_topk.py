@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from focus_eval.bandit.arms import best_first
-from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.diverse import filled
-from focus_eval.samplers.even_pulls import EvenPulls, one_in_each_stratum
-from focus_eval.samplers.promises import Role
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.bandit import best_first
+from focus_eval.samplers.base import Choice, Role, SelectionRequest
+from focus_eval.samplers.coverage import EvenPulls, filled, one_in_each_stratum
 
 
 @dataclass(frozen=True, kw_only=True)

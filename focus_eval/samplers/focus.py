@@ -7,15 +7,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.bandit.allocation import even_shares, within_capacity
-from focus_eval.bandit.arms import Arms, best_first
-from focus_eval.bandit.clips import Clips, nearest_pulled
-from focus_eval.bandit.draws import min_max, softmax_draw
-from focus_eval.options import option
-from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.ledger import Ledger
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.samplers.bandit import (
+    Arms,
+    Clips,
+    best_first,
+    even_shares,
+    min_max,
+    nearest_pulled,
+    softmax_draw,
+    within_capacity,
+)
+from focus_eval.samplers.base import Choice, Ledger, SelectionRequest
 from focus_eval.samplers.two_stage import TwoStageSampler
-from focus_eval.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.bandit.allocation import within_capacity
-from focus_eval.bandit.arms import best_first
-from focus_eval.samplers.arm_sampler import ArmSampler
+from focus_eval.core.types import VideoInfo
+from focus_eval.samplers.bandit import best_first, within_capacity
 from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.types import VideoInfo
+from focus_eval.samplers.two_stage import ArmSampler
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.bandit.clips import equal_clips
-from focus_eval.samplers.base import Choice, SelectionRequest
+from focus_eval.samplers.bandit import equal_clips
+from focus_eval.samplers.base import Choice, Role, SelectionRequest
 from focus_eval.samplers.even_cover import covering_choice
-from focus_eval.samplers.promises import Role
 from focus_eval.samplers.two_stage import TwoStageSampler
 
 

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.options import option
-from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.diverse import diverse_best, filled
-from focus_eval.samplers.promises import Role
+from focus_eval.core.options import option
+from focus_eval.samplers.base import Choice, Role, SelectionRequest
+from focus_eval.samplers.coverage import diverse_best, filled
 from focus_eval.samplers.two_stage import TwoStageSampler
 
 

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.bandit.clips import nearest_pulled
-from focus_eval.bandit.draws import min_max, softmax_draw
+from focus_eval.samplers.bandit import min_max, nearest_pulled, softmax_draw
 from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.candidates import evenly
+from focus_eval.samplers.coverage import evenly
 from focus_eval.samplers.focus import Focus
 
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.bandit.clips import Clips
-from focus_eval.options import option
+from focus_eval.core.options import option
+from focus_eval.core.types import IntArray, VideoInfo
+from focus_eval.samplers.bandit import Clips
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.focus import Focus
-from focus_eval.types import IntArray, VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.bandit.arms import Arms, best_first, top_set
-from focus_eval.options import option
-from focus_eval.samplers.arm_sampler import pulled
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, VideoInfo
+from focus_eval.samplers.bandit import Arms, best_first, top_set
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.focus import Focus, choice_of_best_arms
-from focus_eval.types import FloatArray, VideoInfo
+from focus_eval.samplers.two_stage import pulled
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.bandit.arms import Arms
+from focus_eval.core.types import FloatArray
+from focus_eval.samplers.bandit import Arms
 from focus_eval.samplers.focus import Focus
-from focus_eval.types import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.options import option
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import evenly
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.coverage import evenly
 
 
 @dataclass(frozen=True, kw_only=True)

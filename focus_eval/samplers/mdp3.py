@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.options import option
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import evenly
-from focus_eval.samplers.embeddings import unit_rows
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.coverage import evenly, unit_rows
 
 # A frame that adds nothing to those chosen has a residual of 0, whose logarithm is floored here.
 LEAST_RESIDUAL = 1e-10

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from focus_eval.errors import InvalidInput
-from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.promises import Role
+from focus_eval.core.errors import InvalidInput
+from focus_eval.samplers.base import Choice, FrameSampler, Role, SelectionRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.promises import Role
+from focus_eval.samplers.base import Choice, FrameSampler, Role, SelectionRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,9 @@ from types import ModuleType
 from typing import Any
 
 import focus_eval.samplers
-from focus_eval.errors import SamplerError, UnknownName, unknown_name
-from focus_eval.options import check_names, field_types, read_options
-from focus_eval.samplers.base import FrameSampler
-from focus_eval.samplers.promises import check_class
+from focus_eval.core.errors import SamplerError, UnknownName, unknown_name
+from focus_eval.core.options import check_names, field_types, read_options
+from focus_eval.samplers.base import FrameSampler, check_class
 
 ENTRY_POINT_GROUP = "focus_eval.samplers"
 _FILE_MODULE = "focus_eval_sampler_file_"

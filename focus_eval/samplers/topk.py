@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from focus_eval.bandit.arms import best_first
-from focus_eval.options import option
+from focus_eval.core.options import option
+from focus_eval.core.types import VideoInfo
+from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import every, why_no_candidates
-from focus_eval.types import VideoInfo
+from focus_eval.samplers.coverage import every, why_no_candidates
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,17 +3,79 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 
-from focus_eval.bandit.arms import Arms, best_first
-from focus_eval.bandit.clips import Clips
-from focus_eval.bandit.draws import draw_in_clips
-from focus_eval.options import option
-from focus_eval.samplers.arm_sampler import ArmSampler, pulled
-from focus_eval.samplers.base import SelectionRequest
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.bandit import Arms, Clips, best_first, draw_in_clips, equal_clips
+from focus_eval.samplers.base import FrameSampler, Ledger, SelectionRequest
+
+MIN_ARMS = 8
+MIN_CHOSEN_ARMS = 4
+MAX_FINAL_ARMS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmSampler(FrameSampler):
+    """The first steps and the options that all samplers of the FOCUS paper share.
+
+    Args:
+        clip_seconds: greatest length of an arm, `l`; there are at least `min(8, n_frames)` arms.
+        pulls_per_arm: coarse pulls of every arm, `q`; an arm with fewer frames is pulled whole.
+        alpha: share of the arms that are looked at closer.
+    """
+
+    clip_seconds: float = option(16.0, above=0)
+    pulls_per_arm: int = option(3, at_least=1)
+    alpha: float = option(0.25, above=0, at_most=1)
+
+    def clips(self, video: VideoInfo) -> Clips:
+        """Return the `M` consecutive clips that partition the video, equal to one frame (Algorithm 2, step 0)."""
+        desired = max(MIN_ARMS, _ceil(video.duration_seconds / self.clip_seconds))
+        return equal_clips(video.n_frames, min(video.n_frames, desired))
+
+    def coarse(self, request: SelectionRequest) -> Arms:
+        """Return the arms of the video after `pulls_per_arm` pulls of each, in one batch (step 1)."""
+        clips = self.clips(request.video)
+        candidates = self.coarse_candidates(request, clips)
+        frames = draw_in_clips(clips, candidates, self.pulls_per_arm, request.coarse_rng)
+        return pulled(Arms.unpulled(clips), frames, request.ledger)
+
+    def coarse_candidates(self, request: SelectionRequest, clips: Clips) -> IntArray:
+        """Return the frames that coarse pulls are drawn from, ascending: all."""
+        return np.arange(request.video.n_frames)
+
+    def n_chosen_arms(self, n_arms: int) -> int:
+        """Return `ceil(alpha * M)`, at least 4, at most `M`."""
+        return min(n_arms, max(MIN_CHOSEN_ARMS, _ceil(self.alpha * n_arms)))
+
+    def n_final_arms(self, n_arms: int) -> int:
+        """Return `m = clip(ceil(alpha * M), 4, 32)`, at most `M`; the bounds are the authors' public code's."""
+        return min(MAX_FINAL_ARMS, self.n_chosen_arms(n_arms))
+
+    def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return `planned_pulls`, which needs no run."""
+        return self.planned_pulls(video)
+
+    @abstractmethod
+    def planned_pulls(self, video: VideoInfo) -> int:
+        """Return the most frames the sampler pulls of `video`, known before the first pull."""
+
+    def planned_coarse_pulls(self, clips: Clips) -> int:
+        return int(np.minimum(self.pulls_per_arm, clips.sizes).sum())
+
+
+def pulled(arms: Arms, frames: IntArray, ledger: Ledger) -> Arms:
+    """Pull `frames` in one batch and return the arms that know their relevance."""
+    return arms.with_pulls(frames, ledger.relevance(frames))
+
+
+def _ceil(value: float) -> int:
+    # Products such as 0.1 * 30 come out a rounding error above the whole number that was meant.
+    return math.ceil(value - 1e-9)
 
 
 @dataclass(frozen=True, kw_only=True)

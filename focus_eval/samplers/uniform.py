@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import evenly, one_fps, why_no_candidates
-from focus_eval.types import VideoInfo
+from focus_eval.samplers.coverage import evenly, one_fps, why_no_candidates
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.bandit.arms import best_first
-from focus_eval.errors import MissingDependency
-from focus_eval.options import option
+from focus_eval.core.errors import MissingDependency
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.candidates import evenly, one_fps
-from focus_eval.samplers.embeddings import unit_rows
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.coverage import evenly, one_fps, unit_rows
 
 # Constants of the authors' benchmark configuration.
 LEAST_PEAK_DISTANCE = 5

@@ -6,9 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from focus_eval.rows.building import AskedQuestion
-from focus_eval.selections.imported import ImportedSelection
-from focus_eval.selections.source import DETAILS_FILE, Source, frames_of, in_order, is_list_of_lists, write_json
+from focus_eval.rows.records import AskedQuestion
+from focus_eval.selections.imported import (
+    DETAILS_FILE,
+    ImportedSelection,
+    Source,
+    frames_of,
+    in_order,
+    is_list_of_lists,
+    write_json,
+)
 
 # Its habit, where the caller names no unit.
 UNIT = "frames"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import SelectionMismatch, unknown_name
-from focus_eval.selections.imported import ImportedSelection, PublishedAnswer
-from focus_eval.selections.source import Source
+from focus_eval.core.errors import SelectionMismatch, unknown_name
+from focus_eval.selections.imported import ImportedSelection, PublishedAnswer, Source
 
 UNIT = "frames"
 LETTERS = "ABCDEFGH"

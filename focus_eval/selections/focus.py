@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import SelectionMismatch
-from focus_eval.resources import read_json
-from focus_eval.rows.building import AskedQuestion
-from focus_eval.selections.imported import ImportedSelection
-from focus_eval.selections.source import (
+from focus_eval.core.errors import SelectionMismatch
+from focus_eval.core.resources import read_json
+from focus_eval.rows.records import AskedQuestion
+from focus_eval.selections.imported import (
     DETAILS_FILE,
+    ImportedSelection,
     Source,
     frames_of,
     in_order,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import InvalidInput, SelectionMismatch
-from focus_eval.types import VideoInfo
+from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.core.types import VideoInfo
+from focus_eval.rows.records import AskedQuestion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +131,198 @@ def selections_hash(selections: Mapping[str, ImportedSelection]) -> str:
         for key, selection in sorted(selections.items())
     ]
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+# Written beside the frames by the public FOCUS code: by this file its list is told from AKS's.
+DETAILS_FILE = "sampling_details.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A file of selections and what the caller said of it.
+
+    Args:
+        path: the file.
+        format: name of its format.
+        unit: "frames" or "seconds".
+        field: name of the field of frames, where the caller gave one.
+        questions: in the order of the annotation; None where none were given.
+        allow_missing: leave out questions without frames instead of refusing the file.
+        columns: names of the fields of published answers (`AnswerShape`), where the caller gave some.
+    """
+
+    path: Path
+    format: str
+    unit: str
+    field: str | None = None
+    questions: Sequence[AskedQuestion] | None = None
+    allow_missing: bool = False
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def selection(
+        self,
+        values: Any,
+        *,
+        question_id: str,
+        where: str,
+        video: str = "",
+        unit: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> Iterable[ImportedSelection]:
+        """Yield the selection of one entry, or nothing for an empty one that the caller allows.
+
+        Args:
+            unit: of this entry, where it is not that of the file.
+
+        Raises:
+            SelectionMismatch: no frames, or values that are not of `unit`; names file and entry.
+        """
+        where = f"{self.path.name}: {where}"
+        if isinstance(values, list) and not values:
+            if self.allow_missing:
+                return
+            raise SelectionMismatch(f"{where} ({question_id}): no frames chosen (allow_missing leaves it out)")
+        unit = unit or self.unit
+        kept = numbers(values, unit=unit, where=f"{where} ({question_id})")
+        stated: dict[str, Any] = {"times_seconds" if unit == "seconds" else "keyframes": kept}
+        said: dict[str, Any] = {"sampler": self.format, "video": video, **stated, **(details or {})}
+        yield ImportedSelection(question_id=question_id, where=where, **said)
+
+    def rows_with_questions(self, data: Any) -> Iterable[tuple[Any, AskedQuestion]]:
+        """Return the entries of a list, each with the question of the same row of the annotation.
+
+        Raises:
+            SelectionMismatch: not a list, no questions given, or another number of rows.
+        """
+        name = self.path.name
+        if not isinstance(data, list):
+            raise SelectionMismatch(f"{name}: format {self.format!r} is a list with one entry per question")
+        if self.questions is None:
+            raise SelectionMismatch(
+                f"{name}: format {self.format!r} follows the order of the annotation; give the questions too"
+            )
+        if len(data) != len(self.questions):
+            raise SelectionMismatch(
+                f"{name}: {len(data)} rows for {len(self.questions)} questions; another benchmark or split?"
+            )
+        return zip(data, self.questions, strict=True)
+
+
+def is_list_of_lists(data: Any) -> bool:
+    """Return whether `data` is a list of lists, at least one."""
+    return isinstance(data, list) and bool(data) and all(isinstance(row, list) for row in data)
+
+
+def is_mapping_of_lists(data: Any) -> bool:
+    """Return whether `data` maps names to lists, at least one."""
+    return isinstance(data, Mapping) and bool(data) and all(isinstance(value, list) for value in data.values())
+
+
+def video_stem(video: str) -> str:
+    """Return a video's name without folder and suffix, by which formats name it."""
+    return Path(str(video)).stem
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` to `path`, completely or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(json.dumps(value, allow_nan=False), encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+def in_order(
+    selections: Mapping[str, ImportedSelection], questions: Sequence[AskedQuestion]
+) -> list[ImportedSelection]:
+    """Return the selections of `questions` in the annotation's order, for formats that go by it.
+
+    Raises:
+        SelectionMismatch: a question without a selection, or a selection of no question.
+    """
+    for row, asked in enumerate(questions):
+        if asked.id not in selections:
+            raise SelectionMismatch(f"row {row} ({asked.id}): no selection; a list by row needs one for every question")
+    if len(selections) > len(questions):
+        extra = sorted(set(selections) - {asked.id for asked in questions})[0]
+        raise SelectionMismatch(f"{extra!r} is not a question of this benchmark ({len(questions)} questions)")
+    return [selections[asked.id] for asked in questions]
+
+
+def frames_of(selection: ImportedSelection) -> tuple[int, ...]:
+    """Return the keyframes of `selection`, for formats that state frames.
+
+    Raises:
+        SelectionMismatch: chosen in seconds.
+    """
+    if selection.keyframes is None:
+        raise SelectionMismatch(f"{selection.question_id}: chosen in seconds; this format needs frame indices")
+    return selection.keyframes
+
+
+# An annotation's length and a file's real one differ by up to a second in LongVideoBench.
+SLACK_SECONDS = 1.0
+# Below this many frames in all, "every index is smaller than the seconds" may be chance.
+_FEWEST_FRAMES_TO_JUDGE = 16
+
+
+def numbers(values: Any, *, unit: str, where: str) -> tuple[Any, ...]:
+    """Return `values` as ascending ints (unit "frames") or floats (unit "seconds").
+
+    Raises:
+        SelectionMismatch: no list, no number, not finite, or a fraction where a frame is meant.
+    """
+    if not isinstance(values, list):
+        raise SelectionMismatch(f"{where}: expected a list of {unit}, got {type(values).__name__}")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise SelectionMismatch(f"{where}: {value!r} is not a number of {unit}")
+        if unit == "frames" and value != int(value):
+            raise SelectionMismatch(f"{where}: {value!r} is not a frame index; are these seconds? (unit: seconds)")
+    return tuple(int(value) for value in values) if unit == "frames" else tuple(float(value) for value in values)
+
+
+def check_unit_plausible(selections: Mapping[str, ImportedSelection], questions: Sequence[AskedQuestion]) -> None:
+    """Refuse a file whose "frames" never go past the videos' lengths in seconds: those are whole seconds.
+
+    Raises:
+        SelectionMismatch: names the first row and its length.
+    """
+    seconds = {asked.id: asked.duration_seconds for asked in questions}
+    judged = [
+        (selection, selection.keyframes[-1], length)
+        for key, selection in selections.items()
+        if selection.keyframes and (length := seconds.get(key)) is not None
+    ]
+    if sum(selection.n_keyframes for selection, _, _ in judged) < _FEWEST_FRAMES_TO_JUDGE:
+        return
+    if all(last <= length + SLACK_SECONDS for _, last, length in judged):
+        selection, last, length = judged[0]
+        raise SelectionMismatch(
+            f"{selection.where} ({selection.question_id}): no frame of this file is past its video's length in seconds "
+            f"(here: {last} of {length:g} s); these are seconds (unit: seconds)"
+        )
+
+
+def check_lengths(
+    selections: Mapping[str, ImportedSelection], questions: Sequence[AskedQuestion], fps: Mapping[str, float]
+) -> None:
+    """Refuse a frame or time more than a second past the annotated end of its video, where lengths are known.
+
+    Raises:
+        SelectionMismatch: names the row.
+    """
+    seconds = {asked.id: asked.duration_seconds for asked in questions}
+    for key, selection in selections.items():
+        length, rate = seconds.get(key), selection.fps or fps.get(key, 0.0)
+        if length is None or (selection.keyframes is not None and rate <= 0):
+            continue
+        times = selection.times_at(rate)
+        if not times or times[-1] <= length + SLACK_SECONDS:
+            continue
+        said = (
+            f"{times[-1]:g} s"
+            if selection.keyframes is None
+            else f"frame {selection.keyframes[-1]} ({times[-1]:.1f} s)"
+        )
+        hint = "are these frames? (unit: frames)" if selection.keyframes is None else "past the end"
+        raise SelectionMismatch(f"{selection.where} ({key}): {said} asked, the video has {length:g} s; {hint}")

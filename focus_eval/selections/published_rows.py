@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from focus_eval.benchmarks.question import Question
-from focus_eval.benchmarks.rates import VideoRate
-from focus_eval.benchmarks.registry import make_benchmark
-from focus_eval.errors import InvalidInput, SelectionMismatch
-from focus_eval.rows.building import CellNames, Chooser, answer_row, selection_row
+from focus_eval.benchmarks.registry import VideoRate, make_benchmark
+from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.rows.identity import identity_hash
-from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, replace_file
+from focus_eval.rows.records import (
+    AnswerRow,
+    CellNames,
+    Chooser,
+    RowWriter,
+    SelectionRow,
+    answer_row,
+    replace_file,
+    selection_row,
+)
 from focus_eval.selections.imported import ImportedSelection, selections_hash
 
 

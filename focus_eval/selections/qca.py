@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import SelectionMismatch
-from focus_eval.rows.building import AskedQuestion
-from focus_eval.selections.imported import ImportedSelection
-from focus_eval.selections.source import Source, is_mapping_of_lists, video_stem
+from focus_eval.core.errors import SelectionMismatch
+from focus_eval.rows.records import AskedQuestion
+from focus_eval.selections.imported import ImportedSelection, Source, is_mapping_of_lists, video_stem
 
 UNIT = "frames"
 

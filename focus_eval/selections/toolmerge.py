@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import SelectionMismatch
+from focus_eval.core.errors import SelectionMismatch
 from focus_eval.selections.answers import AnswerShape, read_shape
-from focus_eval.selections.imported import ImportedSelection
-from focus_eval.selections.source import Source
+from focus_eval.selections.imported import ImportedSelection, Source
 
 UNIT = "seconds"
 SHAPE = AnswerShape(

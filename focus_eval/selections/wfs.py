@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import SelectionMismatch
-from focus_eval.selections.imported import ImportedSelection
-from focus_eval.selections.source import Source
+from focus_eval.core.errors import SelectionMismatch
+from focus_eval.selections.imported import ImportedSelection, Source
 
 UNIT = "frames"
 _FRAME_FIELDS = ("keyframe_indices", "selected_frames", "frame_indices", "frame_idx", "keyframes", "frames")

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from focus_eval.errors import InvalidInput, unknown_name
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_floats, frozen_ints
+from focus_eval.rows.records import SelectionRow
+from focus_eval.rows.store import load_rows
+from focus_eval.samplers.bandit import nearest_pulled
+from focus_eval.samplers.base import derived_rng
 
 Range = tuple[float, float]
 
@@ -120,3 +132,256 @@ def world_of(entry: str | dict[str, Any]) -> World:
             raise unknown_name(f"parameter of world {base!r}:", name, World.__dataclass_fields__)
     changes: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return replace(WORLDS[base], **changes)
+
+
+GRID_HZ = 10
+FRAME_RATES = (24.0, 25.0, 24000 / 1001, 30000 / 1001)
+# x264's defaults: a sync frame at most every 250 frames; it saw 335 of the 362 cuts of the demo's videos.
+LONGEST_GROUP = 250
+SHARE_OF_CUTS_SEEN = 0.925
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_LATENT_LIMIT = 12.0
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedTrace:
+    """A video of `world`: only frames that are asked for get their noise.
+
+    Args:
+        latent: ten values a second, float32 `(n_grid,)`.
+        key: decides the noise of each frame.
+        strength: mean height of this question's events.
+        event_lengths: seconds, in the order of `evidence_seconds`.
+    """
+
+    world: World
+    question_id: str
+    info: VideoInfo
+    latent: NDArray[np.float32]
+    key: int
+    evidence_seconds: tuple[float, ...]
+    event_lengths: tuple[float, ...]
+    strength: float
+
+    def relevance(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames`, in (0, 1), shape `(n,)`; the same in whatever order they are asked."""
+        cell = np.minimum((frames * (GRID_HZ / self.info.fps)).astype(np.int64), self.latent.size - 1)
+        latent = self.latent[cell] + self.world.noise * frame_noise(frames, self.key)
+        skew = self.world.skew
+        bent = np.expm1(skew * np.minimum(latent, _LATENT_LIMIT / skew)) / skew
+        relevance: FloatArray = 1.0 / (1.0 + np.exp(-(self.world.location + self.world.scale * bent)))
+        return relevance
+
+
+def frame_noise(frames: IntArray, key: int) -> FloatArray:
+    """Return a nearly normal number of variance 1 per frame, a function of frame and `key` alone, shape `(n,)`.
+
+    The sum of the four quarters of a 64-bit hash (Steele, Lea and Flood 2014, SplitMix64), each uniform.
+    """
+    with np.errstate(over="ignore"):
+        x = frames.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    quarters = sum((x >> np.uint64(16 * at) & np.uint64(0xFFFF)).astype(np.float64) for at in range(4))
+    noise: FloatArray = (np.asarray(quarters) / 65536 - 2.0) * math.sqrt(3.0)
+    return noise
+
+
+def make_trace(world: World, number: int, *, seed: int, minutes: tuple[float, float]) -> SimulatedTrace:
+    """Return video `number` of `world`; the same whatever other videos are made.
+
+    Lengths are log-uniform in `minutes` and spread by the golden ratio, so that the first videos cover the range too.
+    """
+    rng = derived_rng(seed, "simulation", world.name, str(number))
+    place = (0.5 + number * _GOLDEN) % 1.0
+    seconds = 60.0 * minutes[0] * (minutes[1] / minutes[0]) ** place
+    fps = float(rng.choice(FRAME_RATES))
+    n_frames = max(1, round(seconds * fps))
+    n_grid = math.ceil(n_frames / fps * GRID_HZ) + 1
+    strength = world.encoder_quality * rng.normal(world.strength, world.strength_spread)
+    starts, lengths = _placed_events(world, seconds, rng)
+    latent, cuts = _background(world, n_grid, rng)
+    _add_related(latent, world, starts, lengths, rng)
+    heights = strength + world.encoder_quality * world.event_spread * rng.standard_normal(starts.size)
+    _add_events(latent, starts, lengths, heights, world)
+    _add_distractors(latent, world, seconds, rng)
+    if world.event_is_shot:
+        cuts = np.union1d(cuts, np.concatenate([starts, starts + lengths]))
+    where = 0.5 if world.evidence_at == "middle" else rng.uniform(size=starts.size)
+    return SimulatedTrace(
+        world=world,
+        question_id=f"{world.name}-{number:04d}",
+        info=VideoInfo(n_frames, fps, sync_frames=_sync_frames(cuts, n_frames, fps, rng)),
+        latent=latent,
+        key=int(rng.integers(2**63)),
+        evidence_seconds=tuple((starts + lengths * where).tolist()),
+        event_lengths=tuple(lengths.tolist()),
+        strength=float(strength),
+    )
+
+
+def autoregression(keep: float, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return a stationary first-order autoregression of variance 1, `x[t] = keep * x[t - 1] + noise`, float32 `(n,)`.
+
+    Blocks of so few steps that `keep` to their power stays away from 0 are summed at once.
+    """
+    size = max(1, min(512, int(3.0 / -math.log(keep))))
+    drive = rng.standard_normal((math.ceil(n / size), size)) * math.sqrt(1 - keep**2)
+    powers = keep ** np.arange(size)
+    blocks = powers * np.cumsum(drive / powers, axis=1)
+    last = rng.standard_normal()
+    carried = np.empty(len(blocks))
+    for at, end in enumerate(blocks[:, -1].tolist()):
+        carried[at] = last
+        last = end + last * keep**size
+    values: NDArray[np.float32] = (blocks + np.outer(carried, powers * keep)).ravel()[:n].astype(np.float32)
+    return values
+
+
+def _placed_events(world: World, seconds: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return starts, ascending, and lengths of events that do not overlap, in seconds, both `(n_events,)`."""
+    low, high = world.events
+    n_events = int(min(high, np.exp(rng.uniform(np.log(low), np.log(high + 1)))))
+    lengths = _log_uniform(world.event_seconds, n_events, rng)
+    lengths *= min(1.0, 0.5 * seconds / lengths.sum())
+    free = np.sort(rng.uniform(0, seconds - lengths.sum(), size=n_events))
+    return free + np.cumsum(lengths) - lengths, lengths
+
+
+def _log_uniform(ends: tuple[float, float], n: int, rng: np.random.Generator) -> FloatArray:
+    return np.exp(rng.uniform(math.log(ends[0]), math.log(ends[1]), size=n))
+
+
+def _background(world: World, n: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], FloatArray]:
+    """Return the background, variance 1, float32 `(n,)`, and the times of its cuts in seconds."""
+    smooth = autoregression(0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ)), n, rng)
+    if world.shot_share == 0:
+        return smooth, np.empty(0)
+    n_shots = max(2, int(3 * n / GRID_HZ / world.shot_seconds) + 8)
+    stops = np.cumsum(world.shot_seconds * np.exp(0.7 * rng.standard_normal(n_shots)))
+    looks = rng.standard_normal(world.n_looks or n_shots)
+    look = rng.integers(0, looks.size, n_shots) if world.n_looks else np.arange(n_shots)
+    at = np.minimum(np.searchsorted(stops, np.arange(n) / GRID_HZ, side="right"), n_shots - 1)
+    level = looks[look][at].astype(np.float32)
+    share = np.float32(world.shot_share)
+    background: NDArray[np.float32] = np.sqrt(share) * level + np.sqrt(1 - share) * smooth
+    return background, stops[stops < n / GRID_HZ]
+
+
+def _add_events(
+    latent: NDArray[np.float32], starts: FloatArray, lengths: FloatArray, heights: FloatArray, world: World
+) -> None:
+    for start, length, height in zip(starts, lengths, heights, strict=True):
+        here = _cells(start, start + length, latent.size)
+        latent[here] = height + (0.3 if world.event_is_shot else 1.0) * latent[here]
+
+
+def _add_related(
+    latent: NDArray[np.float32], world: World, starts: FloatArray, lengths: FloatArray, rng: np.random.Generator
+) -> None:
+    """Raise a stretch around every event, with the event anywhere in it; where two overlap, once."""
+    if world.related_height == 0:
+        return
+    raised = np.zeros(latent.size, dtype=bool)
+    for start, length in zip(starts, lengths, strict=True):
+        stretch = rng.uniform(*world.related_seconds)
+        first = start - rng.uniform(0, stretch)
+        raised[_cells(first, max(first + stretch, start + length), latent.size)] = True
+    latent[raised] += np.float32(world.related_height * world.encoder_quality)
+
+
+def _add_distractors(latent: NDArray[np.float32], world: World, seconds: float, rng: np.random.Generator) -> None:
+    n = int(rng.poisson(world.distractors_per_minute * seconds / 60))
+    starts = rng.uniform(0, seconds, n)
+    lengths = _log_uniform(world.event_seconds, n, rng)
+    heights = world.encoder_quality * rng.normal(world.strength, world.strength_spread, n)
+    for start, length, height in zip(starts, lengths, heights, strict=True):
+        here = _cells(start, start + length, latent.size)
+        latent[here] = np.maximum(latent[here], height + 0.3 * latent[here])
+
+
+def _cells(start: float, stop: float, n: int) -> slice:
+    first = min(n - 1, max(0, round(start * GRID_HZ)))
+    return slice(first, max(first + 1, min(n, round(stop * GRID_HZ))))
+
+
+def _sync_frames(cuts: FloatArray, n_frames: int, fps: float, rng: np.random.Generator) -> IntArray:
+    """Return where an encoder would start its groups: at most cuts, and every 250 frames after the last start."""
+    seen = np.unique((cuts * fps).astype(np.int64))
+    seen = seen[(rng.uniform(size=seen.size) < SHARE_OF_CUTS_SEEN) & (seen > 0) & (seen < n_frames)]
+    edges = np.concatenate([[0], seen, [n_frames]])
+    return np.concatenate([np.arange(a, b, LONGEST_GROUP) for a, b in itertools.pairwise(edges)])
+
+
+# A trace with wider gaps than this says nothing of events of a second.
+WIDEST_MEAN_GAP_SECONDS = 1.1
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedTrace:
+    """One question of a run; a frame has the relevance of the nearest frame that was scored.
+
+    Args:
+        frames, values: what was scored, ascending, `(n,)`.
+    """
+
+    benchmark: str
+    question_id: str
+    video: str
+    bucket: str
+    info: VideoInfo
+    evidence_seconds: tuple[float, ...]
+    frames: IntArray
+    values: FloatArray
+
+    def relevance(self, frames: IntArray) -> FloatArray:
+        """Return the recorded relevance nearest to each of `frames`, shape `(n,)`."""
+        return nearest_pulled(frames, self.frames, self.values)
+
+
+def recorded_traces(folder: Path) -> list[RecordedTrace]:
+    """Return one trace per question of the run in `folder` that has evidence, in the order of benchmark and id.
+
+    Everything that any sampler of the run scored for a question is put together.
+
+    Raises:
+        InvalidInput: no such run, several encoders or forms of query, no evidence, or fewer scores than one a second of
+            video.
+    """
+    parts = sorted((folder / "selections").iterdir()) if (folder / "selections").is_dir() else []
+    by_question: dict[tuple[str, str], list[SelectionRow]] = {}
+    for part in parts:
+        for row in load_rows(part, SelectionRow):
+            if row.error is None and row.pulled_frames and row.evidence_seconds:
+                by_question.setdefault((row.benchmark, row.question_id), []).append(row)
+    if not by_question:
+        raise InvalidInput(f"{folder}: no rows with scored frames and evidence; name a run that keeps what it scored")
+    encoders = {f"{row.encoder} {row.encoder_revision}" for rows in by_question.values() for row in rows}
+    if len(encoders) > 1:
+        raise InvalidInput(f"{folder}: relevance of several encoders ({', '.join(sorted(encoders))}); narrow the run")
+    return [_trace(rows, folder) for _, rows in sorted(by_question.items())]
+
+
+def _trace(rows: Sequence[SelectionRow], folder: Path) -> RecordedTrace:
+    known: dict[int, float] = {}
+    if len({row.query for row in rows}) > 1:
+        raise InvalidInput(f"{folder}: {rows[0].question_id} was scored for several queries; narrow the run to one")
+    for row in rows:
+        known.update({f: r for f, r in zip(row.pulled_frames, row.pulled_relevance, strict=True) if r is not None})
+    if len(known) * WIDEST_MEAN_GAP_SECONDS < row.n_frames / row.fps:
+        raise InvalidInput(
+            f"{folder}: {row.question_id} has {len(known)} scored frames in {row.n_frames / row.fps:.0f} s; a trace "
+            "needs one a second: run topk with every_seconds=0.5 first"
+        )
+    frames = sorted(known)
+    return RecordedTrace(
+        benchmark=row.benchmark,
+        question_id=row.question_id,
+        video=row.video,
+        bucket=row.bucket,
+        info=VideoInfo(row.n_frames, row.fps),
+        evidence_seconds=tuple(row.evidence_seconds),
+        frames=frozen_ints(frames),
+        values=frozen_floats([known[frame] for frame in frames]),
+    )

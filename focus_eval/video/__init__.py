@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from focus_eval.errors import InvalidInput, unknown_name
+from focus_eval.core.errors import InvalidInput, unknown_name
 
 if TYPE_CHECKING:
     from focus_eval.video.reader import VideoReader

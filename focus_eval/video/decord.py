@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from focus_eval.errors import MissingDependency
-from focus_eval.video.by_index import ByIndexReader
+from focus_eval.core.errors import MissingDependency
+from focus_eval.video.library_reader import ByIndexReader
 from focus_eval.video.reader import Pixels
 
 try:

@@ -3,23 +3,170 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any
+from queue import Queue, SimpleQueue
+from threading import Event
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from focus_eval.errors import VideoError
-from focus_eval.types import IntArray
-from focus_eval.video.decoder import MOST_THREADS, Decoder, SeekError, n_cores
-from focus_eval.video.index import FrameIndex, Run
-from focus_eval.video.prefetch import in_order_ahead
+from focus_eval.core.errors import VideoError
+from focus_eval.core.types import IntArray
+from focus_eval.video.base_reader import ScannedReader
+from focus_eval.video.decoder import MOST_THREADS, Decoder, SeekError, Step, n_cores
+from focus_eval.video.frame_index import FrameIndex, Run
 from focus_eval.video.reader import Pixels
-from focus_eval.video.scanned import ScannedReader
-from focus_eval.video.taint import Taint
+
+_NEVER = 1 << 62
+
+
+class Taint:
+    """Follows the decoding of one run of packets from a sync packet on.
+
+    A frame may refer to any frame decoded before it, so it is sure only when all of those came out whole. It is lost
+    when some packet up to its own was refused, gave no frame, or gave one that the decoder marks as damaged. Pictures
+    shown before the sync packet's own (leading pictures) may need what lies before it: nothing that is shown later
+    refers to them, so they are left out of account.
+
+    Args:
+        first_packet: the sync packet's position in the file.
+        is_key: says whether a frame refers to no other; that of the sync packet must not. A container with a damaged
+            index may mark others as sync packets, from which some decoders go on with whatever they decoded last.
+            None at the file's start, where any frame may stand.
+    """
+
+    def __init__(self, index: FrameIndex, first_packet: int, *, is_key: Callable[[Any], bool] | None) -> None:
+        self._index = index
+        self._first_packet, self._is_key = first_packet, is_key
+        self._first_ticks = max(int(index.packets.ticks[first_packet]), int(index.frame_ticks[0]))
+        # Packets that must give a frame and have not yet, in the file's order.
+        self._outstanding: dict[int, None] = {}
+        self._lost_from = _NEVER
+
+    def follow(self, step: Step) -> None:
+        """Take account of one step of the decoder."""
+        packets = self._index.packets
+        if step.position is not None:
+            is_leading = packets.ticks[step.position] < self._first_ticks
+            if step.is_needed and not is_leading and not packets.is_hidden[step.position]:
+                self._outstanding[step.position] = None
+            if packets.is_corrupt[step.position] and not is_leading:
+                self._lose(step.position)
+            if step.is_refused and not is_leading:
+                # A decoder with several threads complains late, of any packet that has not come out.
+                self._lose(next(iter(self._outstanding), step.position))
+        for frame in step.frames:
+            self._came_out(frame)
+        if step.position is None and self._outstanding:
+            self._lose(next(iter(self._outstanding)))
+
+    def _came_out(self, frame: Any) -> None:
+        if frame.pts is None or frame.pts < self._first_ticks:
+            return
+        position = self._index.packet_at(frame.pts)
+        if position is None:
+            return
+        self._outstanding.pop(position, None)
+        is_first = position == self._first_packet
+        if frame.is_corrupt or (is_first and self._is_key is not None and not self._is_key(frame)):
+            self._lose(position)
+
+    def _lose(self, position: int) -> None:
+        self._lost_from = min(self._lost_from, position)
+
+    def is_lost(self, packet: int) -> bool:
+        """Return whether the frame of `packet` may be wrong."""
+        return packet >= self._lost_from
+
+    def is_sure(self, packet: int) -> bool:
+        """Return whether the frame of `packet` is right; may become true with a later step."""
+        return packet < self._lost_from and next(iter(self._outstanding), _NEVER) > packet
+
+
+T = TypeVar("T")
+
+
+def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int, n_held: int = 4) -> Iterator[T]:
+    """Yield what each task gives, task after task, while the tasks that follow already run in threads.
+
+    The order and the values do not depend on the number of workers. Decoding releases Python's lock, so that tasks
+    which decode (runs of one video, or one video each) really run side by side. Closing the iterator stops the
+    workers. An error of a task is raised when its turn comes.
+
+    Args:
+        tasks: functions that give an iterable; each is called and iterated within one thread.
+        n_workers: threads, so tasks in work at a time.
+        n_held: results a task may have ready before it waits; at most `n_workers * (n_held + 2)` are held at all.
+    """
+    stop, left = Event(), iter(tasks)
+    underway: deque[_Lane[T]] = deque()
+    with ThreadPoolExecutor(max_workers=n_workers, thread_name_prefix="decode") as pool:
+        try:
+            while True:
+                for task in left:
+                    underway.append(_Lane.start(pool, task, stop, n_held=n_held))
+                    if len(underway) > n_workers:
+                        break
+                if not underway:
+                    return
+                yield from underway[0].results()
+                underway.popleft()
+        finally:
+            stop.set()
+            for lane in underway:
+                lane.abandon()
+
+
+class _End:
+    """Marks the end of a task's results."""
+
+
+@dataclass
+class _Lane(Generic[T]):
+    """The results of one task on their way from its thread."""
+
+    queue: Queue[T | _End]
+    future: Future[None] | None = None
+    ended: bool = field(default=False)
+
+    @classmethod
+    def start(cls, pool: ThreadPoolExecutor, task: Callable[[], Iterable[T]], stop: Event, *, n_held: int) -> _Lane[T]:
+        lane: _Lane[T] = cls(Queue(maxsize=n_held))
+        lane.future = pool.submit(lane._work, task, stop)
+        return lane
+
+    def _work(self, task: Callable[[], Iterable[T]], stop: Event) -> None:
+        try:
+            if not stop.is_set():
+                for result in task():
+                    self.queue.put(result)
+                    if stop.is_set():
+                        break
+        finally:
+            self.queue.put(_End())
+
+    def results(self) -> Iterator[T]:
+        while True:
+            result = self.queue.get()
+            if isinstance(result, _End):
+                self.ended = True
+                break
+            yield result
+        if self.future is not None:
+            self.future.result()
+
+    def abandon(self) -> None:
+        """Let the thread run out: empty the queue until it has nothing more to put."""
+        if self.ended or (self.future is not None and self.future.cancel()):
+            return
+        while not isinstance(self.queue.get(), _End):
+            pass
+
 
 # Runs of one video that are decoded side by side; each holds a decoder's pictures.
 _MOST_WORKERS = 4

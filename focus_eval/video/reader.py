@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from focus_eval.types import FloatArray, IntArray, VideoInfo
+from focus_eval.core.errors import VideoError
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 
 Pixels = NDArray[np.uint8]
 
@@ -49,3 +51,89 @@ class VideoReader(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def checked_file(path: Path) -> Path:
+    """Return `path` where it is a readable file with content.
+
+    Raises:
+        VideoError: it is not there, is a directory, is empty, or may not be read.
+    """
+    if path.is_dir():
+        raise VideoError(f"{path}: a directory, not a video file; name a file inside it")
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise VideoError(f"{path}: no such file; check the path") from error
+    if size == 0:
+        raise VideoError(f"{path}: the file is empty (0 bytes); download it again")
+    if not os.access(path, os.R_OK):
+        raise VideoError(f"{path}: no permission to read the file; change its permissions or owner")
+    return path
+
+
+def checked_frames(path: Path, frames: ArrayLike, *, n_frames: int) -> IntArray:
+    """Return `frames` as an int64 array, shape `(n,)`, where each lies in `[0, n_frames)`.
+
+    Raises:
+        VideoError: a frame outside the video, or indices that are not whole numbers.
+    """
+    array = np.asarray(frames)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise VideoError(
+            f"{path}: frame indices must be a 1-D array of integers, got {array.dtype} of shape {array.shape}"
+        )
+    outside = array[(array < 0) | (array >= n_frames)]
+    if outside.size:
+        raise VideoError(f"{path}: frame {outside[0]} asked, video has {n_frames} (0 to {n_frames - 1})")
+    return array.astype(np.int64)
+
+
+def unreadable(path: Path, cause: BaseException) -> VideoError:
+    """Return the error for a file that no demuxer can open, with the likely reason read from its first bytes."""
+    if lacks_index(path):
+        return without_index(path)
+    if _is_mp4(path):
+        return VideoError(f"{path}: a damaged MP4 ({_plain(cause)}); download it again")
+    return VideoError(f"{path}: not a video this FFmpeg can open ({_plain(cause)}); check the file")
+
+
+def lacks_index(path: Path) -> bool:
+    """Tell whether the file is an MP4 that ends before or within its index."""
+    return _is_mp4(path) and not _has_box(path, b"moov")
+
+
+def without_index(path: Path) -> VideoError:
+    """Return the error for an MP4 that `lacks_index`."""
+    return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; download it again")
+
+
+def _is_mp4(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(12)[4:8] == b"ftyp"
+
+
+def _has_box(path: Path, name: bytes) -> bool:
+    """Tell whether an MP4 has a complete box `name` at its top level."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = 0
+        while start + 8 <= size:
+            file.seek(start)
+            header = file.read(16)
+            length = int.from_bytes(header[:4], "big")
+            if length == 1:
+                length = int.from_bytes(header[8:16], "big")
+            if length < 8 or start + length > size:
+                return False
+            if header[4:8] == name:
+                return True
+            start += length
+    return False
+
+
+def _plain(cause: BaseException) -> str:
+    """Return a decoder's message on one line."""
+    return " ".join(str(getattr(cause, "strerror", None) or cause).split())

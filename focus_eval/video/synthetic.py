@@ -11,7 +11,7 @@ from typing import Any
 import av
 import numpy as np
 
-from focus_eval.errors import InvalidInput, VideoError
+from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.video.reader import Pixels
 
 _ROWS, _COLUMNS, _NUMBER_BITS = 4, 6, 20

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
-from focus_eval.errors import MissingDependency
-from focus_eval.video.by_index import ByIndexReader
+import numpy as np
+
+from focus_eval.core.errors import MissingDependency, VideoError
+from focus_eval.core.types import IntArray
+from focus_eval.video.library_reader import ByIndexReader
+from focus_eval.video.pyav import PyAVReader
 from focus_eval.video.reader import Pixels
 
 _NO_FFMPEG = "torchcodec cannot load FFmpeg's shared libraries; install ffmpeg, or use backend pyav"
@@ -40,3 +45,61 @@ class TorchCodecReader(ByIndexReader):
     def _decoded(self, number: int) -> Pixels:
         pixels: Pixels = self._video.get_frame_at(number).data.cpu().numpy()
         return pixels
+
+
+N_COMPARED = 8
+# Two pictures whose pixels differ by less than this in the mean, of 255 levels, are one frame converted differently.
+NEAR_LEVELS = 2.0
+
+
+class TorchCodecCudaReader(TorchCodecReader):
+    """Reads with the GPU's video decoder; see `VideoReader` for the contract.
+
+    Opening compares `N_COMPARED` frames over the whole file with those of the default backend, the first after each of
+    as many sync frames among them, and refuses a file of which one pixel differs.
+
+    Raises:
+        VideoError: as `TorchCodecReader`; no GPU; a frame that is not the exact one.
+    """
+
+    device: ClassVar[str] = "cuda"
+    most_levels: ClassVar[float] = 0.0
+
+    def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
+        super().__init__(path, n_threads=n_threads)
+        compared = frames_to_compare(self.info.n_frames, self.info.sync_frames)
+        with PyAVReader(self.path, n_threads=n_threads) as exact:
+            differences = [
+                float(np.abs(self._frame(number).astype(int) - picture).mean())
+                for number, picture in exact.stream(compared)
+            ]
+        wrong = [number for number, levels in zip(compared, differences, strict=True) if levels > self.most_levels]
+        if wrong:
+            self.close()
+            raise VideoError(
+                f"{self.path}: the GPU decodes {len(wrong)} of {compared.size} compared frames differently, the "
+                f"first {wrong[0]}, by up to {max(differences):.2f} of 255 levels in the mean; use backend pyav"
+                + ("" if self.most_levels else ", or torchcodec_cuda_near to accept other rounding")
+            )
+
+    def _open(self, n_threads: int | None) -> Any:
+        import torch
+
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise MissingDependency("torchcodec_cuda needs a GPU that torch can use; use backend pyav")
+        return super()._open(n_threads)
+
+
+class TorchCodecCudaNearReader(TorchCodecCudaReader):
+    """As `TorchCodecCudaReader`, but pixels may be rounded differently; only a wrong frame is refused."""
+
+    most_levels: ClassVar[float] = NEAR_LEVELS
+
+
+def frames_to_compare(n_frames: int, sync_frames: IntArray | None) -> IntArray:
+    """Return `N_COMPARED` frames spread over the file and the frames after as many sync frames, ascending."""
+    spread = np.linspace(0, n_frames - 1, N_COMPARED).astype(np.int64)
+    if sync_frames is None or len(sync_frames) == 0:
+        return np.unique(spread)
+    syncs = np.asarray(sync_frames)[np.linspace(0, len(sync_frames) - 1, N_COMPARED).astype(np.int64)]
+    return np.unique(np.concatenate([spread, np.minimum(syncs + 1, n_frames - 1)]))

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, fields_from
-from focus_eval.benchmarks.evidence import evidence_of
+from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, evidence_of, fields_from
 from focus_eval.benchmarks.question import query_text
 from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
-from focus_eval.errors import InvalidInput, UnknownName
+from focus_eval.core.errors import InvalidInput, UnknownName
 
 # Documents in the schema that each task's own functions read (lmms-eval 0.7.3); texts and ids are made up.
 DOCUMENTS = {

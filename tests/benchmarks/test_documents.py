@@ -8,12 +8,9 @@ from fractions import Fraction
 
 import pytest
 
-from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.benchmarks.longvideobench import evidence_of
-from focus_eval.benchmarks.mlvu import split_options
-from focus_eval.benchmarks.rates import exact_rate, read_rates
-from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
-from focus_eval.errors import InvalidInput, UnknownName
+from focus_eval.benchmarks.datasets import evidence_of, split_options
+from focus_eval.benchmarks.registry import benchmark_of_task, exact_rate, make_benchmark, read_annotations, read_rates
+from focus_eval.core.errors import InvalidInput, UnknownName
 
 LVB = {
     "id": "vid_0",

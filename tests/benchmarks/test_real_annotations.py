@@ -8,10 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.benchmarks.mlvu import split_options
-from focus_eval.benchmarks.rates import read_rates
-from focus_eval.benchmarks.registry import make_benchmark
+from focus_eval.benchmarks.datasets import split_options
+from focus_eval.benchmarks.registry import make_benchmark, read_annotations, read_rates
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.commands import doctor
-from focus_eval.scoring.encoders.published import KNOWN
-from focus_eval.testing.random_weights import write_tiny_clip
+from focus_eval.encoders.weights import KNOWN
+from support.random_weights import write_tiny_clip
 
 
 @pytest.fixture

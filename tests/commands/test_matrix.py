@@ -9,10 +9,10 @@ import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.commands.plan import with_files
+from focus_eval.commands.runs import with_files
 from focus_eval.matrix import selecting
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.status import run_status
+from focus_eval.matrix.plan import run_status
 from tests.matrix.conftest import write_simulation
 
 

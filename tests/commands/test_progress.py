@@ -10,7 +10,7 @@ from contextlib import redirect_stderr
 import numpy as np
 from rich.progress import Progress
 
-from focus_eval.commands.progress import ProgressLines, PullProgress, progress_line, say_if_slow
+from focus_eval.commands.console import ProgressLines, PullProgress, progress_line, say_if_slow
 from focus_eval.commands.select import _print, alike_keyframes
 from focus_eval.rows.records import SelectionRow
 

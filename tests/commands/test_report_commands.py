@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.errors import FocusEvalError, InvalidInput, VideoError
+from focus_eval.core.errors import FocusEvalError, InvalidInput, VideoError
 from focus_eval.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter
@@ -47,7 +47,7 @@ def test_report_writes_all_its_files_beside_the_rows(run_folder):
 
 
 def test_a_table_too_long_to_print_names_the_files_it_is_in(run_folder, monkeypatch):
-    monkeypatch.setattr("focus_eval.commands.report._MOST_ROWS_PRINTED", 0)
+    monkeypatch.setattr("focus_eval.commands.reports._MOST_ROWS_PRINTED", 0)
     named = re.findall(r"in (report.md) and (\S+)", called("report", run_folder, "--no-html"))
     assert len(named) > 1
     for file in {file for pair in named for file in pair}:

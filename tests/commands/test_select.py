@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from focus_eval.api import select_keyframes
+from focus_eval.pipeline.api import select_keyframes
 from focus_eval.video.synthetic import ClipWriter
 
 

@@ -7,8 +7,8 @@ import subprocess
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.errors import InvalidInput
-from focus_eval.resources import resource_path
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import resource_path
 
 
 def test_the_script_is_shell_and_runs_the_matrix_on_the_allocation():

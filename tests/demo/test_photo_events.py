@@ -15,12 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.demo.camera import FRAMES_PER_MOVE, Shot, render
+from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.core.errors import InvalidInput, MissingDependency, RunError
 from focus_eval.demo.photo_events import FOLDER, build_photo_events
 from focus_eval.demo.photographs import PHOTOGRAPHS
-from focus_eval.demo.storyboard import storyboards
-from focus_eval.errors import InvalidInput, MissingDependency, RunError
+from focus_eval.demo.storyboard import FRAMES_PER_MOVE, Shot, render, storyboards
 from focus_eval.video import open_video
 from focus_eval.video.synthetic import ClipWriter
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from focus_eval.benchmarks.registry import make_benchmark
+from focus_eval.core.errors import UnknownName
 from focus_eval.demo.photo_events import rows_of
 from focus_eval.demo.photographs import PHOTOGRAPHS
-from focus_eval.demo.questions import FILLERS, TOPICS
-from focus_eval.demo.storyboard import VIDEO_IDS, storyboards
-from focus_eval.errors import UnknownName
+from focus_eval.demo.storyboard import FILLERS, TOPICS, VIDEO_IDS, storyboards
 
 TOPIC_OF = {topic.name: topic for topic in TOPICS}
 

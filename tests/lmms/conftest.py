@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 # Those that are not used here are used through `tools`.
-from focus_eval.testing.lmms_data import (  # noqa: F401
+from support.lmms_data import (  # noqa: F401
     CLIPS,
     QUESTIONS,
     decode_all,
@@ -18,7 +18,7 @@ from focus_eval.testing.lmms_data import (  # noqa: F401
     write_home,
     write_parquet,
 )
-from focus_eval.testing.tiny_transformers import save_llava_onevision, save_qwen2_vl
+from support.tiny_transformers import save_llava_onevision, save_qwen2_vl
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("FORCE_QWENVL_VIDEO_READER", "decord")
@@ -116,7 +116,7 @@ def evaluate(home, tmp_path, monkeypatch):
         from lmms_eval.evaluator import simple_evaluate
         from lmms_eval.tasks import TaskManager
 
-        from focus_eval.resources import resource_path
+        from focus_eval.core.resources import resource_path
 
         folder = resource_path("tasks")
         if data is not None:  # the same task files on other documents

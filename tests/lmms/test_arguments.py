@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from focus_eval.errors import FocusEvalError, InvalidInput, UnknownName
+from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
 
 
 def qwen(**arguments):
@@ -49,15 +49,15 @@ def test_a_wrong_argument_is_refused_in_one_line_before_weights_load(arguments, 
 
 
 def test_options_come_in_the_types_they_declare():
-    from focus_eval.lmms.arguments import SeamOptions
+    from focus_eval.lmms.arguments import AdapterOptions
     from focus_eval.lmms.sources import check_source, make_source
 
     # lmms-eval's own parser makes an int of "2" and a string of "none".
-    options = SeamOptions(
+    options = AdapterOptions(
         sampler="focus_released", sampler_options={"top_ratio": 1, "min_gap_sec": "auto"}, encoder="offline"
     )
     check_source(options)
-    uniform = make_source(SeamOptions(sampler="uniform", seed=3), frames=4)
+    uniform = make_source(AdapterOptions(sampler="uniform", seed=3), frames=4)
     assert (uniform.k, uniform.seed, uniform.sampler.name) == (4, 3, "uniform")
 
 

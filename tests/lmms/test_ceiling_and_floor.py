@@ -14,7 +14,7 @@ BLACK = "no frame chosen: one black frame shown"
 
 
 def show(model, folder, name, **options):
-    options = replace(model.seam_options, record=str(folder), **options)
+    options = replace(model.adapter_options, record=str(folder), **options)
     model.show(Selector(sampler=make_sampler(name), encoder=None, k=8), frames=8, options=options)
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from focus_eval.resources import resource_path
+from focus_eval.core.resources import resource_path
 
 OURS = ["focus_longvideobench", "focus_videomme", "focus_mlvu", "focus_vsibench"]
 OFFICIAL = ["longvideobench_val_v", "videomme", "mlvu_dev", "vsibench"]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from focus_eval.errors import InvalidInput, RunError
-from focus_eval.lmms.tasks.parsing import NO_ANSWER
+from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.lmms.tasks import NO_ANSWER
 
 BROKEN = {"empty_0", "text_0", "torn_0", "late_0", "missing_0"}
 
@@ -26,7 +26,7 @@ def qwen(tiny_qwen, tmp_path_factory):
 @pytest.fixture
 def recorded(qwen, tmp_path):
     """The model, writing below this test's folder."""
-    qwen.show(qwen.context.source, frames=4, options=replace(qwen.seam_options, record=str(tmp_path / "record")))
+    qwen.show(qwen.context.source, frames=4, options=replace(qwen.adapter_options, record=str(tmp_path / "record")))
     return qwen
 
 
@@ -185,12 +185,12 @@ def test_lmms_evals_response_cache_is_refused(recorded, evaluate, tmp_path):
 
 def test_the_response_cache_would_have_answered_from_other_frames(tiny_qwen, evaluate, tmp_path, monkeypatch):
     """Why it is refused: with the refusal off, other frames get the first frames' answers back."""
-    from focus_eval.lmms import seam
+    from focus_eval.lmms import adapter
     from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 
-    monkeypatch.setattr(seam, "refuse_response_cache", lambda: None)
+    monkeypatch.setattr(adapter, "refuse_response_cache", lambda: None)
     model = FocusQwen2VL(
         pretrained=str(tiny_qwen), device="cpu", sampler="uniform", frames=4, record=str(tmp_path / "record")
     )

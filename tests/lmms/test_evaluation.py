@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.evaluation import RequestRunner
-from focus_eval.lmms.frame_memory import FrameMemory
-from focus_eval.lmms.run_checks import RunCounts
+from focus_eval.lmms.answering import RequestRunner
+from focus_eval.lmms.arguments import AdapterOptions
+from focus_eval.lmms.checks import RunCounts
+from focus_eval.lmms.decoding import FrameMemory
 
 
 def test_an_interrupted_run_asks_a_service_no_further_question(monkeypatch):
@@ -31,7 +31,7 @@ def test_an_interrupted_run_asks_a_service_no_further_question(monkeypatch):
 
     monkeypatch.setattr(FrameMemory, "open", ending)
     first, *others = (SimpleNamespace(row=None, path=None, seconds={}, number=number) for number in range(6))
-    context = SimpleNamespace(options=SeamOptions(sampler="uniform"), shared=None)
+    context = SimpleNamespace(options=AdapterOptions(sampler="uniform"), shared=None)
     runner = RequestRunner(SimpleNamespace(questions_at_once=2), context, counts=RunCounts(), quiet=True)
     monkeypatch.setattr(runner, "_batches", SimpleNamespace(answer=answer))
     monkeypatch.setattr(runner, "_keep", interrupted)

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from focus_eval.errors import InvalidInput
-from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.batch_answers import BatchAnswerer
-from focus_eval.lmms.frame_memory import FrameMemory, decoded_bytes
+from focus_eval.core.errors import InvalidInput
+from focus_eval.lmms.answering import BatchAnswerer
+from focus_eval.lmms.arguments import AdapterOptions
+from focus_eval.lmms.decoding import FrameMemory, decoded_bytes
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.video.synthetic import write_numbered_clip
@@ -134,7 +134,7 @@ def test_no_more_bytes_are_alive_than_allowed_and_answers_stay_the_same(
     for name, gigabytes in (("plenty", 4.0), ("little", 0.0008)):
         live_bytes.most, live_bytes.n_decoded = live_bytes.now, 0
         source = Selector(sampler=make_sampler("uniform"), encoder=None, k=16)
-        options = replace(qwen.seam_options, record=str(tmp_path / name), decode_gigabytes=gigabytes)
+        options = replace(qwen.adapter_options, record=str(tmp_path / name), decode_gigabytes=gigabytes)
         qwen.show(source, frames=16, options=options)
         evaluate(qwen, ["focus_longvideobench"])
         rows = tools.read_record(tmp_path / name, "answers")
@@ -151,4 +151,4 @@ def test_no_more_bytes_are_alive_than_allowed_and_answers_stay_the_same(
 
 def test_a_limit_of_nothing_is_refused():
     with pytest.raises(InvalidInput, match="decode_gigabytes must be above 0"):
-        SeamOptions(sampler="uniform", decode_gigabytes=0)
+        AdapterOptions(sampler="uniform", decode_gigabytes=0)

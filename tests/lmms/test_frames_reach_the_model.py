@@ -8,8 +8,8 @@ import torch
 
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.testing.tiny_transformers import save_qwen_successor
 from focus_eval.video.synthetic import frame_number
+from support.tiny_transformers import save_qwen_successor
 
 
 def random_frames(k: int) -> Selector:
@@ -117,4 +117,4 @@ def test_the_successors_of_qwen2_vl_get_the_chosen_frames_and_their_real_indices
 def with_record(model, folder):
     from dataclasses import replace
 
-    return replace(model.seam_options, record=str(folder))
+    return replace(model.adapter_options, record=str(folder))

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from focus_eval.lmms import other_packages
+from focus_eval.lmms import patches as patches
 
 
 def test_qwen_vl_utils_looks_its_readers_up_in_the_table_at_each_call(monkeypatch):
@@ -23,7 +23,7 @@ def test_qwen_vl_utils_looks_its_readers_up_in_the_table_at_each_call(monkeypatc
 
         return note
 
-    other_packages.wrap_video_readers(wrap)
+    patches.wrap_video_readers(wrap)
     with pytest.raises(LookupError, match="the wrapped reader was asked"):
         vision_process.fetch_video({"video": "clip.mp4"})
     assert read[0] == "clip.mp4"
@@ -47,7 +47,7 @@ def test_accelerate_shares_its_state_in_dicts_and_describes_one_process_anew():
     state.PartialState._shared_state["num_processes"] = 7
     assert state.PartialState().num_processes == 7
     try:
-        with other_packages.alone_in_accelerate():
+        with patches.alone_in_accelerate():
             assert state.PartialState().num_processes == 1
         assert state.PartialState().num_processes == 7
     finally:
@@ -66,11 +66,11 @@ def test_lmms_eval_names_its_cache_as_the_stack_is_read():
 
 def test_a_cache_of_lmms_eval_is_seen_from_below_it_and_none_is_not():
     source = "def evaluate(response_cache):\n    return uses_response_cache()\n"
-    module = {"__name__": "lmms_eval.evaluator", "uses_response_cache": other_packages.uses_response_cache}
+    module = {"__name__": "lmms_eval.evaluator", "uses_response_cache": patches.uses_response_cache}
     exec(compile(source, "evaluator.py", "exec"), module)
     assert module["evaluate"](object()) is True
     assert module["evaluate"](None) is False
-    assert other_packages.uses_response_cache() is False
+    assert patches.uses_response_cache() is False
 
 
 def test_the_stock_wrapper_still_needs_the_class_that_generates():
@@ -87,8 +87,8 @@ def dealt_by_video(monkeypatch):
     evaluator, utils = pytest.importorskip("lmms_eval.evaluator"), pytest.importorskip("lmms_eval.utils")
     monkeypatch.setattr(utils, "create_iterator", utils.create_iterator)
     monkeypatch.setattr(evaluator, "create_iterator", evaluator.create_iterator)
-    other_packages.keep_videos_on_one_rank()
-    other_packages.keep_videos_on_one_rank()  # a second model in the process
+    patches.keep_videos_on_one_rank()
+    patches.keep_videos_on_one_rank()  # a second model in the process
     assert evaluator.create_iterator is utils.create_iterator
     return utils.create_iterator
 

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from focus_eval.errors import RunError
+from focus_eval.core.errors import RunError
+from focus_eval.core.resources import resource_path
 from focus_eval.report.run import load_run
-from focus_eval.resources import resource_path
-from focus_eval.testing.tiny_transformers import save_qwen2_vl
+from support.tiny_transformers import save_qwen2_vl
 
 # More of them prove more and take longer; the figure in docs/performance.md is from 10.
 KILLS = int(os.environ.get("FOCUS_EVAL_KILLS", "1"))
@@ -149,7 +149,7 @@ def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(home, tools
     start = {"cwd": home.root, "env": environment, "capture_output": True, "text": True, "check": False}
     for number in range(KILLS):
         n_rows = 10 if number else len(rows) + 10  # all selections are written before the first answer
-        killed = [sys.executable, "-m", "focus_eval.testing.killed_at_row", str(n_rows), *command]
+        killed = [sys.executable, "-m", "support.killed_at_row", str(n_rows), *command]
         ended = subprocess.run(killed, **start)
         assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
         written = asked_whole(record)

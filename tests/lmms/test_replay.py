@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from focus_eval.errors import SelectionMismatch
+from focus_eval.core.errors import SelectionMismatch
 
 
 @pytest.fixture

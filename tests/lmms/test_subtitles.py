@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from focus_eval.errors import InvalidInput
-from focus_eval.lmms.arguments import SeamOptions
-from focus_eval.lmms.tasks.subtitles import subtitles_near
+from focus_eval.core.errors import InvalidInput
+from focus_eval.lmms.arguments import AdapterOptions
+from focus_eval.lmms.tasks import subtitles_near
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
 
@@ -57,7 +57,7 @@ def test_each_question_gets_the_lines_of_its_own_frames(
     _, folder = data
     monkeypatch.setattr(qwen, "batch_size_per_gpu", batch)
     texts = shown_texts(tools, qwen, monkeypatch)
-    options = replace(qwen.seam_options, record=str(tmp_path / "record"), subtitles=True)
+    options = replace(qwen.adapter_options, record=str(tmp_path / "record"), subtitles=True)
     qwen.show(Selector(sampler=make_sampler("random"), encoder=None, k=3), frames=3, options=options)
     evaluate(qwen, ["focus_longvideobench"], data=folder)
     rows = tools.read_record(tmp_path / "record", "selections")
@@ -79,7 +79,7 @@ def test_each_question_gets_the_lines_of_its_own_frames(
 def test_without_the_option_the_prompt_is_as_it_was(qwen, evaluate, tools, tmp_path, monkeypatch, data):
     _, folder = data
     texts = shown_texts(tools, qwen, monkeypatch)
-    options = replace(qwen.seam_options, record=str(tmp_path / "record"))
+    options = replace(qwen.adapter_options, record=str(tmp_path / "record"))
     qwen.show(Selector(sampler=make_sampler("random"), encoder=None, k=3), frames=3, options=options)
     evaluate(qwen, ["focus_longvideobench"], data=folder)
     assert not any("of the speaker" in text or "Short line" in text for text in texts())
@@ -100,7 +100,7 @@ def test_a_missing_file_or_field_is_an_error_of_the_question(qwen, evaluate, too
     documents, _ = data
     documents = [{**row, "subtitle_path": "nowhere.json"} if at == 1 else row for at, row in enumerate(documents)]
     folder = tools.write_parquet(tmp_path / "broken", "validation", documents)
-    options = replace(qwen.seam_options, record=str(tmp_path / "record"), subtitles=True, max_error_share=1)
+    options = replace(qwen.adapter_options, record=str(tmp_path / "record"), subtitles=True, max_error_share=1)
     qwen.show(Selector(sampler=make_sampler("uniform"), encoder=None, k=2), frames=2, options=options)
     evaluate(qwen, ["focus_longvideobench"], data=folder)
     errors = [row["error"] for row in tools.read_record(tmp_path / "record", "answers")]
@@ -121,4 +121,4 @@ def test_chat_requests_get_the_lines_before_the_question_too():
 
 def test_native_sampling_cannot_have_subtitles_near_its_frames():
     with pytest.raises(InvalidInput, match="needs their times"):
-        SeamOptions(sampler="native", subtitles=True)
+        AdapterOptions(sampler="native", subtitles=True)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from focus_eval.lmms.generate_trace import token_counts
+from focus_eval.lmms.protocol import token_counts
 
 PAD, VIDEO = 0, 9
 

@@ -11,18 +11,17 @@ import av
 import numpy as np
 import pytest
 
-from focus_eval.errors import VideoError
-from focus_eval.lmms import shared_frames
-from focus_eval.lmms.frame_batch import decode_frame_batch
+from focus_eval.core.errors import VideoError
+from focus_eval.lmms import frames as shared_frames
+from focus_eval.lmms.frames import SharedFrames, decode_frame_batch, read_frames
 from focus_eval.lmms.models.zero_shot import FocusZeroShot
-from focus_eval.lmms.shared_frames import SharedFrames, read_frames
 from focus_eval.matrix import answering
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.running import complete_run, run_matrix
-from focus_eval.testing.answering import N_VIDEOS, write_answering_matrix
-from focus_eval.testing.clips import write_clip
 from focus_eval.video.synthetic import write_numbered_clip
+from support.answering import N_VIDEOS, write_answering_matrix
+from support.clips import write_clip
 
 pytest.importorskip("openvino")
 

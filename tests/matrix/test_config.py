@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from focus_eval.errors import InvalidInput, UnknownName
-from focus_eval.matrix.cells import cells, selection_specs
-from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.narrowing import narrow
-from focus_eval.matrix.shipped import NO_MATRICES
-from focus_eval.resources import resource_path
+from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.resources import resource_path
+from focus_eval.matrix.cells import cells, narrow, selection_specs
+from focus_eval.matrix.config import NO_MATRICES, load_matrix
 
 
 def written(tmp_path, text):

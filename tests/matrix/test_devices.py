@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from focus_eval.matrix import devices
+from focus_eval.matrix import machine as devices
 
 LOADED = "import sys; from focus_eval.matrix import devices; {}; print(devices.best_device(), 'torch' in sys.modules)"
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import yaml
 
-from focus_eval.matrix import disk
+from focus_eval.matrix import preflight as disk
 from focus_eval.matrix.config import EncoderConfig, load_matrix
-from focus_eval.matrix.disk import LARGEST_EMBEDDING, disk_estimate, embedding_bytes
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.planning import load_sets
+from focus_eval.matrix.plan import load_sets
+from focus_eval.matrix.preflight import LARGEST_EMBEDDING, disk_estimate, embedding_bytes
 from focus_eval.matrix.running import complete_run
-from focus_eval.testing.load import write_load_matrix
-from focus_eval.testing.random_weights import write_tiny_blip, write_tiny_clip, write_tiny_siglip
 from focus_eval.video.synthetic import ClipWriter
+from support.load import write_load_matrix
+from support.random_weights import write_tiny_blip, write_tiny_clip, write_tiny_siglip
 
 from .conftest import lvb_question
 

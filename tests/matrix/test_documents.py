@@ -7,10 +7,9 @@ import json
 import pandas as pd
 import pytest
 
-from focus_eval.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput
 from focus_eval.matrix.config import BenchmarkConfig, load_matrix
-from focus_eval.matrix.documents import MissingDocuments, find_documents, task_source
-from focus_eval.matrix.questions import load_questions
+from focus_eval.matrix.questions import MissingDocuments, find_documents, load_questions, task_source
 
 from .conftest import lvb_question
 
@@ -155,7 +154,7 @@ def test_a_task_of_lmms_eval_is_found_without_loading_it():
 
 
 def test_the_task_asks_the_very_documents_the_questions_are_from(hub, monkeypatch):
-    from focus_eval.matrix.task_requests import TaskRequests
+    from focus_eval.matrix.questions import TaskRequests
 
     shards(snapshot(hub), documents())
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

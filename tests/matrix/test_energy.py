@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from focus_eval.matrix.energy import gpu_joules, measured_energy
+from focus_eval.matrix.machine import gpu_joules, measured_energy
 from focus_eval.report.page.html import _energy, _recoveries
 
 

@@ -10,13 +10,13 @@ import tracemalloc
 import pytest
 import yaml
 
+from focus_eval.encoders.torch_scorer import TorchScorer
 from focus_eval.matrix.config import Resources, load_matrix
+from focus_eval.matrix.machine import WorkerShare
 from focus_eval.matrix.running import run_matrix
-from focus_eval.matrix.worker_share import WorkerShare
 from focus_eval.pipeline.relevance import VideoSession
-from focus_eval.scoring.encoders.torch_scorer import TorchScorer
-from focus_eval.testing.random_weights import write_tiny_clip
 from focus_eval.video.synthetic import write_long_clip
+from support.random_weights import write_tiny_clip
 
 from .conftest import lvb_question
 from .test_running import result_bytes

@@ -9,10 +9,9 @@ import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.errors import FocusEvalError, UnknownName
+from focus_eval.core.errors import FocusEvalError, UnknownName
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.hours import Machine, hours_lines, hours_totals, load_machine, time_text
-from focus_eval.matrix.planning import load_sets, make_plan
+from focus_eval.matrix.plan import Machine, hours_lines, hours_totals, load_machine, load_sets, make_plan, time_text
 from focus_eval.samplers.registry import make_sampler
 
 from .conftest import write_simulation

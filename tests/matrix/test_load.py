@@ -12,13 +12,13 @@ import pytest
 
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import run_matrix
-from focus_eval.report.page import question_browser
+from focus_eval.report.page import browser as question_browser
+from focus_eval.report.page.charts import telling_question
 from focus_eval.report.page.html import render_html
-from focus_eval.report.page.run_figures import telling_question
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter, SelectionRow
-from focus_eval.rows.storage import FinishedQuestions, compact, load_rows
-from focus_eval.testing.load import measured, write_load_matrix
+from focus_eval.rows.store import FinishedQuestions, compact, load_rows
+from support.load import measured, write_load_matrix
 
 
 def long_row(number, selection_id="s", **changes):
@@ -107,7 +107,7 @@ def test_rows_without_pulls_take_the_same_calls_however_many_there_are(tmp_path)
 
 
 def test_what_is_finished_is_found_without_reading_lines_again(tmp_path, monkeypatch):
-    from focus_eval.rows import storage
+    from focus_eval.rows import store as storage
 
     write_part(tmp_path, 20)
     read = []
@@ -164,7 +164,7 @@ def test_fields_that_nobody_asks_for_are_left_out_of_finished_rows(tmp_path):
 
 
 def test_rows_that_a_run_replaces_while_they_are_read_are_an_error(tmp_path):
-    from focus_eval.errors import InvalidInput
+    from focus_eval.core.errors import InvalidInput
 
     part = tmp_path / "run" / "selections" / "part"
     write_part(part, 20)

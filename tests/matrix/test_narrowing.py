@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from focus_eval.errors import UnknownName
+from focus_eval.core.errors import UnknownName
+from focus_eval.matrix.cells import narrow
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.narrowing import narrow
 
 from .conftest import write_simulation
 

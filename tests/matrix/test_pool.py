@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.errors import InvalidInput, RunError
+from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.planning import make_plan, pooled
+from focus_eval.matrix.plan import make_plan, pooled
 from focus_eval.matrix.running import run_matrix
 from focus_eval.report.run import load_run
 
@@ -102,7 +102,7 @@ def test_selections_that_pay_alone_are_not_those_that_shared(two, tmp_path):
 
 HOLDER = """
 import sys, pathlib
-from focus_eval.matrix.pool import Pool
+from focus_eval.matrix.folder import Pool
 with Pool(pathlib.Path(sys.argv[1])).writing():
     print("writing", flush=True)
     sys.stdin.read()

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.matrix import model_checks, preflight, running
+from focus_eval.matrix import preflight, running
+from focus_eval.matrix import preflight as model_checks
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.disk import DiskEstimate, disk_estimate
-from focus_eval.matrix.preflight import check_all
+from focus_eval.matrix.preflight import DiskEstimate, check_all, disk_estimate
 
 from .test_documents import documents, hub, shards, snapshot  # noqa: F401 (hub is a fixture)
 from .whole_machine import KEY, SERVED, Machine, free_disk, service, weights  # noqa: F401 (two are fixtures)
@@ -26,7 +26,7 @@ def machine(tmp_path, hub, weights, service, monkeypatch):  # noqa: F811
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     free_disk(monkeypatch, 1000)  # so that no test depends on the disk it runs on,
-    monkeypatch.setattr("focus_eval.matrix.model_checks._API_SECONDS", 600)  # nor on its speed
+    monkeypatch.setattr("focus_eval.matrix.preflight._API_SECONDS", 600)  # nor on its speed
     return Machine(tmp_path, hub, weights, service)
 
 

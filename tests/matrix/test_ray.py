@@ -92,7 +92,7 @@ def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cl
 
 
 def test_a_cluster_without_the_resources_is_refused(cluster, matrix, tmp_path):
-    from focus_eval.errors import RunError
+    from focus_eval.core.errors import RunError
     from focus_eval.matrix.ray_engine import RayEngine
 
     large = Resources(gpus=1, cpus=1)

@@ -13,14 +13,13 @@ from contextlib import contextmanager
 import pandas as pd
 import pytest
 
-from focus_eval.errors import InvalidInput, RunError
+from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.planning import make_plan
+from focus_eval.matrix.plan import make_plan, run_status
 from focus_eval.matrix.running import run_matrix
-from focus_eval.matrix.status import run_status
-from focus_eval.rows import storage as rowfiles
+from focus_eval.rows import store as rowfiles
 
 from .conftest import write_simulation
 
@@ -99,7 +98,7 @@ def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
     finished: set[tuple[str, str]] = set()
     for _ in range(10):
         n_rows = rng.randrange(1, 200)
-        killed = [sys.executable, "-m", "focus_eval.testing.killed_at_row", str(n_rows), *command]
+        killed = [sys.executable, "-m", "support.killed_at_row", str(n_rows), *command]
         ended = subprocess.run(killed, capture_output=True, text=True)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         written = whole_rows(tmp_path / "killed", matrix)

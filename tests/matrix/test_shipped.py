@@ -6,12 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.commands.configs import matrix_size
-from focus_eval.errors import InvalidInput, UnknownName
+from focus_eval.commands.lists import matrix_size
+from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.resources import resource_path
 from focus_eval.matrix.cells import cells
-from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.shipped import NO_MATRICES, find_matrix, shipped_matrices
-from focus_eval.resources import resource_path
+from focus_eval.matrix.config import NO_MATRICES, find_matrix, load_matrix, shipped_matrices
 
 
 @pytest.mark.parametrize("name", ["alpha", "main_results", "temperature", "demo"])

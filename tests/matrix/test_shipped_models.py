@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from focus_eval.errors import MissingWeights, UnknownName
+from focus_eval.core.errors import MissingWeights, UnknownName
+from focus_eval.core.resources import resource_path
 from focus_eval.matrix.answering import load_arguments
-from focus_eval.matrix.config import ModelConfig, Resources, load_matrix, worker_resources
-from focus_eval.matrix.yaml_source import load_yaml
-from focus_eval.resources import resource_path
+from focus_eval.matrix.config import ModelConfig, Resources, load_matrix, load_yaml, worker_resources
 
 FILES = sorted((resource_path("configs") / "models").glob("*.yaml"))
 

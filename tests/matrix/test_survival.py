@@ -8,13 +8,13 @@ import time
 import numpy as np
 import pytest
 
-from focus_eval.errors import FocusEvalError
+from focus_eval.core.errors import FocusEvalError
+from focus_eval.encoders.store import RelevanceStore
 from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.plan import run_status
 from focus_eval.matrix.running import complete_run, run_matrix
-from focus_eval.matrix.status import run_status
-from focus_eval.scoring.cache.store import RelevanceStore
-from focus_eval.testing import kill_roads, kills
-from focus_eval.testing.kills import kill_again_and_again, row_digests
+from support import kill_roads, kills
+from support.kills import kill_again_and_again, row_digests
 
 from .conftest import write_simulation
 

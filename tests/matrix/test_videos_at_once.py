@@ -13,23 +13,23 @@ import numpy as np
 import pytest
 import yaml
 
-from focus_eval.errors import RunError
+from focus_eval.core.errors import RunError
+from focus_eval.encoders.cache import duplicate_cache
+from focus_eval.encoders.registry import make_encoder
+from focus_eval.encoders.torch_scorer import TorchScorer
 from focus_eval.matrix import phases, selecting
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import EncoderConfig, SamplerConfig, load_matrix
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.planning import make_plan
+from focus_eval.matrix.machine import WorkerShare
+from focus_eval.matrix.plan import make_plan
 from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.selecting import SelectWorker
-from focus_eval.matrix.worker_share import WorkerShare
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import HELD_STAGES, RowWriter
-from focus_eval.scoring.cache.duplicates import duplicate_cache
-from focus_eval.scoring.encoders.torch_scorer import TorchScorer
-from focus_eval.scoring.registry import make_encoder
-from focus_eval.testing.random_weights import write_tiny_clip
 from focus_eval.video.synthetic import ClipWriter
+from support.random_weights import write_tiny_clip
 
 from .conftest import lvb_question
 from .test_running import result_bytes
@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_for_a_moment_makes_no_error_row(matrix, one_at_a_ti
 
 
 def test_a_device_that_fails_leaves_what_is_undone_undone(matrix, one_at_a_time, tmp_path, monkeypatch):
-    from focus_eval.scoring.offline.scorer import OfflineScorer
+    from focus_eval.encoders.offline import OfflineScorer
 
     embed, batches = OfflineScorer.embed, []
 

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from focus_eval.matrix import worker_share
+from focus_eval.matrix import machine as worker_share
 from focus_eval.matrix.config import Resources
-from focus_eval.matrix.worker_share import FrameMemory, WorkerShare, cluster_share, local_share
+from focus_eval.matrix.machine import FrameMemory, WorkerShare, cluster_share, local_share
 
 
 @pytest.mark.parametrize(("cores", "videos", "threads"), [(1, 3, 1), (2, 4, 1), (4, 5, 1), (16, 11, 2), (64, 35, 3)])

@@ -11,9 +11,9 @@ import yaml
 
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.preflight import check_all
-from focus_eval.testing.local_server import Handler, LocalServer
-from focus_eval.testing.random_weights import write_tiny_clip
-from focus_eval.testing.tiny_transformers import save_qwen2_vl
+from support.local_server import Handler, LocalServer
+from support.random_weights import write_tiny_clip
+from support.tiny_transformers import save_qwen2_vl
 
 from .test_documents import documents, shards, snapshot
 

@@ -11,11 +11,11 @@ import pytest
 
 from focus_eval import make_sampler
 from focus_eval.benchmarks.question import Question
-from focus_eval.errors import EncoderError, RunError, VideoError
+from focus_eval.core.errors import EncoderError, RunError, VideoError
+from focus_eval.encoders.store import RelevanceStore
 from focus_eval.pipeline import timing
-from focus_eval.pipeline.frame_server import SharedBatcher
 from focus_eval.pipeline.selector import Selector
-from focus_eval.scoring.cache.store import RelevanceStore
+from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.video import open_video
 from focus_eval.video.synthetic import ClipWriter
 

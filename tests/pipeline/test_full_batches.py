@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from focus_eval.errors import EncoderError
-from focus_eval.matrix.worker_share import BATCH_FRAMES
+from focus_eval.core.errors import EncoderError
+from focus_eval.encoders.torch_scorer import EncoderOptions
+from focus_eval.matrix.machine import BATCH_FRAMES
 from focus_eval.pipeline.full_batches import FullBatches
-from focus_eval.scoring.encoders.torch_scorer import EncoderOptions
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler, select_keyframes
-from focus_eval.api import query_question, selection_of
 from focus_eval.benchmarks.question import Question
-from focus_eval.errors import EncoderError, InvalidInput, UnknownName, VideoError
+from focus_eval.core.errors import EncoderError, InvalidInput, UnknownName, VideoError
+from focus_eval.encoders.cache import FeatureCache
+from focus_eval.encoders.recorded import RecordedScorer
+from focus_eval.encoders.store import RelevanceStore
+from focus_eval.pipeline.api import query_question, selection_of
 from focus_eval.pipeline.selector import Selector
-from focus_eval.samplers.base import FlatSource
-from focus_eval.samplers.randomness import derived_rng
-from focus_eval.scoring.cache.features import FeatureCache
-from focus_eval.scoring.cache.store import RelevanceStore
-from focus_eval.scoring.recorded import RecordedScorer
+from focus_eval.samplers.base import FlatSource, derived_rng
 from focus_eval.video import open_video
 from focus_eval.video.synthetic import ClipWriter
 

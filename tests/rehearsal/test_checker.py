@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from focus_eval.rows.records import AnswerRow, SelectionRow
-from focus_eval.testing.formulas_again import holm, mean_with_interval, question_weights, sign_flip_p
-from focus_eval.testing.rehearsal_more import wrong_parts
-from focus_eval.testing.report_check import check_report
+from support.independent_formulas import holm, mean_with_interval, question_weights, sign_flip_p
+from support.rehearsal_more import wrong_parts
+from support.report_check import check_report
 
 
 def test_sign_flips_are_counted_as_by_hand():
@@ -42,7 +42,7 @@ def test_four_videos_give_no_interval_and_five_do():
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A folder of rows: two samplers, two seeds, six videos, a failed and an unparsed answer; and its report."""
-    from focus_eval.commands.report import report
+    from focus_eval.commands.reports import report
 
     folder = tmp_path_factory.mktemp("reported") / "run"
     selections, answers = [], []

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from focus_eval.testing.local_hub import LocalHub
-from focus_eval.testing.machine import fetch_command, hub_repositories
+from support.local_hub import LocalHub
+from support.machine import fetch_command, hub_repositories
 
 FIND = """
 import json, sys
-from focus_eval.scoring.encoders.checkpoints import locate
+from focus_eval.encoders.weights import locate
 print(json.dumps([str(locate("longclip-gmp-vit-l-14", model_type="clip").folder)]))
 """
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from focus_eval.testing import rehearsal
-from focus_eval.testing.chat_server import ChatServer
-from focus_eval.testing.machine import build_machine
+from support import rehearsal
+from support.chat_server import ChatServer
+from support.machine import build_machine
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from focus_eval.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput
 from focus_eval.report.estimate import FOLDS, _left_out, calibration_error, expected_share, fit_answers
 
 

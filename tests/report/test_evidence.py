@@ -9,18 +9,17 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.benchmarks.rates import read_rates
+from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
-from focus_eval.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput
 from focus_eval.report.evidence import (
     accuracy_by_view,
     evidence_answers,
+    evidence_tables,
     group_difference,
     view_of,
     within_question,
 )
-from focus_eval.report.evidence_tables import evidence_tables
 from focus_eval.report.run import Run, load_run
 from focus_eval.selections import load_selections
 from focus_eval.selections.published_rows import published_rows
@@ -187,7 +186,7 @@ def test_a_run_without_evidence_says_so(tmp_path):
 
 
 def test_estimates_of_the_published_selections_are_off_by_what_the_page_says(toolmerge):
-    from focus_eval.report.estimate_tables import estimate_table
+    from focus_eval.report.estimate import estimate_table
 
     rows = {row.keys[-1]: row.figures for row in estimate_table(toolmerge, draws=3).rows}
     found = {name: tuple(round(figure.ours, 1) for figure in figures[:3]) for name, figures in rows.items()}

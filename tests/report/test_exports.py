@@ -10,8 +10,7 @@ import subprocess
 import pytest
 
 from focus_eval.report.comparisons import baseline_table
-from focus_eval.report.printing import to_csv, to_latex, to_markdown
-from focus_eval.report.table import Table, TableRow
+from focus_eval.report.table import Table, TableRow, to_csv, to_latex, to_markdown
 from focus_eval.report.tables import results_table
 
 

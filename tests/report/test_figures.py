@@ -10,10 +10,21 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from focus_eval.errors import InvalidInput
-from focus_eval.report.autocorrelation import autocorrelation, half_life, relevance_autocorrelation
-from focus_eval.report.figures import COLUMN_INCHES, draw_acf, draw_timelines, save_figure
-from focus_eval.report.palette import BASELINE, STYLES, THEME, css_variables, styles_of
+from focus_eval.core.errors import InvalidInput
+from focus_eval.report.figures import (
+    BASELINE,
+    COLUMN_INCHES,
+    STYLES,
+    THEME,
+    autocorrelation,
+    css_variables,
+    draw_acf,
+    draw_timelines,
+    half_life,
+    relevance_autocorrelation,
+    save_figure,
+    styles_of,
+)
 
 
 def grid_row(template, relevance, *, video="v.mp4", step=24):

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.benchmarks.rates import read_rates
+from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
-from focus_eval.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput
 from focus_eval.report.leaderboard import (
     COLUMNS,
     baseline_rows,
@@ -23,8 +22,8 @@ from focus_eval.report.leaderboard import (
     update_page,
     write_rows,
 )
-from focus_eval.report.printing import to_markdown
-from focus_eval.report.recall_tables import evidence_cases
+from focus_eval.report.recall import evidence_cases
+from focus_eval.report.table import to_markdown
 from focus_eval.selections import load_selections
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,12 @@ from math import comb
 import numpy as np
 import pytest
 
-from focus_eval.report.paired_tests import compare_paired, detectable_difference, holm, mcnemar_p, sign_flip_p
 from focus_eval.report.statistics import (
+    compare_paired,
+    detectable_difference,
+    holm,
+    mcnemar_p,
+    sign_flip_p,
     video_sums,
 )
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.benchmarks.rates import read_rates
-from focus_eval.benchmarks.registry import make_benchmark
-from focus_eval.errors import InvalidInput
+from focus_eval.benchmarks.registry import make_benchmark, read_annotations, read_rates
+from focus_eval.core.errors import InvalidInput
 from focus_eval.report.recall import (
     EvidenceCase,
+    evidence_cases,
     interval_table,
     random_recall,
+    recall_rows,
     recall_table,
     recall_within,
     scene_shares,
     uniform_times,
 )
-from focus_eval.report.recall_tables import evidence_cases, recall_rows
 from focus_eval.selections import ImportedSelection, load_selections
 
 PROTOCOL = {

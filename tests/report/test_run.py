@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from focus_eval.errors import InvalidInput
-from focus_eval.report.labels import labels_of
-from focus_eval.report.question_means import question_means
-from focus_eval.report.run import Run, load_run
+from focus_eval.core.errors import InvalidInput
+from focus_eval.report.measures import question_means
+from focus_eval.report.run import Run, labels_of, load_run
 from focus_eval.report.tables import results_table
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow
 from tests.report.simulated import Simulation, simulate_run
@@ -92,7 +91,7 @@ def test_two_cells_on_the_same_frames_are_refused():
 def test_rows_of_another_version_are_named_and_refused(tmp_path):
     import pyarrow.parquet as pq
 
-    from focus_eval.rows.storage import compact
+    from focus_eval.rows.store import compact
 
     part = tmp_path / "selections" / "one"
     writer = RowWriter(part / "rows-0.jsonl")
@@ -110,7 +109,7 @@ def test_rows_of_another_version_are_named_and_refused(tmp_path):
 
 
 def test_answers_keep_their_category_and_a_missing_score_in_parquet(tmp_path):
-    from focus_eval.rows.storage import compact, load_rows
+    from focus_eval.rows.store import compact, load_rows
 
     rows = [replace(ANSWER, category="route_planning"), replace(ANSWER, question_id="r", score=None)]
     writer = RowWriter(tmp_path / "rows-0.jsonl")

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from focus_eval.core.resources import resource_path
 from focus_eval.matrix.cells import _encoders, _frame_counts, _made
 from focus_eval.matrix.config import load_matrix
-from focus_eval.report.anchors import read_anchors
-from focus_eval.report.settings import has_published_settings
-from focus_eval.resources import resource_path
+from focus_eval.report.tables import has_published_settings, read_anchors
 
 SHIPPED = sorted(path.stem for path in (resource_path("configs") / "paper").glob("*.yaml"))
 ANCHORED = [name for name in SHIPPED if load_matrix(name).anchors]

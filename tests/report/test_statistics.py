@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from focus_eval.errors import InvalidInput
-from focus_eval.report.paired_tests import compare_paired
+from focus_eval.core.errors import InvalidInput
+from focus_eval.report.measures import strata_of
 from focus_eval.report.statistics import (
     Estimate,
+    compare_paired,
     difference_estimate,
     mean_estimate,
     spread_over_seeds,
@@ -16,7 +17,6 @@ from focus_eval.report.statistics import (
     stratum_weights,
     video_sums,
 )
-from focus_eval.report.task_means import strata_of
 
 
 def clustered_scores(rng, *, n_videos, per_video, mean, correlation, seeds=1):

@@ -7,17 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from focus_eval.errors import InvalidInput
-from focus_eval.report.anchors import read_anchors
+from focus_eval.core.errors import InvalidInput
 from focus_eval.report.comparisons import baseline_table, run_comparison
-from focus_eval.report.layouts import LAYOUTS
 from focus_eval.report.measures import hours_per_seed
 from focus_eval.report.page.charts import charts_of
-from focus_eval.report.printing import to_latex, to_markdown, to_terminal
 from focus_eval.report.run import Run, load_run
 from focus_eval.report.statistics import mean_estimate
-from focus_eval.report.table import Counts, Figure, Table, TableRow
-from focus_eval.report.tables import results_table
+from focus_eval.report.table import Counts, Table, TableRow, Value, to_latex, to_markdown, to_terminal
+from focus_eval.report.tables import LAYOUTS, read_anchors, results_table
 from focus_eval.rows.records import HELD_STAGES
 from tests.report.simulated import PAPERS, Simulation, simulate_run
 
@@ -125,9 +122,9 @@ def test_frames_seen_are_pulls_over_frames(by_length_run):
 
 
 def test_only_an_adjusted_p_below_one_in_twenty_earns_an_arrow():
-    apart = Figure(ours=70.0, low=67.0, high=73.0, published=63.5)
-    unclear = Figure(ours=2.0, low=0.5, high=3.5, is_difference=True, p_adjusted=0.05)
-    clear = Figure(ours=-2.0, low=-4.0, high=0.5, is_difference=True, p_adjusted=0.049)
+    apart = Value(ours=70.0, low=67.0, high=73.0, published=63.5)
+    unclear = Value(ours=2.0, low=0.5, high=3.5, is_difference=True, p_adjusted=0.05)
+    clear = Value(ours=-2.0, low=-4.0, high=0.5, is_difference=True, p_adjusted=0.049)
     assert unclear.ours_text == "+2.0 [0.5, 3.5]", "never from the interval"
     assert clear.ours_text == "−2.0 ↓ [−4.0, 0.5]"
     table = Table(
@@ -144,8 +141,8 @@ def test_only_an_adjusted_p_below_one_in_twenty_earns_an_arrow():
 
 
 def test_too_few_videos_is_said_where_the_interval_would_stand():
-    assert Figure(ours=33.3, has_too_few_videos=True).ours_text == "33.3 [too few videos]"
-    assert Figure(text="not scored here").ours_text == "not scored here"
+    assert Value(ours=33.3, has_too_few_videos=True).ours_text == "33.3 [too few videos]"
+    assert Value(text="not scored here").ours_text == "not scored here"
 
 
 def test_samplers_that_do_not_differ_get_no_arrow(by_length_run):

@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from focus_eval.report.printing import to_terminal
-from focus_eval.report.table import Counts, Figure, Table, TableRow
+from focus_eval.report.table import Counts, Table, TableRow, Value, to_terminal
 
 SAMPLERS = ["uniform", "topk", "focus", "focus,alpha=0.1,clip_seconds=8,temperature=0.03", "oracle [ceiling]"]
 COLUMNS = ("short", "medium", "long", "overall", "frames scored (%)", "GPU hours")
@@ -18,10 +17,10 @@ def made(errors=2):
     rows = []
     for at, sampler in enumerate(SAMPLERS):
         accuracy = [
-            Figure(ours=30 + 10 * at + i, low=20.1 + at, high=45.6 + i, published=58.9 if i < 3 else None, spread=0.4)
+            Value(ours=30 + 10 * at + i, low=20.1 + at, high=45.6 + i, published=58.9 if i < 3 else None, spread=0.4)
             for i in range(4)
         ]
-        figures = (*accuracy, Figure(ours=1.87, digits=2), "2.1 (5.5 shared)")
+        figures = (*accuracy, Value(ours=1.87, digits=2), "2.1 (5.5 shared)")
         counts = Counts(questions=36, asked=36, errors=errors if sampler == "topk" else 0)
         rows.append(TableRow((sampler, "8", "blip"), figures, counts))
     return Table(
@@ -88,7 +87,7 @@ def test_a_name_of_several_words_folds_between_them():
 
 
 def test_where_no_interval_could_be_made_one_line_says_so_instead_of_a_table():
-    few = Figure(ours=50.0, has_too_few_videos=True)
+    few = Value(ours=50.0, has_too_few_videos=True)
     rows = tuple(TableRow((sampler, "8", "blip"), (few,) * len(COLUMNS), None) for sampler in SAMPLERS)
     table = Table(name="t", title="Recall", key_titles=("sampler", "K", "encoder"), columns=COLUMNS, rows=rows)
     text = printed(table, 80)

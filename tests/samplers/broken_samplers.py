@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from focus_eval import Choice, FrameSampler
-from focus_eval.errors import FocusEvalError
+from focus_eval.core.errors import FocusEvalError
 
 
 def best(frames, relevance, k):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.samplers.candidates import one_fps
+from focus_eval.samplers.coverage import one_fps
 from focus_eval.samplers.maxinfo import largest_volume_rows
 from focus_eval.samplers.mdp3 import best_list, greedy, multi_gaussian
 from tests.samplers.recorded import recorded_cases, recorded_world

@@ -16,15 +16,16 @@ from typer.testing import CliRunner
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
-from focus_eval.errors import EncoderError, FocusEvalError, SamplerError, UnknownName
-from focus_eval.samplers.contract.cases import Case
-from focus_eval.samplers.contract.once import broken_promises, select
-from focus_eval.samplers.contract.suite import (
+from focus_eval.core.errors import EncoderError, FocusEvalError, SamplerError, UnknownName
+from focus_eval.samplers.contract import (
     PROMISES,
+    Case,
+    broken_promises,
     check_sampler,
     differing,
     fingerprints,
     fingerprints_elsewhere,
+    select,
 )
 from focus_eval.samplers.registry import sampler_classes
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.errors import InvalidInput, SamplerError
+from focus_eval.core.errors import InvalidInput, SamplerError
 from focus_eval.samplers.base import FrameSampler
-from focus_eval.samplers.diverse import diverse_best, with_gaps_halved
-from focus_eval.samplers.even_pulls import one_in_each_stratum
+from focus_eval.samplers.coverage import diverse_best, one_in_each_stratum, with_gaps_halved
 from focus_eval.samplers.registry import sampler_classes
 from tests.samplers.worlds import World, bumpy
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.bandit.clips import Clips
-from focus_eval.samplers.coverage import best_cover, bridge_mean, evidence_weights, grid_frames
+from focus_eval.samplers.bandit import Clips
+from focus_eval.samplers.coverage import best_cover, bridge_mean, evidence_weights, grid_frames, shot_weights
 from focus_eval.samplers.even_cover import evidence_density
-from focus_eval.samplers.shots import shot_weights
 from tests.samplers.worlds import World, bumpy
 
 HOUR = VideoInfo(108_000, 30.0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.bandit.clips import Clips
-from focus_eval.errors import InvalidInput
-from focus_eval.samplers.shots import share_between_shots, shares_by_length, shot_weights, shots_of
+from focus_eval.core.errors import InvalidInput
+from focus_eval.samplers.bandit import Clips
+from focus_eval.samplers.coverage import share_between_shots, shares_by_length, shot_weights, shots_of
 from tests.samplers.worlds import World, bumpy
 
 from .test_even_cover import run

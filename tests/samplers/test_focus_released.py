@@ -9,9 +9,8 @@ import pytest
 from scipy.interpolate import Rbf
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.bandit.arms import Arms
-from focus_eval.samplers.focus_released import evenly_inside
-from focus_eval.samplers.interpolation import interpolated, softmax_probabilities
+from focus_eval.samplers.bandit import Arms
+from focus_eval.samplers.focus_released import evenly_inside, interpolated, softmax_probabilities
 from tests.samplers.recorded import recorded_cases, recorded_world
 from tests.samplers.worlds import World, bumpy
 

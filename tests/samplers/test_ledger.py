@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo
-from focus_eval.errors import BrokenContract, EncoderError, InvalidInput, SamplerError
-from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.ledger import Ledger
+from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput, SamplerError
+from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest
 from tests.samplers.worlds import World, bumpy
 
 VIDEO = VideoInfo(100, 10.0)

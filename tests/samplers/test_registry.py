@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from focus_eval import make_sampler
-from focus_eval.errors import InvalidInput, SamplerError, UnknownName
+from focus_eval.core.errors import InvalidInput, SamplerError, UnknownName
 from focus_eval.samplers import registry
 from focus_eval.samplers.registry import parse_options, sampler_class, sampler_classes
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from focus_eval.samplers.contract.cases import World, bumpy
+from focus_eval.samplers.contract import World, bumpy
 
 __all__ = ["World", "bumpy"]

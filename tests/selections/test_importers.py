@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.benchmarks.question import Question
-from focus_eval.errors import FocusEvalError, InvalidInput, SelectionMismatch
+from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismatch
+from focus_eval.core.types import VideoInfo
 from focus_eval.rows.records import RowWriter, SelectionRow
 from focus_eval.selections import ImportedSelection, load_selections, selections_hash
-from focus_eval.types import VideoInfo
 
 
 def questions(*ids, video=None, seconds=100.0):
@@ -96,7 +96,7 @@ def test_a_list_by_row_of_another_benchmark_is_refused(shared):
 
 
 def test_a_list_by_row_shifted_by_one_is_refused(shared, tmp_path):
-    from focus_eval.benchmarks.rates import read_rates
+    from focus_eval.benchmarks.registry import read_rates
 
     asked = read_annotations("longvideobench", shared("data/lvb_val.json"))
     fps = {key: float(rate.fps) for key, rate in read_rates(shared("data/lvb_val_fps.csv")).items()}
@@ -273,7 +273,7 @@ def test_the_hash_sees_frames_and_nothing_else():
 
 
 def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
-    from focus_eval.rows.storage import compact
+    from focus_eval.rows.store import compact
 
     part = tmp_path / "run" / "selections" / "focus-k3"
     write_rows(part / "rows-0.jsonl", [row("b", [2, 60, 2999]), row("a", [1, 50])])

@@ -7,11 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.benchmarks.question import Question
-from focus_eval.benchmarks.rates import VideoRate, read_rates
-from focus_eval.errors import InvalidInput, SelectionMismatch
-from focus_eval.report.hours import cost_tables
+from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
+from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.report.measures import cost_tables
 from focus_eval.report.page.charts import charts_of
 from focus_eval.report.run import load_run
 from focus_eval.report.tables import results_table

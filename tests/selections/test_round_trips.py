@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from focus_eval.benchmarks.annotations import read_annotations
-from focus_eval.errors import SelectionMismatch
-from focus_eval.rows.parquet import JSON_COLUMNS
+from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.core.errors import SelectionMismatch
+from focus_eval.rows.store import JSON_COLUMNS
 from focus_eval.selections import (
     ImportedSelection,
     export_aks,

@@ -11,19 +11,18 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.commands.compare_samplers import simulation_sections
-from focus_eval.errors import InvalidInput
+from focus_eval.commands.lab import simulation_sections
+from focus_eval.core.errors import InvalidInput
 from focus_eval.report.lab import differences_by_event, differences_by_length, lab_frame, read_traces, recall_overview
 from focus_eval.report.recall import recall_within
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import SelectionRow
-from focus_eval.rows.storage import load_rows
+from focus_eval.rows.store import load_rows
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.samplers.topk import TopK
 from focus_eval.simulation import running
-from focus_eval.simulation.config import SimulationConfig
-from focus_eval.simulation.recorded import recorded_traces
-from focus_eval.simulation.running import run_simulation, select_on, selection_ids, sources
+from focus_eval.simulation.running import SimulationConfig, run_simulation, select_on, selection_ids, sources
+from focus_eval.simulation.worlds import recorded_traces
 
 CONFIG = SimulationConfig(
     videos=12,

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from focus_eval.errors import InvalidInput, UnknownName
+from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.simulation.config import SimulationConfig, options_at
-from focus_eval.simulation.traces import GRID_HZ, autoregression, frame_noise, make_trace
-from focus_eval.simulation.worlds import WORLDS, world_of
-from focus_eval.types import VideoInfo
+from focus_eval.simulation.running import SimulationConfig, options_at
+from focus_eval.simulation.worlds import GRID_HZ, WORLDS, autoregression, frame_noise, make_trace, world_of
 
 
 @pytest.mark.parametrize("name", WORLDS)

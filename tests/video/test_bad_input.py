@@ -13,11 +13,11 @@ import av
 import numpy as np
 import pytest
 
-from focus_eval.errors import VideoError
-from focus_eval.testing.damage import blank_out, claim_avi_frames, cut_off, set_display_matrix
+from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
 from focus_eval.video.synthetic import frame_number, write_numbered_clip
+from support.damage import blank_out, claim_avi_frames, cut_off, set_display_matrix
 
 
 def _refusal(path: Path, *, backend: str = "pyav") -> str:
@@ -50,7 +50,7 @@ def test_text_named_mp4_is_no_video(backend, tmp_path):
 
 _AS_NOBODY = """
 import os, sys
-from focus_eval.errors import VideoError
+from focus_eval.core.errors import VideoError
 from focus_eval.video.pyav import PyAVReader
 os.setuid(65534)
 try:

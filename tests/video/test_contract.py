@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from focus_eval.errors import VideoError
+from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
 from focus_eval.video.synthetic import frame_number

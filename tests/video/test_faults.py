@@ -11,9 +11,12 @@ import av
 import numpy as np
 import pytest
 
-from focus_eval.errors import VideoError
-from focus_eval.testing.clips import write_clip
-from focus_eval.testing.faults import (
+from focus_eval.core.errors import VideoError
+from focus_eval.video import open_video
+from focus_eval.video.decoder import Decoder
+from focus_eval.video.synthetic import frame_number, write_numbered_clip
+from support.clips import write_clip
+from support.faults import (
     SINGLE,
     STRETCHES,
     Reading,
@@ -23,9 +26,6 @@ from focus_eval.testing.faults import (
     read_apart,
     read_here,
 )
-from focus_eval.video import open_video
-from focus_eval.video.decoder import Decoder
-from focus_eval.video.synthetic import frame_number, write_numbered_clip
 
 _KNOWN = ("h264.mp4", "h264_fragments.mp4", "h264.mkv", "h264.ts", "h264.flv", "mpeg4.avi", "mpeg2.mpg", "ffv1.avi")
 
@@ -110,12 +110,12 @@ def test_a_reader_that_gives_other_frames_is_said_to_be_wrong(tmp_path):
 
 
 def test_a_process_that_is_killed_for_memory_is_said_to_have_crashed(tmp_path, monkeypatch):
-    monkeypatch.setattr("focus_eval.testing.faults.SECONDS", 600)
+    monkeypatch.setattr("support.faults.SECONDS", 600)
     path = write_clip(tmp_path / "clip.mp4", n_frames=12)
     assert read_apart(path, frame_prints(path)).kind == "right"
     monkeypatch.setenv("PYTHONPATH", os.devnull)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("focus_eval.testing.faults.sys.executable", "/bin/false")
+    monkeypatch.setattr("support.faults.sys.executable", "/bin/false")
     assert read_apart(path, []).kind == "crashed"
 
 

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.errors import InvalidInput, VideoError
-from focus_eval.testing.clips import write_clip
+from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.video import open_video
-from focus_eval.video.indexing import index_folder
 from focus_eval.video.manifest import MANIFEST_NAME, known_info
+from focus_eval.video.manifest_writer import index_folder
+from support.clips import write_clip
 
 
 @pytest.fixture

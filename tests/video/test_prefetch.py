@@ -8,11 +8,11 @@ import time
 import numpy as np
 import pytest
 
-from focus_eval.errors import InvalidInput, VideoError
-from focus_eval.testing.damage import blank_out
+from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.video import open_video
-from focus_eval.video.prefetch import in_order_ahead
+from focus_eval.video.pyav import in_order_ahead
 from focus_eval.video.synthetic import frame_number, write_numbered_clip
+from support.damage import blank_out
 
 
 def _slow(start: int, n: int):

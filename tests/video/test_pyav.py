@@ -11,9 +11,9 @@ import threading
 import numpy as np
 import pytest
 
-from focus_eval.errors import UnknownName, VideoError
+from focus_eval.core.errors import UnknownName, VideoError
 from focus_eval.video import open_video
-from focus_eval.video.index import average_rate
+from focus_eval.video.frame_index import average_rate
 from focus_eval.video.synthetic import frame_number, repeat_clip, write_numbered_clip
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.errors import InvalidInput, VideoError
+from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.video import open_video
-from focus_eval.video.orientation import Orientation
+from focus_eval.video.scan import Orientation
 from focus_eval.video.synthetic import (
     ClipWriter,
     frame_number,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from focus_eval.errors import MissingDependency, VideoError
+from focus_eval.core.errors import MissingDependency, VideoError
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.video import open_video
@@ -13,7 +13,7 @@ from focus_eval.video.synthetic import write_numbered_clip
 
 try:
     from focus_eval.video import torchcodec
-    from focus_eval.video.torchcodec_cuda import (
+    from focus_eval.video.torchcodec import (
         TorchCodecCudaNearReader,
         TorchCodecCudaReader,
         frames_to_compare,

@@ -3,15 +3,316 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from focus_eval.errors import InvalidInput, MissingWeights
-from focus_eval.lmms.llava_video.config import CheckpointConfig
+from focus_eval.core.errors import InvalidInput, MissingWeights, unknown_name
 
 if TYPE_CHECKING:
+    import torch
     from transformers import LlavaOnevisionConfig
+
+
+Pooling = Literal["bilinear", "average"]
+Newline = Literal["grid", "frame", "one_token", "no_token"]
+Template = Literal["qwen_1_5", "qwen_2_5", "chatml_direct"]
+TimeInstruction = Literal["off", "lmms_eval", "model_card"]
+Times = Literal["exact", "original"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How frames become tokens and a question becomes a prompt.
+
+    Args:
+        pooling: from 27x27 patches to 14x14 ("bilinear") or 13x13 ("average"); "checkpoint" is what its config says.
+        newline: where the newline vector goes: after each row, after each frame, once at the end, nowhere.
+        template: the conversation the question is put into.
+        time_instruction: the sentence with the times of the frames, after "<image>" and a newline as in training and
+            lmms-eval, or straight after "<image>" as on the model card.
+        times: "exact" names the presentation times; "original" is the public code's rule, frame / round(fps).
+    """
+
+    pooling: Pooling | Literal["checkpoint"] = "checkpoint"
+    newline: Newline | Literal["checkpoint"] = "checkpoint"
+    template: Template = "qwen_1_5"
+    time_instruction: TimeInstruction = "off"
+    times: Times = "exact"
+
+    def __post_init__(self) -> None:
+        for option, known in _KNOWN.items():
+            if getattr(self, option) not in known:
+                raise unknown_name(option, str(getattr(self, option)), known)
+
+
+_KNOWN: dict[str, tuple[str, ...]] = {
+    "pooling": ("checkpoint", *get_args(Pooling)),
+    "newline": ("checkpoint", *get_args(Newline)),
+    "template": get_args(Template),
+    "time_instruction": get_args(TimeInstruction),
+    "times": get_args(Times),
+}
+
+# AKS's scripts run lmms-eval's llava_vid with overwrite=False, which leaves the checkpoint's pooling alone.
+PRESETS = {
+    "aks": Setup(template="chatml_direct"),
+    "lmms_eval": Setup(pooling="average", newline="grid", template="qwen_1_5"),
+}
+SETUP_OPTIONS = tuple(option.name for option in fields(Setup))
+
+
+def make_setup(preset: str = "aks", **options: Any) -> Setup:
+    """Return the preset with the given options changed; None leaves an option as the preset has it.
+
+    Raises:
+        UnknownName: a preset, option or value nobody knows, with the nearest one.
+    """
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    for option in options:
+        if option not in SETUP_OPTIONS:
+            raise unknown_name("option of LLaVA-Video", option, SETUP_OPTIONS)
+    told = {option: value for option, value in options.items() if value is not None}
+    if isinstance(told.get("time_instruction"), bool):  # as lmms-eval's own add_time_instruction
+        told["time_instruction"] = "lmms_eval" if told["time_instruction"] else "off"
+    return replace(PRESETS[preset], **told)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """From patches to tokens.
+
+    Args:
+        side: patches per side of a frame, 27 in the published models.
+        pooling, newline: see `Setup`.
+    """
+
+    side: int
+    pooling: Pooling
+    newline: Newline
+
+    @property
+    def pooled_side(self) -> int:
+        """Tokens per side of a frame: half, rounded up for "bilinear", down for "average" (27: 14 or 13)."""
+        return math.ceil(self.side / 2) if self.pooling == "bilinear" else self.side // 2
+
+    def count(self, frames: int) -> int:
+        """Return how many tokens `frames` frames take."""
+        side = self.pooled_side
+        if self.newline == "grid":
+            return frames * side * (side + 1)
+        return frames * side * side + {"frame": frames, "one_token": 1, "no_token": 0}[self.newline]
+
+    def check_fit(self, frames: int, *, other_tokens: int, context_tokens: int) -> None:
+        """Refuse more frames than the context holds beside `other_tokens` (prompt and answer).
+
+        Raises:
+            InvalidInput: with the number of frames that fit.
+        """
+        needed = self.count(frames) + other_tokens
+        if needed <= context_tokens:
+            return
+        room = context_tokens - other_tokens - self.count(0)
+        fit = max(0, room // (self.count(1) - self.count(0)))
+        raise InvalidInput(
+            f"{frames} frames and {other_tokens} tokens of prompt and answer need {needed} tokens, the context holds"
+            f" {context_tokens}; {fit} frames fit"
+        )
+
+    def pool(self, patches: torch.Tensor) -> torch.Tensor:
+        """Pool patches `(frames, side * side, width)` to `(frames, pooled_side, pooled_side, width)`.
+
+        "bilinear" samples at half-pixel centres without antialiasing; "average" takes the mean of each 2x2 block and
+        drops an odd last row and column.
+        """
+        from torch.nn import functional
+
+        frames, _, width = patches.shape
+        grid = patches.transpose(1, 2).reshape(frames, width, self.side, self.side).contiguous()
+        if self.pooling == "bilinear":
+            size = (self.pooled_side, self.pooled_side)
+            grid = functional.interpolate(grid, size=size, mode="bilinear", align_corners=False)
+        else:
+            grid = functional.avg_pool2d(grid, kernel_size=2)
+        return grid.permute(0, 2, 3, 1)
+
+    def tokens(self, pooled: torch.Tensor, newline_vector: torch.Tensor) -> torch.Tensor:
+        """Return the tokens `(count, width)` of one video: frames in order, rows from the top, newlines in place.
+
+        Args:
+            pooled: `(frames, pooled_side, pooled_side, width)`.
+            newline_vector: `(width,)`.
+        """
+        import torch
+
+        frames, rows, _, width = pooled.shape
+        vector = newline_vector.to(pooled.device, pooled.dtype)
+        if self.newline == "grid":
+            return torch.cat([pooled, vector.expand(frames, rows, 1, width)], dim=2).reshape(-1, width)
+        if self.newline == "frame":
+            by_frame = pooled.reshape(frames, -1, width)
+            return torch.cat([by_frame, vector.expand(frames, 1, width)], dim=1).reshape(-1, width)
+        flat = pooled.reshape(-1, width)
+        return torch.cat([flat, vector.expand(1, width)]) if self.newline == "one_token" else flat
+
+
+HUB_NAME = "lmms-lab/LLaVA-Video-7B-Qwen2"
+
+# The vision tower is named, not described, in the checkpoint: these are SigLIP's own published sizes.
+_TOWERS = {
+    "siglip-so400m-patch14-384": {
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_hidden_layers": 27,
+        "num_attention_heads": 16,
+        "image_size": 384,
+        "patch_size": 14,
+        "hidden_act": "gelu_pytorch_tanh",
+        "layer_norm_eps": 1e-6,
+    }
+}
+_TEXT_KEYS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "hidden_act",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "tie_word_embeddings",
+    "rope_theta",
+)
+# What the recorded parity covers; another value would load and silently compute something else.
+_REQUIRED = {
+    "mm_projector_type": ("mlp2x_gelu",),
+    "mm_patch_merge_type": ("spatial_unpad",),
+    "mm_resampler_type": (None, "spatial_pool"),
+    "mm_use_im_start_end": (False, None),
+    "add_faster_video": (False, None),
+    "use_pos_skipping": (False, None),
+    "use_sliding_window": (False, None),
+    "rope_scaling": (None,),
+}
+_OTHER_MODELS = {
+    "llava_onevision": f"focus_llava_onevision (for LLaVA-Video itself take the original {HUB_NAME})",
+    "qwen2_vl": "focus_qwen2_vl",
+    "qwen2_5_vl": "focus_qwen2_5_vl",
+    "qwen3_vl": "focus_qwen3_vl",
+    "llava_llama": "lmms-eval's own llava, in an environment of its own",
+    "llava_mistral": "lmms-eval's own llava, in an environment of its own",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """What a LLaVA-Video checkpoint says of itself.
+
+    Args:
+        folder: where it lies.
+        text: settings of the Qwen2 language model, under transformers' names.
+        vision: settings of the SigLIP tower at its full depth; the last layer is never run.
+        pooling, newline: what the model was trained with.
+        context_tokens: longest merged sequence.
+    """
+
+    folder: Path
+    text: Mapping[str, Any]
+    vision: Mapping[str, Any]
+    pooling: Pooling
+    newline: Newline
+    context_tokens: int
+
+    @property
+    def side(self) -> int:
+        """Patches per side of a frame before pooling: 27 in the published models."""
+        return int(self.vision["image_size"]) // int(self.vision["patch_size"])
+
+    def layout(self, setup: Setup) -> Layout:
+        """Return how frames become tokens under `setup`."""
+        return Layout(
+            side=self.side,
+            pooling=self.pooling if setup.pooling == "checkpoint" else setup.pooling,
+            newline=self.newline if setup.newline == "checkpoint" else setup.newline,
+        )
+
+
+def read_config(folder: Path) -> CheckpointConfig:
+    """Return what `folder/config.json` says.
+
+    A `vision_config` entry (full depth, SigLIP's names) describes a tower other than the published one.
+
+    Raises:
+        MissingWeights: no config.json.
+        InvalidInput: not JSON, another model (the message names the model to use), or a setting outside of what is
+            known to equal the original.
+    """
+    path = folder / "config.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MissingWeights(
+            f"{folder}: no config.json; a LLaVA-Video checkpoint such as {HUB_NAME} is needed"
+        ) from None
+    except ValueError as error:
+        raise InvalidInput(f"{path}: not JSON ({error})") from error
+    if not isinstance(raw, dict):
+        raise InvalidInput(f"{path}: not a JSON object")
+    return parse_config(raw, folder)
+
+
+def parse_config(raw: Mapping[str, Any], folder: Path) -> CheckpointConfig:
+    """Return what the config `raw` of the checkpoint in `folder` says; see `read_config`."""
+    path = folder / "config.json"
+    _refuse_other_models(raw, folder)
+    for key, allowed in _REQUIRED.items():
+        if raw.get(key) not in allowed:
+            raise InvalidInput(f"{path}: {key} is {raw.get(key)!r}, only {allowed[0]!r} is known to equal the original")
+    missing = [key for key in _TEXT_KEYS if key not in raw]
+    if missing:
+        raise InvalidInput(f"{path}: no {', '.join(missing)}")
+    return CheckpointConfig(
+        folder=folder,
+        text={key: raw[key] for key in _TEXT_KEYS},
+        vision=_vision(raw, path),
+        pooling=cast(Pooling, _choice(raw, "mm_spatial_pool_mode", get_args(Pooling), path)),
+        newline=cast(Newline, _choice(raw, "mm_newline_position", get_args(Newline), path)),
+        context_tokens=min(raw["max_position_embeddings"], raw.get("tokenizer_model_max_length") or 2**31),
+    )
+
+
+def _refuse_other_models(raw: Mapping[str, Any], folder: Path) -> None:
+    kind = raw.get("model_type")
+    if kind != "llava_qwen":
+        use = _OTHER_MODELS.get(str(kind), "the wrapper of its own family")
+        raise InvalidInput(f"{folder} is a {kind!r} checkpoint, not LLaVA-Video; use {use}")
+    if "mm_newline_position" not in raw:
+        raise InvalidInput(
+            f"{folder} is a llava_qwen checkpoint without mm_newline_position, so LLaVA-OneVision or older, not"
+            " LLaVA-Video; use focus_llava_onevision with llava-hf/llava-onevision-qwen2-7b-ov-hf"
+        )
+
+
+def _vision(raw: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    if "vision_config" in raw:
+        return dict(raw["vision_config"])
+    tower = str(raw.get("mm_vision_tower"))
+    name = tower.rstrip("/").rsplit("/", 1)[-1]
+    if name not in _TOWERS:
+        raise InvalidInput(f"{path}: vision tower {tower!r} is not {' or '.join(_TOWERS)}, so not LLaVA-Video")
+    return _TOWERS[name]
+
+
+def _choice(raw: Mapping[str, Any], key: str, known: tuple[str, ...], path: Path) -> str:
+    value = raw.get(key)
+    if value not in known:
+        raise InvalidInput(f"{path}: {key} is {value!r}, known: {', '.join(known)}")
+    return str(value)
+
 
 # Original parameter names (patterns) and transformers' names.
 _KEY_MAPPING = {

@@ -13,24 +13,28 @@ from lmms_eval import utils as lmms_utils
 from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
-from focus_eval.errors import InvalidInput
-from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
-from focus_eval.lmms.generate_trace import GenerateTrace
-from focus_eval.lmms.llava_video.checkpoint import find_checkpoint
-from focus_eval.lmms.llava_video.config import HUB_NAME, read_config
-from focus_eval.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion
-from focus_eval.lmms.llava_video.sampling import original_frames, original_times
-from focus_eval.lmms.llava_video.setup import SETUP_OPTIONS, Setup, make_setup
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.options import read_value
+from focus_eval.core.types import VideoInfo, frozen_ints
+from focus_eval.encoders.preprocess import resize_frames
+from focus_eval.lmms.adapter import FrameAdapter
+from focus_eval.lmms.frames import FrameBatch, PathWithFrames
+from focus_eval.lmms.llava_video.checkpoint import (
+    HUB_NAME,
+    SETUP_OPTIONS,
+    Setup,
+    find_checkpoint,
+    make_setup,
+    read_config,
+)
+from focus_eval.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion, original_frames, original_times
+from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.seam import FrameSeam
-from focus_eval.options import read_value
-from focus_eval.scoring.encoders.preprocess import resize_frames
-from focus_eval.types import VideoInfo, frozen_ints
 from focus_eval.video import open_video
 
 
 class LlavaVideoWrapper(lmms):  # type: ignore[misc]
-    """LLaVA-Video as a model of lmms-eval; without the seam it samples frames as lmms-eval's `llava_vid` does.
+    """LLaVA-Video as a model of lmms-eval; without the adapter it samples frames as lmms-eval's `llava_vid` does.
 
     Args:
         pretrained: folder of an original checkpoint, or its name where it is in the hub's cache.
@@ -177,7 +181,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         )
 
 
-class FocusLlavaVideo(FrameSeam, LlavaVideoWrapper):
+class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
     """LLaVA-Video, shown the chosen frames."""
 
     model_id: ClassVar[str] = "focus_llava_video"
@@ -211,7 +215,7 @@ class FocusLlavaVideo(FrameSeam, LlavaVideoWrapper):
 
 
 class _TracedLlavaVideo:
-    """A `LlavaVideo` that notes what it is asked; see `focus_eval.lmms.generate_trace`."""
+    """A `LlavaVideo` that notes what it is asked; see `focus_eval.lmms.protocol`."""
 
     def __init__(self, model: LlavaVideo, trace: GenerateTrace) -> None:
         self._model = model

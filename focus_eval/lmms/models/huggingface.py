@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 from lmms_eval.models.chat.huggingface import Huggingface
 from transformers.video_utils import VideoMetadata
 
-from focus_eval.errors import AnswerError
-from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
-from focus_eval.lmms.generate_trace import GenerateTrace
-from focus_eval.lmms.other_packages import load_generating_classes
+from focus_eval.core.errors import AnswerError
+from focus_eval.lmms.adapter import FrameAdapter
+from focus_eval.lmms.frames import FrameBatch, PathWithFrames
+from focus_eval.lmms.patches import load_generating_classes
+from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.seam import FrameSeam
 
 
-class FocusHuggingface(FrameSeam, Huggingface):  # type: ignore[misc]
+class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
     """lmms-eval's `huggingface` wrapper: InternVL3.5, SmolVLM2, GLM-4.6V, Video-LLaMA 3 and others.
 
     The wrapper hands paths to the model's processor, which would sample frames of its own. Here the processor is given

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 from lmms_eval.models.simple.llava_hf import LlavaHf
 
-from focus_eval.lmms.frame_batch import PathWithFrames
-from focus_eval.lmms.processes import rank_and_world
-from focus_eval.lmms.seam import FrameSeam
+from focus_eval.lmms.adapter import FrameAdapter
+from focus_eval.lmms.checks import rank_and_world
+from focus_eval.lmms.frames import PathWithFrames
 from focus_eval.video.reader import Pixels
 
 
-class FocusLlavaOnevision(FrameSeam, LlavaHf):  # type: ignore[misc]
+class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
     """LLaVA-OneVision on lmms-eval's `llava_hf`.
 
     Its chat variant is not offered: the stock one cannot answer a question about a video.

@@ -8,12 +8,12 @@ import transformers
 from lmms_eval.models.chat.llava_onevision1_5 import Llava_OneVision1_5
 from loguru import logger
 
-from focus_eval.lmms.generate_trace import GenerateTrace
-from focus_eval.lmms.models.qwen_vl import QwenSeam
+from focus_eval.lmms.models.qwen_vl import QwenAdapter
+from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
 
 
-class FocusLlavaOnevision1_5(QwenSeam, Llava_OneVision1_5):  # type: ignore[misc]
+class FocusLlavaOnevision1_5(QwenAdapter, Llava_OneVision1_5):  # type: ignore[misc]
     """LLaVA-OneVision-1.5, chat requests; lmms-eval's simple wrapper hands the model a time it does not take."""
 
     model_id: ClassVar[str] = "focus_llava_onevision1_5"

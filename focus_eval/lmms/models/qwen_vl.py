@@ -1,7 +1,7 @@
 """Shows the chosen frames to Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5.
 
 Their wrappers hand the path to qwen-vl-utils, whose readers are entries of a table. Each entry is replaced once
-(`other_packages.wrap_video_readers`): a path that carries frames gives those frames, with their indices, rate and
+(`patches.wrap_video_readers`): a path that carries frames gives those frames, with their indices, rate and
 length; any other goes to the reader that was there. Resizing to `max_pixels`, and all that follows, is unchanged.
 """
 
@@ -21,16 +21,16 @@ from lmms_eval.models.simple.qwen3_5 import Qwen3_5
 from lmms_eval.models.simple.qwen3_vl import Qwen3_VL
 from PIL import Image
 
-from focus_eval.errors import MissingDependency
-from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
-from focus_eval.lmms.other_packages import wrap_video_readers
-from focus_eval.lmms.seam import FrameSeam
+from focus_eval.core.errors import MissingDependency
+from focus_eval.lmms.adapter import FrameAdapter
+from focus_eval.lmms.frames import FrameBatch, PathWithFrames
+from focus_eval.lmms.patches import wrap_video_readers
 
 VideoReading = tuple[torch.Tensor, dict[str, Any], float]
 
 
-class QwenSeam(FrameSeam):
-    """The seam of every wrapper that reads videos through qwen-vl-utils."""
+class QwenAdapter(FrameAdapter):
+    """The adapter of every wrapper that reads videos through qwen-vl-utils."""
 
     frames_argument: ClassVar[str] = "max_num_frames"
     frames_merged: ClassVar[int] = 2  # the vision tower takes frames in pairs; an odd last one is repeated
@@ -62,7 +62,7 @@ class QwenSeam(FrameSeam):
         return [self.frames_merged * int(pairs) for pairs in grid[:, 0]]
 
 
-class FocusQwen2VL(QwenSeam, Qwen2_VL):  # type: ignore[misc]
+class FocusQwen2VL(QwenAdapter, Qwen2_VL):  # type: ignore[misc]
     """Qwen2-VL, which has simple requests only."""
 
     model_id = "focus_qwen2_vl"
@@ -72,37 +72,37 @@ class FocusQwen2VL(QwenSeam, Qwen2_VL):  # type: ignore[misc]
         return str(encode_image_to_data_url(image, image_format="PNG"))
 
 
-class FocusQwen2_5VL(QwenSeam, Qwen2_5_VL):  # type: ignore[misc]
+class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
     """Qwen2.5-VL, simple requests."""
 
     model_id = "focus_qwen2_5_vl"
 
 
-class FocusQwen2_5VLChat(QwenSeam, Qwen2_5VLChat):  # type: ignore[misc]
+class FocusQwen2_5VLChat(QwenAdapter, Qwen2_5VLChat):  # type: ignore[misc]
     """Qwen2.5-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen2_5_vl"
 
 
-class FocusQwen3VL(QwenSeam, Qwen3_VL):  # type: ignore[misc]
+class FocusQwen3VL(QwenAdapter, Qwen3_VL):  # type: ignore[misc]
     """Qwen3-VL, simple requests."""
 
     model_id = "focus_qwen3_vl"
 
 
-class FocusQwen3VLChat(QwenSeam, Qwen3VLChat):  # type: ignore[misc]
+class FocusQwen3VLChat(QwenAdapter, Qwen3VLChat):  # type: ignore[misc]
     """Qwen3-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_vl"
 
 
-class FocusQwen3_5(QwenSeam, Qwen3_5):  # type: ignore[misc]
+class FocusQwen3_5(QwenAdapter, Qwen3_5):  # type: ignore[misc]
     """Qwen3.5, simple requests. Its wrapper samples answers at temperature 0.7 where a task sets none."""
 
     model_id = "focus_qwen3_5"
 
 
-class FocusQwen3_5Chat(QwenSeam, Qwen3_5Chat):  # type: ignore[misc]
+class FocusQwen3_5Chat(QwenAdapter, Qwen3_5Chat):  # type: ignore[misc]
     """Qwen3.5, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_5"

@@ -16,15 +16,15 @@ from lmms_eval.models.chat.vllm import VLLM
 from lmms_eval.models.chat.vllm_generate import VLLMGenerate
 from PIL import Image
 
-from focus_eval.errors import MissingDependency
-from focus_eval.lmms.frame_batch import FrameBatch, PathWithFrames
-from focus_eval.lmms.generate_trace import GenerateTrace
-from focus_eval.lmms.models.qwen_vl import QwenSeam
+from focus_eval.core.errors import MissingDependency
+from focus_eval.lmms.frames import FrameBatch, PathWithFrames
+from focus_eval.lmms.models.qwen_vl import QwenAdapter
+from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
 
 
-class VLLMSeam(QwenSeam):
-    """The seam of both vLLM wrappers, which read videos through qwen-vl-utils as the in-process ones do."""
+class VLLMAdapter(QwenAdapter):
+    """The adapter of both vLLM wrappers, which read videos through qwen-vl-utils as the in-process ones do."""
 
     frames_argument: ClassVar[str] = "nframes"
     takes_mixed_sizes: ClassVar[bool] = False
@@ -64,13 +64,13 @@ class VLLMSeam(QwenSeam):
         view.client = TracedEngine(self.client, trace)
 
 
-class FocusVLLM(VLLMSeam, VLLMGenerate):  # type: ignore[misc]
+class FocusVLLM(VLLMAdapter, VLLMGenerate):  # type: ignore[misc]
     """Qwen2-VL, 2.5 and 3 in vLLM, given token prompts and whole videos (`LLM.generate`)."""
 
     model_id: ClassVar[str] = "focus_vllm"
 
 
-class FocusVLLMChat(VLLMSeam, VLLM):  # type: ignore[misc]
+class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
     """Any model in vLLM, given messages with one image per frame (`LLM.chat`).
 
     The frames are resized as the stock wrapper does it, by qwen-vl-utils, and written as PNG. They are handed over as

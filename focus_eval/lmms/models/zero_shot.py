@@ -16,17 +16,17 @@ import numpy as np
 from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 
-from focus_eval.benchmarks.documents import LETTERS
+from focus_eval.benchmarks.declared import LETTERS
 from focus_eval.benchmarks.question import Question
-from focus_eval.errors import AnswerError, InvalidInput
-from focus_eval.lmms.frame_batch import PathWithFrames
-from focus_eval.lmms.seam import FrameSeam
-from focus_eval.scoring.cache.duplicates import duplicate_cache
-from focus_eval.scoring.scorer import EmbedsIndependently, GivesEmbeddings, PreparesFrames, Scorer
-from focus_eval.types import FloatArray
+from focus_eval.core.errors import AnswerError, InvalidInput
+from focus_eval.core.types import FloatArray
+from focus_eval.encoders.cache import duplicate_cache
+from focus_eval.encoders.protocol import EmbedsIndependently, GivesEmbeddings, PreparesFrames, Scorer
+from focus_eval.lmms.adapter import FrameAdapter
+from focus_eval.lmms.frames import PathWithFrames
 
 if TYPE_CHECKING:
-    from focus_eval.lmms.generate_trace import GenerateTrace
+    from focus_eval.lmms.protocol import GenerateTrace
     from focus_eval.lmms.requests import PendingRequest
     from focus_eval.video.reader import Pixels
 
@@ -104,8 +104,8 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         return duplicate_cache(f"{scorer.name} {scorer.revision}").embed(prepared, scorer.embed)[0]
 
 
-class FocusZeroShot(FrameSeam, ZeroShotAnswerer):
-    """The zero-shot answerer, shown the chosen frames through the same seam as every model.
+class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
+    """The zero-shot answerer, shown the chosen frames through the same adapter as every model.
 
     Its own arguments: `answer_encoder`, any registered encoder that looks at frames (default "offline"), and
     `answer_encoder_checkpoint` where that has more than one. It is not the samplers' `encoder`: keep it fixed
@@ -120,7 +120,7 @@ class FocusZeroShot(FrameSeam, ZeroShotAnswerer):
 
     def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> str:
         """Make the encoder; return its name and revision, which become part of the run's identity."""
-        from focus_eval.scoring.registry import encoder_options, make_encoder
+        from focus_eval.encoders.registry import encoder_options, make_encoder
 
         name = str(own.get("answer_encoder", "offline"))
         options = {"checkpoint": str(own["answer_encoder_checkpoint"])} if own.get("answer_encoder_checkpoint") else {}

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.report.comparisons import baseline_labels, baseline_table, not_compared, recall_tables
-from focus_eval.report.hours import cost_tables
-from focus_eval.report.labels import sampler_order
+from focus_eval.report.figures import css_variables
+from focus_eval.report.measures import cost_tables
+from focus_eval.report.page.browser import Browser, json_for_script, pack_browser
 from focus_eval.report.page.charts import charts_of, colours_of
-from focus_eval.report.page.question_browser import Browser, json_for_script, pack_browser
 from focus_eval.report.page.thumbnails import Thumbnails
-from focus_eval.report.palette import css_variables
-from focus_eval.report.run import Run
-from focus_eval.report.table import COUNT_TITLES, Counts, Figure, Table, count_texts, narrowed, notes_once
+from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.table import COUNT_TITLES, Counts, Table, Value, count_texts, narrowed, notes_once
 from focus_eval.report.tables import results_table
 from focus_eval.rows.records import replace_file
 
@@ -86,7 +85,7 @@ def render_html(
             "default-src 'none'; img-src data: file: 'self'; base-uri 'none'; form-action 'none'; "
             f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
         ),
-        Figure=Figure,
+        Value=Value,
         counts_line=_counts_line,
     )
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from focus_eval.errors import InvalidInput, VideoError
+from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.rows.records import SelectionRow
 
 # From a video and frames of it to one image per frame: JPEG bytes to embed, or a path relative to the page.

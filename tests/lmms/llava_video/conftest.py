@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from focus_eval.lmms.llava_video.checkpoint import transformers_config
-from focus_eval.lmms.llava_video.config import parse_config
-from focus_eval.testing.tiny_models import llava_video_tokenizer, original_name
+from focus_eval.lmms.llava_video.checkpoint import parse_config, transformers_config
+from support.tiny_models import llava_video_tokenizer, original_name
 
 TINY_CONFIG = {
     "architectures": ["LlavaQwenForCausalLM"],

@@ -9,9 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from focus_eval.errors import FocusEvalError, InvalidInput, MissingWeights
-from focus_eval.lmms.llava_video.checkpoint import find_checkpoint, load_network, transformers_config
-from focus_eval.lmms.llava_video.config import HUB_NAME, read_config
+from focus_eval.core.errors import FocusEvalError, InvalidInput, MissingWeights
+from focus_eval.lmms.llava_video.checkpoint import (
+    HUB_NAME,
+    find_checkpoint,
+    load_network,
+    read_config,
+    transformers_config,
+)
 from focus_eval.lmms.llava_video.model import load_tokenizer
 
 PUBLISHED_7B = {

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from focus_eval.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput
+from focus_eval.lmms.llava_video.checkpoint import make_setup
 from focus_eval.lmms.llava_video.model import LlavaVideo, VideoQuestion
-from focus_eval.lmms.llava_video.setup import make_setup
 
 TOLERANCE = 2e-5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from focus_eval.testing.llava_video_parity import (
+from support.llava_video_parity import (
     MISTAKES,
     TOLERANCE,
     measure,
@@ -78,7 +78,7 @@ def test_average_pooling_and_bilinear_pooling_give_different_token_counts(mistak
 
 
 def test_many_frames_go_through_the_tower_in_parts_without_a_difference(recording, tmp_path, monkeypatch):
-    from focus_eval.lmms.llava_video import network as module
+    from focus_eval.lmms.llava_video import model as module
     from focus_eval.lmms.llava_video.checkpoint import load_network
 
     config = stage_checkpoint(recording, tmp_path)

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from focus_eval.encoders.preprocess import normalise, resize_frames
 from focus_eval.lmms.llava_video.model import tower_rules
-from focus_eval.scoring.encoders.preprocess import normalise, resize_frames
 
 
 def pixel_values(frames: np.ndarray, size: int) -> torch.Tensor:

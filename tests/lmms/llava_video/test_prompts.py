@@ -7,11 +7,18 @@ import json
 import numpy as np
 import pytest
 
-from focus_eval.errors import InvalidInput, UnknownName
-from focus_eval.lmms.llava_video.prompts import IMAGE, prompt_halves, time_list, time_sentence, user_tail
-from focus_eval.lmms.llava_video.sampling import original_frames, original_times
-from focus_eval.lmms.llava_video.setup import make_setup
-from focus_eval.types import VideoInfo
+from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.types import VideoInfo
+from focus_eval.lmms.llava_video.checkpoint import make_setup
+from focus_eval.lmms.llava_video.model import (
+    IMAGE,
+    original_frames,
+    original_times,
+    prompt_halves,
+    time_list,
+    time_sentence,
+    user_tail,
+)
 
 LAYOUTS = {"lmms_eval_no_time": "off", "lmms_eval_time": "lmms_eval", "model_card_time": "model_card"}
 QUESTION = "Which one?\nA. a\nB. b"

@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from focus_eval.errors import InvalidInput
-from focus_eval.lmms.llava_video.tokens import Layout
+from focus_eval.core.errors import InvalidInput
+from focus_eval.lmms.llava_video.checkpoint import Layout
 
 NEWLINE = -1.0
 

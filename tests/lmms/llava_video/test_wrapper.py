@@ -8,16 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from focus_eval.errors import InvalidInput, MissingWeights, RunError, UnknownName
-from focus_eval.lmms.llava_video.model import LlavaVideo, VideoQuestion
-from focus_eval.lmms.llava_video.sampling import original_frames
-from focus_eval.lmms.llava_video.setup import make_setup
+from focus_eval.core.errors import InvalidInput, MissingWeights, RunError, UnknownName
+from focus_eval.core.types import VideoInfo
+from focus_eval.encoders.preprocess import resize_frames
+from focus_eval.lmms.llava_video.checkpoint import make_setup
+from focus_eval.lmms.llava_video.model import LlavaVideo, VideoQuestion, original_frames
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.scoring.encoders.preprocess import resize_frames
-from focus_eval.testing.llava_video_parity import stage_checkpoint
-from focus_eval.testing.tiny_models import llava_video_tokenizer
-from focus_eval.types import VideoInfo
+from support.llava_video_parity import stage_checkpoint
+from support.tiny_models import llava_video_tokenizer
 
 TASK = "focus_longvideobench"
 
@@ -71,7 +70,7 @@ def spied(wrapper, monkeypatch):
 
 def show(wrapper, sampler: str, k: int, folder, **options):
     source = None if sampler == "native" else Selector(sampler=make_sampler(sampler), encoder=None, k=k)
-    wrapper.show(source, frames=k, options=replace(wrapper.seam_options, record=str(folder), **options))
+    wrapper.show(source, frames=k, options=replace(wrapper.adapter_options, record=str(folder), **options))
 
 
 def answers_of(tools, folder) -> dict[str, dict]:
@@ -243,7 +242,7 @@ def test_a_sampler_that_shrinks_frames_is_refused(wrapper, evaluate, tmp_path):
         def select(self, *args, **options):
             return replace(source.select(*args, **options), scales=[1.0, 0.5])
 
-    wrapper.show(Shrinking(), frames=2, options=replace(wrapper.seam_options, record=str(tmp_path)))
+    wrapper.show(Shrinking(), frames=2, options=replace(wrapper.adapter_options, record=str(tmp_path)))
     with pytest.raises(RunError, match="focus_llava_video can show one size only"):
         evaluate(wrapper, [TASK], limit=1)
 

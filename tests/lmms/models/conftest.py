@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from focus_eval.testing.local_server import Handler, LocalServer
+from support.local_server import Handler, LocalServer
 
 KEY = "sk-verysecret-0123456789abcdef"
 

@@ -83,7 +83,7 @@ def test_a_failure_is_an_error_of_its_question_alone(
 
 
 def test_too_many_failures_fail_the_run_at_its_end(gpt, server, evaluate, tools, tmp_path):
-    from focus_eval.errors import RunError
+    from focus_eval.core.errors import RunError
 
     server.on_question = {"(portrait)": (400, {"error": {"message": "no"}})}
     with pytest.raises(RunError, match="2 of 8 questions have no answer"):
@@ -92,7 +92,7 @@ def test_too_many_failures_fail_the_run_at_its_end(gpt, server, evaluate, tools,
 
 
 def test_a_cap_on_cost_ends_the_run_and_keeps_what_was_paid_for(gpt, server, evaluate, tools, tmp_path):
-    from focus_eval.errors import RunError
+    from focus_eval.core.errors import RunError
 
     # An answer costs 111 * 5 + 2 * 15 = 585 millionths of a dollar: the third reaches the cap.
     model = gpt(max_cost=0.0015, price_input=5, price_output=15, num_concurrent=1)
@@ -104,7 +104,7 @@ def test_a_cap_on_cost_ends_the_run_and_keeps_what_was_paid_for(gpt, server, eva
 
 
 def test_answers_under_way_when_the_cap_is_reached_are_kept(gpt, server, evaluate, tools, tmp_path):
-    from focus_eval.errors import RunError
+    from focus_eval.core.errors import RunError
 
     server.expected = 4
     model = gpt(max_cost=0.0005, price_input=5, price_output=15, num_concurrent=4)
@@ -128,7 +128,7 @@ def test_answers_under_way_when_the_cap_is_reached_are_kept(gpt, server, evaluat
     ],
 )
 def test_a_wrong_option_of_the_request_is_refused_before_anything_is_sent(gpt, server, arguments, message):
-    from focus_eval.errors import InvalidInput
+    from focus_eval.core.errors import InvalidInput
 
     with pytest.raises(InvalidInput, match=message):
         gpt(**arguments)

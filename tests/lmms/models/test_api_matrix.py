@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from focus_eval.errors import InvalidInput, UnknownName
-from focus_eval.testing.api_forms import Combination, Trial, combinations
+from focus_eval.core.errors import InvalidInput, UnknownName
+from support.api_forms import Combination, Trial, combinations
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def test_with_64_in_flight_each_question_has_its_own_frames(tmp_path):
 
 
 def test_the_comparison_notices_a_wrong_frame_and_a_wrong_detail(few, monkeypatch):
-    from focus_eval.lmms.models import api_frames
+    from focus_eval.lmms.models import openai as api_frames
 
     put_into = api_frames.ShownFrames.put_into
 

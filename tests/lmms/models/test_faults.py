@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from focus_eval.testing.answering import write_answering_matrix
-from focus_eval.testing.chat_server import ChatServer
+from support.answering import write_answering_matrix
+from support.chat_server import ChatServer
 
 
 def test_each_question_is_answered_or_recorded_as_failed_exactly_once(tmp_path, monkeypatch):

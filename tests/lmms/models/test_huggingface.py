@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from focus_eval.testing.tiny_transformers import MODELS
+from support.tiny_transformers import MODELS
 
 K = 7
 
@@ -46,7 +46,7 @@ def test_the_chosen_frames_reach_the_model_and_nothing_samples_them_again(
     seen = Seen(model._model)
     monkeypatch.setattr(model, "_model", seen)
     monkeypatch.setattr(model, "_unwrapped", seen)
-    model.show(model.context.source, frames=K, options=replace(model.seam_options, record=str(tmp_path)))
+    model.show(model.context.source, frames=K, options=replace(model.adapter_options, record=str(tmp_path)))
     evaluate(model, ["focus_longvideobench"])
     selections = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}
     answers = tools.read_record(tmp_path, "answers")
@@ -87,7 +87,7 @@ def test_a_processor_that_drops_frames_is_an_error_not_an_answer(model, evaluate
             return self.processor(**inputs)
 
     monkeypatch.setattr(model, "processor", Dropping(model.processor))
-    options = replace(model.seam_options, record=str(tmp_path), max_error_share=1.0)
+    options = replace(model.adapter_options, record=str(tmp_path), max_error_share=1.0)
     model.show(model.context.source, frames=K, options=options)
     evaluate(model, ["focus_longvideobench"])
     errors = [row["error"] for row in tools.read_record(tmp_path, "answers")]

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from focus_eval.testing.tiny_transformers import save_qwen_successor
+from support.tiny_transformers import save_qwen_successor
 
 K = 7
 CODE = """

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from focus_eval.testing.tiny_transformers import save_qwen_successor
+from support.tiny_transformers import save_qwen_successor
 
 K = 6
 
@@ -160,7 +160,7 @@ def resized(vision_process, frames, element):
 def test_without_vllm_it_says_what_to_install(tmp_path):
     from lmms_eval.models.simple import vllm as stock
 
-    from focus_eval.errors import MissingDependency
+    from focus_eval.core.errors import MissingDependency
     from focus_eval.lmms.models.vllm import FocusVLLM
 
     if stock.LLM is not None:

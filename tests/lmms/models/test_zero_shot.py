@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.annotations import read_annotations
 from focus_eval.benchmarks.question import Question
+from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.core.errors import AnswerError, FocusEvalError
+from focus_eval.core.resources import resource_path
 from focus_eval.demo.photo_events import FOLDER, build_photo_events
 from focus_eval.demo.photographs import PHOTOGRAPHS
-from focus_eval.errors import AnswerError, FocusEvalError
+from focus_eval.encoders.registry import make_encoder
 from focus_eval.lmms.models.zero_shot import FocusZeroShot, frame_weights, option_scores
 from focus_eval.pipeline.selector import Selector
-from focus_eval.resources import resource_path
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.scoring.registry import make_encoder
 from focus_eval.video import open_video
 
 pytest.importorskip("skimage")
@@ -119,8 +119,8 @@ def test_the_same_options_in_another_order_give_the_same_answer(answerer):
 
 
 def test_an_encoder_without_embeddings_reads_question_and_option_together(tmp_path):
-    from focus_eval.scoring.scorer import GivesEmbeddings
-    from focus_eval.testing.random_weights import write_tiny_blip
+    from focus_eval.encoders.protocol import GivesEmbeddings
+    from support.random_weights import write_tiny_blip
 
     folder = write_tiny_blip(tmp_path / "blip")
     blip = make_encoder("blip", checkpoint=str(folder), text_heads=6)
@@ -132,7 +132,7 @@ def test_an_encoder_without_embeddings_reads_question_and_option_together(tmp_pa
 
 
 def test_a_dual_encoder_reads_by_cosine(tmp_path):
-    from focus_eval.testing.random_weights import write_tiny_clip
+    from support.random_weights import write_tiny_clip
 
     clip = make_encoder("clip", checkpoint=str(write_tiny_clip(tmp_path / "clip")))
     features = clip.embed(photograph("cat")[None])

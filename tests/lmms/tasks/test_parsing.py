@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from focus_eval.benchmarks.question import Question
-from focus_eval.lmms.tasks.parsing import NO_ANSWER, read_answer, read_option
+from focus_eval.lmms.tasks import NO_ANSWER, read_answer, read_option
 
 OPTIONS = ("red", "blue", "a green hat", "nothing")
 

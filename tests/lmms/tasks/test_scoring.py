@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from focus_eval.lmms.tasks.scoring import score_in, task_of, task_score
+from focus_eval.lmms.tasks import score_in, task_of, task_score
 
 TASK = """task: {name}
 dataset_path: {data}
@@ -53,7 +53,7 @@ def run(qwen, home, tools, tmp_path, monkeypatch):
         folder.mkdir(exist_ok=True)
         (folder / f"{name}.yaml").write_text(TASK.format(name=name, data=data, metrics=METRICS[name]))
         record = tmp_path / f"record{len(list(tmp_path.iterdir()))}"
-        shown = replace(qwen.seam_options, record=str(record), **options)
+        shown = replace(qwen.adapter_options, record=str(record), **options)
         qwen.show(qwen.context.source, frames=4, options=shown)
         if answers is not None:
             replies = iter(answers)

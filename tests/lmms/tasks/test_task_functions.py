@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from focus_eval.resources import resource_path
+from focus_eval.core.resources import resource_path
 
 LETTER = "Answer with the option's letter from the given choices directly."
 # What the protocol wants every model to read, per benchmark, written out.
@@ -110,7 +110,7 @@ def test_generation_and_data_are_those_of_the_official_tasks():
 
 
 def scores(kind, answers):
-    from focus_eval.lmms.tasks import task_functions
+    from focus_eval.lmms import tasks as task_functions
 
     return [getattr(task_functions, f"{kind}_results")(document, [text])["accuracy"] for document, text in answers]
 
@@ -123,8 +123,8 @@ def document(number, seconds, correct=0):
 
 
 def test_buckets_unparsed_and_failures_are_metrics():
-    from focus_eval.lmms.tasks import task_functions as metrics
-    from focus_eval.lmms.tasks.parsing import NO_ANSWER
+    from focus_eval.lmms import tasks as metrics
+    from focus_eval.lmms.tasks import NO_ANSWER
 
     got = scores(
         "longvideobench",
@@ -139,7 +139,7 @@ def test_buckets_unparsed_and_failures_are_metrics():
 
 
 def test_the_mean_over_question_types_counts_the_three_directions_once():
-    from focus_eval.lmms.tasks.task_functions import macro_accuracy
+    from focus_eval.lmms.tasks import macro_accuracy
 
     kinds = {"object_rel_direction_easy": 1, "object_rel_direction_medium": 1, "object_rel_direction_hard": 0}
     got = [{"category": kind, "score": value} for kind, value in [*kinds.items(), ("object_counting", 0.2)]]
@@ -160,7 +160,7 @@ def test_the_task_files_are_found_and_the_folder_is_printed():
 
 
 def test_the_query_is_the_bare_question_of_the_real_documents(shared):
-    """As the seam asks for it: from the document, by the task's name."""
+    """As the adapter asks for it: from the document, by the task's name."""
     from focus_eval.lmms.requests import pending_request
 
     class Request:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from focus_eval.report.page.browser import pack_browser
 from focus_eval.report.page.html import write_html
-from focus_eval.report.page.question_browser import pack_browser
 from focus_eval.report.run import Run, load_run
 from tests.report.simulated import Simulation, simulate_run
 

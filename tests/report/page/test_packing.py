@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from focus_eval.report.page.browser import CHUNK_QUESTIONS, json_for_script, pack_browser
 from focus_eval.report.page.html import render_html, write_html
-from focus_eval.report.page.question_browser import CHUNK_QUESTIONS, json_for_script, pack_browser
 from focus_eval.report.run import Run
 from tests.report.simulated import Simulation, simulated_parts
 

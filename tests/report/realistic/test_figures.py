@@ -7,12 +7,11 @@ from statistics import fmean, stdev
 
 import pytest
 
-from focus_eval.errors import UnknownName
+from focus_eval.core.errors import UnknownName
 from focus_eval.report.comparisons import baseline_table, recall_tables
-from focus_eval.report.hours import cost_tables
+from focus_eval.report.measures import cost_tables
 from focus_eval.report.page.html import report_tables
-from focus_eval.report.paired_tests import holm
-from focus_eval.report.statistics import mean_estimate
+from focus_eval.report.statistics import holm, mean_estimate
 from focus_eval.report.tables import results_table
 from tests.report.realistic.by_hand import (
     CELLS,

@@ -16,12 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.errors import UnknownName
+from focus_eval.core.errors import UnknownName
+from focus_eval.report.page.browser import pack_browser
 from focus_eval.report.page.charts import charts_of, cost_points, length_bars
 from focus_eval.report.page.html import render_html, report_tables
-from focus_eval.report.page.question_browser import pack_browser
-from focus_eval.report.printing import latex_escaped, to_csv, to_latex, to_markdown
 from focus_eval.report.run import load_run
+from focus_eval.report.table import latex_escaped, to_csv, to_latex, to_markdown
 from tests.report.realistic.by_hand import (
     LABELS,
     answers_of,

@@ -1,1 +1,0 @@
-"""Clips, arms, confidence radii, allocation and draws as pure functions of arrays."""

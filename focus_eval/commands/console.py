@@ -1,0 +1,228 @@
+"""Options that several commands share, and the class of every command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from typer.core import TyperCommand
+
+from focus_eval.core.errors import RENAMED, InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from focus_eval.report.table import Table
+
+
+# Where output goes into a file or a pipe and COLUMNS is not set.
+PIPED_WIDTH = 120
+
+
+def table_console() -> Console:
+    """Return the console: as wide as the terminal or `COLUMNS`, else `PIPED_WIDTH`; without markup."""
+    from rich.console import Console
+
+    # Without markup: an interval such as [0.1, 0.2] is text, not a style.
+    console = Console(markup=False, highlight=False)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
+        return console
+    return Console(markup=False, highlight=False, width=PIPED_WIDTH)
+
+
+def print_table(table: Table) -> None:
+    """Print a table, in several parts where it is wider than the console."""
+    from focus_eval.report.table import narrowed, to_terminal
+
+    console, shown = table_console(), narrowed(table)
+    console.print(shown.title, style="italic")  # as a table's title it would be folded to the table's width
+    for drawn in to_terminal(shown, console.width):
+        caption, drawn.caption = drawn.caption, None
+        console.print(drawn)
+        console.print()
+        if caption:
+            console.print(caption, style="dim")
+
+
+def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Print a list of (name, lines about it): the name alone on a line, what is said of it indented and folded."""
+    import textwrap
+
+    from rich.text import Text
+
+    console = table_console()
+    for name, lines in entries:
+        console.print(Text(name, style="bold"))
+        for line in lines:
+            console.print(Text(textwrap.indent(textwrap.fill(line, console.width - 4, break_on_hyphens=False), "    ")))
+
+
+def write_table(tables: Sequence[Table], path: Path) -> None:
+    """Write `tables` one after the other in the format of the suffix: .md, .csv or .tex.
+
+    Raises:
+        InvalidInput: another suffix.
+    """
+    from focus_eval.report.table import to_csv, to_latex, to_markdown
+    from focus_eval.rows.records import replace_file
+
+    writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
+    if path.suffix not in writers:
+        raise InvalidInput(f"{path}: tables are written as {', '.join(writers)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as part:
+        part.write_text("\n".join(writers[path.suffix](table) for table in tables), encoding="utf-8")
+
+
+class PullProgress:
+    """A bar of frames scored, with the time left.
+
+    Args:
+        waiting: what the bar says until the first frames are scored: encoders load when they are first needed.
+    """
+
+    def __init__(self, bar: Progress, title: str, *, waiting: str) -> None:
+        self._bar = bar
+        self._title = title
+        self._task = bar.add_task(waiting, total=None)
+        self._waiting = ExitStack()
+        if bar.disable:  # no terminal, so no bar: one line, where it takes long
+            self._waiting.enter_context(say_if_slow(waiting))
+
+    def expect(self, n_pulls: int) -> None:
+        """Set the length of the bar; a sampler whose count varies with chance may end a little before or after."""
+        self._bar.update(self._task, total=n_pulls)
+
+    def advance(self, n_pulls: int) -> None:
+        """Move the bar by the frames just scored."""
+        if n_pulls:
+            self.stop_waiting()
+        self._bar.advance(self._task, n_pulls)
+
+    def stop_waiting(self) -> None:
+        """Say the title from now on."""
+        self._waiting.close()
+        self._bar.update(self._task, description=self._title)
+
+
+class ProgressLines(Progress):
+    """Progress for a log file: a line a minute per unfinished task, with its rate and the time that is left."""
+
+    def __init__(self, unit: str, *, every_seconds: float = 60.0) -> None:
+        super().__init__(disable=True)
+        self._unit, self._every_seconds = unit, every_seconds
+        self._ended = threading.Event()
+        self._writer = threading.Thread(target=self._write_lines, daemon=True)
+
+    def start(self) -> None:
+        """Begin to write lines."""
+        self._writer.start()
+
+    def stop(self) -> None:
+        """Write no more lines."""
+        self._ended.set()
+        if self._writer.is_alive():
+            self._writer.join()
+
+    def _write_lines(self) -> None:
+        while not self._ended.wait(self._every_seconds):
+            for task in self.tasks:
+                if not task.finished:
+                    print(progress_line(task, self._unit), file=sys.stderr, flush=True)
+
+
+def progress_line(task: Task, unit: str) -> str:
+    """Return e.g. "select: 120 of 500 rows (24.0 %), 2.0 rows/s, about 0:03:10 left", by the rate since the start."""
+    elapsed, done = task.elapsed or 0.0, task.completed
+    of = f" of {task.total:,.0f} {unit} ({100 * done / task.total:.1f} %)" if task.total else f" {unit}"
+    line = f"{task.description}: {done:,.0f}{of}"
+    if not done or not elapsed:
+        return f"{line}, none yet after {timedelta(seconds=round(elapsed))}"
+    line += f", {done / elapsed:,.1f} {unit}/s"
+    if task.total:
+        line += f", about {timedelta(seconds=round((task.total - done) * elapsed / done))} left"
+    return line
+
+
+def progress_bar(unit: str = "frames") -> Progress:
+    """Return a progress display on standard error: a bar in a terminal, else a line a minute."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return ProgressLines(unit)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+@contextmanager
+def say_if_slow(text: str, *, after_seconds: float = 1.0) -> Iterator[None]:
+    """Write `text` to standard error if the block takes longer than `after_seconds`."""
+    timer = threading.Timer(after_seconds, lambda: print(text, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def say_what_is_kept(kept: str) -> Iterator[None]:
+    """Say on Ctrl-C that `kept` are kept and how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        text = f"stopped; {kept} are kept. Run the same command again to continue."
+        print(text, file=sys.stderr, flush=True)
+        raise
+
+
+@contextmanager
+def pull_progress(title: str, *, waiting: str) -> Iterator[PullProgress]:
+    """Show a bar while frames are scored inside the block; it says `waiting` until the first are."""
+    with progress_bar() as bar:
+        progress = PullProgress(bar, title, waiting=waiting)
+        try:
+            yield progress
+        finally:
+            progress.stop_waiting()
+
+
+SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
+
+
+class Command(TyperCommand):
+    """A command that says the new name of an option that was renamed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse `args`; an option with a former name is a usage error."""
+        known = {name for parameter in self.params for name in parameter.opts}
+        for argument in args:
+            former = argument.partition("=")[0]
+            if former not in known and RENAMED.get(former) in known:
+                ctx.fail(f"No such option: {former}; it is now called {RENAMED[former]}")
+        return super().parse_args(ctx, args)

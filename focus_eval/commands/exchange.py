@@ -1,0 +1,360 @@
+"""`focus-eval evidence`: accuracy with and without the evidence in view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.resources import read_json, resource_path
+
+if TYPE_CHECKING:
+    from focus_eval.benchmarks.question import Question
+    from focus_eval.report.leaderboard import Entry, Row
+    from focus_eval.report.recall import EvidenceCase
+    from focus_eval.report.run import Run
+    from focus_eval.selections import ImportedSelection
+
+
+AnnotationsOption = Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")]
+BenchmarkOption = Annotated[str, typer.Option(help="Name of the benchmark.")]
+SamplerOption = Annotated[str | None, typer.Option(help="Sampler to take, if the file has several.")]
+
+
+def import_(
+    format: Annotated[str, typer.Argument(help="aks, focus, bolt, qca, wfs, toolmerge, answers, rows, or auto.")],
+    file: Annotated[Path, typer.Argument(help="Selection file, or a run's folder (rows).")],
+    out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write.")],
+    annotations: AnnotationsOption = None,
+    benchmark: BenchmarkOption = "longvideobench",
+    rates: Annotated[
+        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps; finds indices past the end.")
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="frames or seconds. [default: the format's own]")] = None,
+    field: Annotated[str | None, typer.Option(help="Name of the field that holds the frames (format wfs).")] = None,
+    sampler: SamplerOption = None,
+    allow_missing: Annotated[bool, typer.Option(help="Leave out questions without frames.")] = False,
+    column: Annotated[
+        list[str], typer.Option(metavar="NAME=FIELD", help="Field of the format answers; repeatable.")
+    ] = [],  # noqa: B006
+    model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the selection in the rows. [default: the file's]")] = "",
+) -> None:
+    """Convert a published selection file.
+
+    Writes Parquet (frames only), or a run folder for `focus-eval report` (with the answers). The frames are checked
+    against the benchmark's questions first.
+    """
+    from focus_eval.benchmarks.registry import read_rates
+    from focus_eval.core.options import parse_assignments
+    from focus_eval.selections import load_selections, selections_hash, write_parquet
+    from focus_eval.selections.published_rows import published_rows, write_run
+
+    rate_of = read_rates(rates) if rates is not None else None
+    questions = read_questions(benchmark, annotations)
+    fps = {key: float(rate.fps) for key, rate in rate_of.items()} if rate_of is not None else None
+    selections = load_selections(
+        file,
+        format=format,
+        questions=questions,
+        unit=unit,
+        field=field,
+        fps=fps,
+        sampler=sampler,
+        allow_missing=allow_missing,
+        columns=parse_assignments(column),
+    )
+    if out.suffix != ".parquet":
+        if questions is None or rate_of is None:
+            raise InvalidInput(f"{out}: a run's folder needs --annotations and --rates; a .parquet file does not")
+        made = published_rows(selections, questions, rate_of, name=name or file.stem, model=model)
+        for path in write_run(out, made):
+            typer.echo(str(path))
+        return
+    write_parquet(selections, out)
+    most = max(selection.n_keyframes for selection in selections.values())
+    typer.echo(f"{out}: {len(selections)} selections of at most {most} frames, id {selections_hash(selections)}")
+
+
+def read_questions(benchmark: str, annotations: Path | None) -> Sequence[Question] | None:
+    """Return the questions of an annotation file, None where none was given."""
+    from focus_eval.benchmarks.registry import read_annotations
+
+    return read_annotations(benchmark, annotations) if annotations is not None else None
+
+
+def export(
+    format: Annotated[str, typer.Argument(help="Format: aks or focus.")],
+    source: Annotated[Path, typer.Argument(help="Folder of a run, or a selection file of any known format.")],
+    out: Annotated[Path, typer.Option(help="File to write, e.g. selected_frames.json.")],
+    annotations: Annotated[
+        Path | None, typer.Option(help="The benchmark's annotation file; gives the order of rows.")
+    ] = None,
+    benchmark: BenchmarkOption = "longvideobench",
+    sampler: SamplerOption = None,
+) -> None:
+    """Write selections in the format of AKS or FOCUS.
+
+    Both list frames in the order of the annotation's rows.
+    """
+    from focus_eval.selections import export_aks, export_focus, load_selections
+
+    writers = {"aks": export_aks, "focus": export_focus}
+    if format not in writers:
+        raise unknown_name("export format", format, writers)
+    questions = read_questions(benchmark, annotations)
+    if questions is None:
+        raise InvalidInput("these formats list selections in the order of the annotations; give --annotations")
+    selections = load_selections(source, questions=questions, sampler=sampler)
+    for path in writers[format](selections, out, questions=questions):
+        typer.echo(str(path))
+
+
+def recall(
+    annotations: Annotated[Path, typer.Option(help="The benchmark's annotation file.")],
+    rates: Annotated[Path, typer.Option(help="CSV with the columns id, duration_s and fps.")],
+    selections: Annotated[list[Path], typer.Option(metavar="[NAME=]FILE", help="Selection file; repeatable.")],
+    format: Annotated[list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order.")] = [],  # noqa: B006
+    benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
+    scenes: Annotated[
+        Path | None, typer.Option(help="JSON of scenes by question id: [[start, stop], ..] in seconds.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the table to this file (.md, .csv or .tex).")] = None,
+) -> None:
+    """Compute evidence recall of selection files.
+
+    Uniform and random frames at the same K are shown for comparison. Needs no model and no video.
+    """
+    from focus_eval.benchmarks.registry import read_annotations, read_rates
+    from focus_eval.commands.console import print_table, write_table
+    from focus_eval.report.recall import evidence_cases, recall_rows, scene_rows
+
+    questions = read_annotations(benchmark, annotations)
+    rate_of = read_rates(rates)
+    missing = next((question.id for question in questions if question.id not in rate_of), None)
+    if missing is not None:
+        raise InvalidInput(f"{rates}: no rate for question {missing!r}")
+    fps = {key: float(rate.fps) for key, rate in rate_of.items()}
+    cases = evidence_cases(benchmark, questions, fps)
+    loaded = _load(selections, format, questions, fps)
+    tables = [recall_rows(cases, loaded, fps)] if any(case.evidence_seconds.size for case in cases) else []
+    intervals = {question.id: question.evidence_intervals for question in questions if question.evidence_intervals}
+    if scenes is not None or intervals:
+        given = _read_scenes(scenes) if scenes is not None else intervals
+        tables.append(scene_rows(cases, loaded, fps, given))
+    for table in tables:
+        print_table(table)
+    if out is not None:
+        write_table(tables, out)
+
+
+def _load(
+    paths: Sequence[Path], formats: Sequence[str], questions: Sequence[Question], fps: Mapping[str, float]
+) -> dict[str, dict[str, ImportedSelection]]:
+    from focus_eval.selections import load_selections
+
+    if formats and len(formats) not in (1, len(paths)):
+        raise InvalidInput(f"{len(formats)} formats for {len(paths)} selection files; give one, or one for each")
+    loaded: dict[str, dict[str, ImportedSelection]] = {}
+    for number, path in enumerate(paths):
+        name, equals, file = str(path).partition("=")
+        if not equals:
+            name, file = path.stem, str(path)
+        if name in loaded:
+            raise InvalidInput(f"two selections are called {name!r}; write NAME=FILE")
+        kind = formats[number if len(formats) > 1 else 0] if formats else "auto"
+        loaded[name] = load_selections(file, format=kind, questions=questions, fps=fps)
+    return loaded
+
+
+def _read_scenes(path: Path) -> dict[str, list[tuple[float, float]]]:
+    try:
+        values = read_json(path)
+        return {str(key): [(float(start), float(stop)) for start, stop in scenes] for key, scenes in values.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f"{path}: scenes are JSON, question id to [[start, stop], ..] in seconds ({error})"
+        ) from error
+
+
+ACTIONS = ("show", "add", "check")
+
+
+def leaderboard(
+    action: Annotated[
+        str, typer.Argument(help="show, add (an entry), or check (measure all entries whose files are present).")
+    ] = "show",
+    entry: Annotated[Path | None, typer.Argument(help="YAML file of the entry to add.")] = None,
+    files: Annotated[Path, typer.Option(help="Folder of the published files.")] = Path("."),
+    annotations: Annotated[Path | None, typer.Option(help="LongVideoBench's annotation file.")] = None,
+    rates: Annotated[Path | None, typer.Option(help="CSV with the columns id, duration_s and fps.")] = None,
+    entries: Annotated[Path | None, typer.Option(help="Folder of the entries. [default: the shipped ones]")] = None,
+    results: Annotated[Path | None, typer.Option(help="CSV of the figures. [default: the shipped one]")] = None,
+    page: Annotated[Path | None, typer.Option(help="Markdown page; add updates its table.")] = None,
+) -> None:
+    """Show the leaderboard, add an entry, or measure all again."""
+    from focus_eval.commands.console import print_table
+    from focus_eval.report.leaderboard import (
+        baseline_rows,
+        leaderboard_table,
+        read_entry,
+        read_rows,
+        replaced,
+        source_table,
+        update_page,
+        write_rows,
+    )
+    from focus_eval.report.table import to_markdown
+
+    entries = entries or resource_path("configs") / "leaderboard"
+    results = results or resource_path("published") / "leaderboard.csv"
+    if action not in ACTIONS:
+        raise unknown_name("action", action, ACTIONS)
+    if action == "add":
+        if entry is None:
+            raise InvalidInput("add: name the YAML file of the entry")
+        added = read_entry(entry)
+        new, cases = _measured(added, files, annotations, rates)
+        write_rows(results, replaced(read_rows(results), [*baseline_rows(cases, added.k), new]))
+    elif action == "check":
+        _check([read_entry(path) for path in sorted(entries.glob("*.yaml"))], files, annotations, rates, results)
+    table = leaderboard_table(read_rows(results))
+    print_table(table)
+    if page is not None:
+        known = [read_entry(path) for path in sorted(entries.glob("*.yaml"))]
+        text = f"{to_markdown(table)}\n{to_markdown(source_table(known))}"
+        update_page(page, text.replace("### ", "## "))  # the page has one heading above them
+
+
+def _check(known: list[Entry], files: Path, annotations: Path | None, rates: Path | None, results: Path) -> None:
+    from focus_eval.report.leaderboard import read_rows
+
+    stated = {row[:2]: row for row in read_rows(results)}
+    for entry in known:
+        key = (entry.name, str(entry.k))
+        if not (files / entry.file).exists():
+            typer.echo(f"{entry.name}, K = {entry.k}: not checked, {entry.file} is not in {files}")
+            continue
+        row, _ = _measured(entry, files, annotations, rates)
+        if stated.get(key) != row.texts:
+            raise InvalidInput(f"{results}: {entry.name}, K = {entry.k} is {stated.get(key)}; measured: {row.texts}")
+        typer.echo(f"{entry.name}, K = {entry.k}: as measured")
+
+
+def _measured(
+    entry: Entry, files: Path, annotations: Path | None, rates: Path | None
+) -> tuple[Row, list[EvidenceCase]]:
+    from focus_eval.benchmarks.registry import read_annotations, read_rates
+    from focus_eval.report.leaderboard import check_file, measured_row
+    from focus_eval.report.recall import evidence_cases
+    from focus_eval.selections import load_selections
+
+    if annotations is None or rates is None:
+        raise InvalidInput("measuring needs --annotations and --rates")
+    if not (files / entry.file).exists():
+        raise InvalidInput(f"{files / entry.file}: not there; published at {entry.source or 'a place not recorded'}")
+    check_file(entry, files / entry.file)
+    questions = read_annotations("longvideobench", annotations)
+    fps = {key: float(rate.fps) for key, rate in read_rates(rates).items()}
+    cases = evidence_cases("longvideobench", questions, fps)
+    loaded = load_selections(files / entry.file, format=entry.format, questions=questions, fps=fps)
+    return measured_row(entry, {key: selections.times_at(fps[key]) for key, selections in loaded.items()}, cases), cases
+
+
+def evidence(
+    run: Annotated[Path | None, typer.Argument(help="Folder of a run, instead of --selections.")] = None,
+    annotations: Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")] = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps, if there are no videos.")
+    ] = None,
+    selections: Annotated[
+        list[str], typer.Option(metavar="[NAME=]FILE", help="Selections published with answers; repeatable.")
+    ] = [],  # noqa: B006
+    format: Annotated[
+        list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
+    ] = [],  # noqa: B006
+    column: Annotated[
+        list[str], typer.Option(metavar="NAME=FIELD", help="Field of the format answers; repeatable.")
+    ] = [],  # noqa: B006
+    model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "model",
+    benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
+    distance: Annotated[float, typer.Option(help="Seconds within which evidence is in view: 1, 2 or 5.")] = 5.0,
+    min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 180.0,
+    estimate: Annotated[
+        list[str], typer.Option(metavar="[NAME=]FILE", help="Estimate the accuracy of these selections; repeatable.")
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")] = None,
+) -> None:
+    """Compare accuracy with and without the evidence in view.
+
+    Prints tables by distance, video length and category, and by question.
+    """
+    from focus_eval.commands.console import print_table, write_table
+    from focus_eval.report.estimate import estimate_table
+    from focus_eval.report.evidence import evidence_tables
+    from focus_eval.report.run import load_run
+
+    if (run is None) == (not selections):
+        raise InvalidInput("give the folder of a run, or --selections with --annotations and --rates")
+    if run is not None:
+        if estimate:
+            raise InvalidInput("--estimate goes with --selections, --annotations and --rates")
+        answered, others = load_run(run), None
+    else:
+        answered, others = _from_files(
+            selections, format, column, estimate, benchmark=benchmark, model=model, annotations=annotations, rates=rates
+        )
+    tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
+    if others is not None:
+        tables.append(estimate_table(answered, others, min_seconds=min_seconds))
+    for table in tables:
+        print_table(table)
+    if out is not None:
+        write_table(tables, out)
+
+
+def _from_files(
+    selections: Sequence[str],
+    formats: Sequence[str],
+    columns: Sequence[str],
+    estimate: Sequence[str],
+    *,
+    benchmark: str,
+    model: str,
+    annotations: Path | None,
+    rates: Path | None,
+) -> tuple[Run, Run | None]:
+    """Return the rows of published files as a run, and those to estimate as another."""
+    from focus_eval.benchmarks.registry import read_annotations, read_rates
+    from focus_eval.core.options import parse_assignments
+    from focus_eval.report.run import Run
+    from focus_eval.selections import load_selections
+    from focus_eval.selections.published_rows import published_rows
+
+    if annotations is None or rates is None:
+        raise InvalidInput("--selections need --annotations and --rates")
+    if formats and len(formats) not in (1, len(selections)):
+        raise InvalidInput(f"{len(formats)} formats for {len(selections)} selection files; give one, or one for each")
+    questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
+    fps = {key: float(rate.fps) for key, rate in rate_of.items()}
+    named = dict(parse_assignments(list(columns)))
+    kinds = list(formats) * len(selections) if len(formats) == 1 else list(formats) or ["auto"] * len(selections)
+    made = []
+    for text, kind in [*zip(selections, kinds, strict=True), *((text, "auto") for text in estimate)]:
+        name, equals, file = text.partition("=")
+        name, file = (name, file) if equals else (Path(text).stem, text)
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps, columns=named)
+        made.append(published_rows(loaded, questions, rate_of, name=name, model=model))
+    answered, others = made[: len(selections)], made[len(selections) :]
+    without = next((item.name for item in answered if not item.answers), None)
+    if without is not None:
+        raise InvalidInput(f"{without}: the file has no answers; focus-eval recall measures frames alone")
+    run = Run(
+        "published answers",
+        [row for item in answered for row in item.selections],
+        [row for item in answered for row in item.answers],
+    )
+    return run, Run("to estimate", [row for other in others for row in other.selections], []) if others else None

@@ -1,0 +1,372 @@
+"""`focus-eval run` and `status`, and how matrices are named on the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focus_eval.core.options import parse_assignments
+
+if TYPE_CHECKING:
+    from focus_eval.matrix.config import MatrixConfig
+    from focus_eval.matrix.plan import Machine, Plan
+    from focus_eval.matrix.preflight import Preflight
+    from focus_eval.matrix.running import RunProgress
+    from focus_eval.report.table import Table
+
+
+def plan(
+    matrix: MatrixArgument,
+    annotations: Annotated[Path | None, typer.Option(help="Annotation file to use instead of the matrix's.")] = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps, if there are no videos.")
+    ] = None,
+    only: OnlyOption = [],  # noqa: B006
+    set_: SetOption = [],  # noqa: B006
+    limit: LimitOption = None,
+    out: FolderOption = None,
+    calibrate: Annotated[bool, typer.Option(help="Measure this machine to estimate the hours.")] = False,
+    machine: Annotated[
+        str | None,
+        typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100)."),
+    ] = None,
+) -> None:
+    """Show what a matrix will run, its cost and what is missing.
+
+    Exits with code 1 if something is missing.
+    """
+    from focus_eval.matrix.plan import load_machine, make_plan
+    from focus_eval.matrix.preflight import check_all
+
+    node = load_machine(machine) if machine else None
+    loaded = [with_files(item, annotations, rates) for item in load_all(matrix, only, set_, limit)]
+    found = check_all(with_folders(loaded, out))
+    plans = []
+    for config in loaded:
+        if not all(f"{config.name}/{benchmark.name}" in found.sets for benchmark in config.benchmarks):
+            continue  # what it lacks is listed below
+        with plan_progress() as progress:
+            plans.append(make_plan(config, progress=progress))
+        _print_plan(plans[-1], calibrate, is_estimated=node is not None)
+    if len(plans) > 1:
+        _print_pool(plans)
+    if node is not None and plans:
+        _print_hours(plans, node)
+    if print_missing(found):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def plan_progress() -> Iterator[Callable[[int, int], None]]:
+    """Show a bar of the selections that are counted, with the time left."""
+    from focus_eval.commands.console import progress_bar
+
+    with progress_bar("selections") as bar:
+        task = bar.add_task("counting pulls", total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
+    """Return `matrix` with the files of --annotations and --rates; --rates stands in for the videos when planning."""
+    if annotations is None and rates is None:
+        return matrix
+    from focus_eval.core.errors import InvalidInput
+
+    if len(matrix.benchmarks) != 1:
+        raise InvalidInput("--annotations and --rates need one benchmark; narrow the matrix with --only benchmark=NAME")
+    changes: dict[str, Any] = {"annotations": str(annotations)} if annotations else {}
+    changes |= {"rates": str(rates)} if rates else {}
+    return matrix.model_copy(update={"benchmarks": [matrix.benchmarks[0].model_copy(update=changes)]})
+
+
+def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
+    from focus_eval.commands.console import print_table, table_console
+
+    console = table_console()
+    for name, (asked, everything) in plan.questions.items():
+        part = "" if asked == everything else f" of {everything}"
+        console.print(f"{name}: {asked}{part} questions")
+    print_table(_selection_table(plan))
+    unknown = next((selection for selection in plan.selections if selection.unknown), None)
+    if unknown:
+        console.print(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
+    for line in _warning_lines(plan):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    _print_sharing(plan, calibrate, is_estimated=is_estimated)
+
+
+def _warning_lines(plan: Plan) -> list[str]:
+    """Return one line for each thing that will go wrong with a sampler, whatever encoder and seed."""
+    lines = [
+        f"warning: {selection.spec.sampler.name}, K {selection.spec.k}: {warning.questions} of "
+        f"{selection.questions} questions (first: {warning.first}) {warning.text}"
+        for selection in plan.selections
+        for warning in selection.warnings
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def _selection_table(plan: Plan) -> Table:
+    from focus_eval.report.table import Table, TableRow
+
+    has_unknown = any(selection.unknown for selection in plan.selections)
+    rows = []
+    for selection in plan.selections:
+        spec, encoder = selection.spec, selection.spec.encoder.name if selection.spec.encoder else ""
+        keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
+        share = f"{selection.frames_scored:.2%}" if selection.frames else "-"
+        embedded = (f"{selection.embedded_alone:,}", f"{selection.embedded_shared:,}")
+        rows.append(
+            TableRow(keys, (f"{selection.pulls:,}", share, *embedded, str(selection.unknown or ""))[: 4 + has_unknown])
+        )
+    columns = ("pulls", "frames scored", "embedded, each question alone", "embedded, shared by a video", "unknown")
+    return Table(
+        name="plan",
+        title=f"selections of {plan.matrix.name}",
+        key_titles=("benchmark", "encoder", "K", "seed", "sampler"),
+        columns=columns[: 4 + has_unknown],
+        rows=tuple(rows),
+    )
+
+
+def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
+    from focus_eval.commands.console import table_console
+    from focus_eval.matrix.plan import calibrated_seconds
+
+    console = table_console()
+    console.print(
+        f"{len(plan.selections)} selections serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; "
+        "each model is loaded once"
+    )
+    for encoder in plan.matrix.encoders:
+        pulls, shared = plan.pulls_by_encoder.get(encoder.name, 0), plan.forwards_by_encoder.get(encoder.name, 0)
+        how = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
+        console.print(f"{encoder.name}: {pulls:,} pulls, {shared:,} frames to embed: {how}")
+        speed = calibrated_seconds(encoder, measure=calibrate)
+        if speed is None and not is_estimated:
+            console.print(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")
+        elif speed is not None:
+            hours, rate = shared * speed.seconds_per_frame / 3600, 1 / speed.seconds_per_frame
+            console.print(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
+
+
+def _print_hours(plans: list[Plan], machine: Machine) -> None:
+    """Print what each matrix takes on `machine`, what a cheaper setting would make of that, and all matrices."""
+    from focus_eval.commands.console import print_table, table_console
+    from focus_eval.matrix.plan import hours_lines, hours_totals, load_sets, time_text
+    from focus_eval.report.table import Table, TableRow
+
+    lines = {plan.matrix.name: list(hours_lines(plan, machine, load_sets(plan.matrix))) for plan in plans}
+    everything = [line for several in lines.values() for line in several]
+    if not everything:
+        known = ", ".join(machine.frames_per_second) or "none"
+        table_console().print(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({known})")
+        return
+    groups = {name: hours_totals(several) for name, several in lines.items()}
+    if len(plans) > 1:
+        groups["all, each selection once"] = hours_totals(everything)
+    rows = []
+    for name, totals in groups.items():
+        for total in totals:
+            changed = f"{total.changed} of {total.selections}" if total.setting else f"all {total.selections}"
+            times = (total.encode_hours, total.decode_hours, total.hours, total.gpu_hours)
+            values = (changed, f"{total.frames:,}", *(time_text(hours) for hours in times))
+            rows.append(TableRow((name, total.setting or "as it is"), values))
+    table = Table(
+        name="hours",
+        title=f"time to choose frames on {machine.name}: {machine.cores} cores, {machine.gpus} GPUs",
+        key_titles=("matrix", "setting"),
+        columns=("selections", "frames", "encoding, one GPU", "decoding, one core", "at least", "GPUs held"),
+        rows=tuple(rows),
+        notes=(
+            f"Rates: {machine.source or 'of unknown source'}. At least: the slower of both stages, on all GPUs and "
+            "cores. A setting is applied to the selections that have it. Frames that selections share count for each.",
+        ),
+    )
+    print_table(table)
+
+
+def _print_pool(plans: list[Plan]) -> None:
+    """Say how many answers the matrices ask for in all, and how many of them are distinct."""
+    from focus_eval.commands.console import table_console
+    from focus_eval.matrix.plan import pooled
+
+    for what, (asked, distinct) in pooled(plans).items():
+        table_console().print(f"all {len(plans)} matrices: {asked:,} {what}, {distinct:,} of them distinct")
+
+
+MatrixArgument = Annotated[
+    list[Path], typer.Argument(metavar="MATRIX", help="Matrix files, or names of shipped ones (focus-eval configs).")
+]
+OnlyOption = Annotated[
+    list[str], typer.Option("--only", metavar="LIST=NAMES", help="Run only these, e.g. sampler=focus,aks; repeatable.")
+]
+SetOption = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the matrix, e.g. k=16; repeatable.")
+]
+LimitOption = Annotated[int | None, typer.Option(help="Ask only the first questions of each benchmark.")]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder of the run (of all runs, with several matrices). [default: results/runs/NAME]"),
+]
+
+
+def run(
+    matrix: MatrixArgument,
+    only: OnlyOption = [],  # noqa: B006
+    set_: SetOption = [],  # noqa: B006
+    limit: LimitOption = None,
+    out: FolderOption = None,
+    engine: Annotated[str, typer.Option(help="Where to run: local or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster, or auto.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="File that keeps embeddings. [default: store.sqlite beside the run]")
+    ] = None,
+    retry_errors: Annotated[bool, typer.Option(help="Retry the questions that failed.")] = False,
+    preflight: Annotated[
+        bool, typer.Option(help="Check for missing files before starting (exit code 1 if any).")
+    ] = True,
+) -> None:
+    """Run matrices; continue runs that were stopped.
+
+    Checks first that nothing is missing. Questions that already have a row are skipped, so the same command continues
+    a stopped run.
+    """
+    from focus_eval.matrix.preflight import check_all
+    from focus_eval.matrix.running import complete_run, make_engine
+
+    matrices = with_folders(load_all(matrix, only, set_, limit), out)
+    if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
+        raise typer.Exit(1)
+    for loaded, folder in matrices:
+        made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
+        with run_progress() as progress:
+            complete_run(loaded, out=folder, engine=made, retry_errors=retry_errors, progress=progress)
+        _print_results(folder)
+
+
+def _print_results(folder: Path) -> None:
+    """Print the first table of a run and where the rest is."""
+    from focus_eval.commands.console import print_table
+    from focus_eval.core.errors import FocusEvalError
+    from focus_eval.report.run import load_run
+    from focus_eval.report.tables import results_table
+
+    try:
+        print_table(results_table(load_run(folder), "overview"))
+    except FocusEvalError as error:  # the run itself went well
+        typer.echo(f"no table of these rows: {error}")
+    typer.echo(f"rows in {folder}; all tables, plots and the page: focus-eval report {folder}")
+
+
+def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
+    """Show a run's progress (safe while it is running)."""
+    from rich.table import Table
+
+    from focus_eval.commands.console import table_console
+    from focus_eval.matrix.plan import run_status
+
+    table = Table(title=str(folder), title_justify="left")
+    for name in ("part", "rows", "of", "errors", "left"):
+        table.add_column(name, justify="left" if name == "part" else "right", overflow="fold")
+    parts = run_status(folder)
+    for part in parts:
+        left = "done" if part.rows >= part.questions else _duration(part.seconds_left)
+        table.add_row(
+            f"{part.kind}/{part.name}",
+            str(part.rows),
+            str(part.questions),
+            str(part.errors),
+            left,
+        )
+    table_console().print(table)
+    for kind in dict.fromkeys(part.kind for part in parts):
+        of_kind = [part for part in parts if part.kind == kind]
+        rows, asked, errors = (sum(getattr(part, name) for part in of_kind) for name in ("rows", "questions", "errors"))
+        typer.echo(f"{kind}: {rows:,} of {asked:,} rows, {errors:,} errors")
+
+
+@contextmanager
+def run_progress() -> Iterator[RunProgress]:
+    """Show a bar per phase, with the time left and the errors so far."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
+    from focus_eval.commands.console import progress_bar, say_what_is_kept
+
+    with say_what_is_kept("finished questions"), progress_bar("rows") as bar:
+        tasks: dict[str, Any] = {}
+        errors: dict[str, int] = {}
+
+        class Bars:
+            def start(self, phase: str, n_rows: int) -> None:
+                tasks[phase], errors[phase] = bar.add_task(phase, total=n_rows), 0
+
+            def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
+                errors[phase] += n_errors
+                failed = f" ({errors[phase]} errors)" if errors[phase] else ""
+                bar.update(tasks[phase], advance=n_rows, description=phase + failed)
+
+        yield Bars()
+
+
+def load_all(paths: list[Path], only: list[str], set_: list[str], limit: int | None) -> list[MatrixConfig]:
+    """Return the matrices that a command names, narrowed and changed by its options.
+
+    Raises:
+        InvalidInput: two matrices of one name, whose runs would have one folder.
+    """
+    from focus_eval.core.errors import InvalidInput
+
+    loaded = [_load(path, only, set_, limit) for path in paths]
+    twice = {config.name for config in loaded if sum(config.name == other.name for other in loaded) > 1}
+    if twice:
+        raise InvalidInput(f"two matrices are called {min(twice)!r}: their runs would have one folder")
+    return loaded
+
+
+def with_folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[MatrixConfig, Path]]:
+    """Return each matrix with its run's folder; with several, `out` is the folder of all runs."""
+    if out is not None and len(matrices) == 1:
+        return [(matrices[0], out)]
+    return [(matrix, (out or Path("results/runs")) / matrix.name) for matrix in matrices]
+
+
+def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> MatrixConfig:
+    from focus_eval.matrix.cells import check_lists, narrow
+    from focus_eval.matrix.config import load_matrix, read_yaml_value
+    from focus_eval.report.tables import layout_named
+
+    overrides = {key: read_yaml_value(value) for key, value in parse_assignments(set_).items()}
+    if "k" in overrides and not isinstance(overrides["k"], list):
+        overrides["k"] = [overrides["k"]]
+    if limit is not None:
+        overrides["limit"] = limit
+    chosen = {key: value.split(",") for key, value in parse_assignments(only).items()}
+    matrix = narrow(load_matrix(path, overrides=overrides), chosen)
+    check_lists(matrix)
+    if matrix.anchors:
+        layout_named(matrix.anchors)  # the report's layout: better now than after the run
+    return matrix
+
+
+def print_missing(found: Preflight) -> bool:
+    """Print all that is missing and what to do about it, in lines that can be copied; return whether anything is."""
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+    if not found.missing:
+        typer.echo("nothing is missing")
+        return False
+    typer.echo(f"missing: {len(found.missing)}")
+    for lack in found.missing:
+        typer.echo(f"- {lack.what}\n    {lack.fix}")
+    return True
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"

@@ -1,0 +1,1 @@
+"""Types, errors, options, plugins and resources: what every other package may use."""

@@ -1,0 +1,181 @@
+"""Reads options given as text and checks their values: the one reader for the command line, YAML and --model_args.
+
+A boolean is `true` or `false` and nothing else; `none` is None where an option may be None.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput, unknown_name
+
+T = TypeVar("T")
+_NOT_THAT = object()
+_PLAIN = (bool, int, float, str, type(None))
+_NO_LIMITS: Mapping[str, Any] = {}
+
+
+def option(default: T, *, above: float | None = None, at_least: float | None = None, at_most: float | None = None) -> T:
+    """Declare an option of a sampler: a dataclass field with its default and its range.
+
+    A range applies to numbers only, so an option of type `float | Literal["auto"]` may have one.
+    """
+    limits = {"above": above, "at least": at_least, "at most": at_most}
+    declared: Any = field(
+        default=default, metadata={word: limit for word, limit in limits.items() if limit is not None}
+    )
+    return declared  # type: ignore[no-any-return]
+
+
+def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
+    """Return {"alpha": "0.1"} of ["alpha=0.1"].
+
+    Raises:
+        InvalidInput: a text without "=", or a name given twice.
+    """
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InvalidInput(f"{text!r}: an option is written NAME=VALUE")
+        if name.strip() in values:
+            raise InvalidInput(f"option {name.strip()!r} is given twice")
+        values[name.strip()] = value.strip()
+    return values
+
+
+def check_names(owner: str, known: Iterable[str], values: Iterable[str]) -> None:
+    """Refuse a name that is not among the `known` options of `owner`.
+
+    Raises:
+        UnknownName: with the nearest option of `owner`.
+    """
+    options = list(known)
+    for name in values:
+        if name not in options:
+            raise unknown_name(f"option of {owner}:", name, options)
+
+
+def read_options(owner: str, hints: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` in the types that `hints` declare, by option name.
+
+    Text ("0.25", "auto", "none", "true") is read as the declared type; other values are checked against it. Values of
+    a declared type other than a number, text, boolean, path or None are returned as they are.
+
+    Raises:
+        UnknownName: an option without a hint.
+        InvalidInput: a value that is not of its option's type.
+    """
+    check_names(owner, hints, values)
+    return {name: read_value(owner, name, hints[name], value) for name, value in values.items()}
+
+
+def read_value(owner: str, name: str, hint: Any, value: Any) -> Any:
+    """Return `value`, text or not, as the type `hint` of option `name`.
+
+    Raises:
+        InvalidInput: a value of another type.
+    """
+    found = _from_text(value.strip(), hint) if isinstance(value, str) else _typed(value, hint)
+    if found is _NOT_THAT:
+        raise _refusal(owner, name, hint, value)
+    return found
+
+
+def field_types(kind: type) -> dict[str, Any]:
+    """Return the declared types of the fields of dataclass `kind`, by name."""
+    hints = _hints(kind)
+    return {declared.name: hints[declared.name] for declared in fields(kind)}
+
+
+def checked_values(owner: str, instance: Any) -> dict[str, Any]:
+    """Return the options of dataclass `instance` in their declared types: an int becomes a float where one is declared.
+
+    Raises:
+        InvalidInput: a value of another type or outside its range.
+    """
+    hints = _hints(instance.__class__)
+    values = {}
+    for declared in fields(instance):
+        given, hint = getattr(instance, declared.name), hints[declared.name]
+        value = _typed(given, hint)
+        if value is _NOT_THAT or not _is_within(value, declared.metadata):
+            raise _refusal(owner, declared.name, hint, given, declared.metadata)
+        values[declared.name] = value
+    return values
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _is_plain(member: Any) -> bool:
+    return member in _PLAIN or get_origin(member) is Literal
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """Return `value` as one of the types of `hint`, or `_NOT_THAT`."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    for member in _members(hint):
+        if not _is_plain(member):
+            return value
+        if get_origin(member) is Literal and isinstance(value, str) and value in get_args(member):
+            return value
+        if member is type(None) and value is None:
+            return None
+        if member in (bool, str) and isinstance(value, member):
+            return value
+        if member is int and is_number and isinstance(value, (int, np.integer)):
+            return int(value)
+        if member is float and is_number and np.isfinite(value):
+            return float(value)
+    return _NOT_THAT
+
+
+def _from_text(text: str, hint: Any) -> Any:
+    """Return what `text` says as one of the types of `hint`, or `_NOT_THAT`; the narrowest type first."""
+    members = _members(hint)
+    if type(None) in members and text.lower() in ("none", "null"):
+        return None
+    if bool in members and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if any(get_origin(member) is Literal and text in get_args(member) for member in members):
+        return text
+    for number in (int, float):
+        if number in members:
+            try:
+                return number(text)
+            except ValueError:
+                continue
+    if Path in members:
+        return Path(text)
+    return text if str in members or not all(_is_plain(member) for member in members) else _NOT_THAT
+
+
+def _is_within(value: Any, limits: Mapping[str, Any]) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return True
+    above, low, high = limits.get("above", -np.inf), limits.get("at least", -np.inf), limits.get("at most", np.inf)
+    return bool(value > above and low <= value <= high)
+
+
+def _refusal(owner: str, name: str, hint: Any, value: Any, limits: Mapping[str, Any] = _NO_LIMITS) -> InvalidInput:
+    words = {int: "an integer", float: "a finite number", bool: "true or false", str: "text", type(None): "none"}
+    kinds = []
+    for member in _members(hint):
+        kinds += list(get_args(member)) if get_origin(member) is Literal else [words.get(member, str(member))]
+    limit = " and ".join(f"{word} {number:g}" for word, number in limits.items() if isinstance(number, (int, float)))
+    expected = " or ".join(kinds) + (f" ({limit})" if limit else "")
+    return InvalidInput(f"option {name!r} of {owner} must be {expected}, got {value!r}")

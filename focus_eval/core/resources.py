@@ -1,0 +1,159 @@
+"""Finds the files that come with the package, and reads text, JSON and YAML, whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from focus_eval.core.errors import InvalidInput
+
+# A few lines of YAML aliases can stand for billions of values; no file of ours comes near this many.
+MOST_YAML_VALUES = 1_000_000
+_PACKAGE = Path(__file__).resolve().parent
+_IN_REPOSITORY = {"tasks": "tasks", "configs": "configs", "paper": "results/paper", "published": "results/published"}
+
+
+def resource_path(name: str) -> Path:
+    """Return the folder `name` ("tasks", "configs", "paper" or "published"): in the wheel, or in the repository."""
+    installed = _PACKAGE / "_data" / name
+    return installed if installed.is_dir() else _PACKAGE.parent / _IN_REPOSITORY[name]
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file.
+
+    Raises:
+        InvalidInput: no such file, a folder, no permission, or bytes that are not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the value in a JSON file.
+
+    Raises:
+        InvalidInput: a file that cannot be read, is not JSON, has a key twice in one object, or is nested too deeply.
+    """
+    return parse_json(read_text(path), where=str(path))
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises as `read_json`, and for a value that is not an object."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{path}: must hold a JSON object, holds {type(found).__name__}")
+    return found
+
+
+def parse_json(text: str, *, where: str) -> Any:
+    """Return the value of a JSON text. Raises as `read_json`; `where` begins the message."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except _RepeatedKey as error:
+        raise InvalidInput(f"{where}: the key {error.args[0]!r} is written twice in one object") from None
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"{where}:{error.lineno}: not JSON ({error.msg})") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{where}: JSON nested too deeply") from error
+
+
+class _RepeatedKey(Exception):
+    """Its argument is the key."""
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Python keeps the last of two values and drops the first without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RepeatedKey(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+@cache
+def yaml_loader() -> type[Any]:
+    """Return a safe YAML loader in which a boolean is `true` or `false`: `yes`, `no`, `on` and `off` are text."""
+    import yaml
+
+    class PlainLoader(yaml.SafeLoader):
+        pass
+
+    boolean = "tag:yaml.org,2002:bool"
+    PlainLoader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != boolean]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    PlainLoader.add_implicit_resolver(boolean, re.compile("^(?:true|True|false|False)$"), list("tTfF"))
+    return PlainLoader
+
+
+def yaml_node(path: Path, loader: type | None = None) -> Any:
+    """Return the node of a YAML file, before its values are made.
+
+    Raises:
+        InvalidInput: a file that cannot be read, broken YAML (with its line), nested too deeply, aliases that contain
+            themselves or stand for more than `MOST_YAML_VALUES` values.
+    """
+    import yaml
+
+    text = read_text(path)
+    try:
+        node = yaml.compose(text, Loader=loader or yaml_loader())
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InvalidInput(f"{path}:{line}: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"{path}: not YAML ({error})") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{path}: YAML nested too deeply") from error
+    if _count_values(node, path) > MOST_YAML_VALUES:
+        raise InvalidInput(f"{path}: its aliases stand for more than {MOST_YAML_VALUES:,} values")
+    return node
+
+
+def read_yaml(path: Path, loader: type | None = None) -> Any:
+    """Return the value in a YAML file, plain types only. Raises as `yaml_node`, and for a tag that makes objects."""
+    import yaml
+
+    yaml_node(path, loader)
+    try:
+        return yaml.load(read_text(path), Loader=loader or yaml_loader())
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InvalidInput(f"{path}:{line}: {error.problem}") from error
+
+
+def _count_values(node: Any, path: Path) -> int:
+    """Return how many values `node` has once its aliases are expanded; nothing is expanded here."""
+    counts: dict[int, int] = {}
+    under_way: set[int] = set()
+    stack = [(node, False)]
+    while stack:
+        current, is_done = stack.pop()
+        key = id(current)
+        children = _children(current)
+        if is_done:
+            under_way.discard(key)
+            counts[key] = min(1 + sum(counts[id(child)] for child in children), 10 * MOST_YAML_VALUES)
+        elif key in under_way:
+            raise InvalidInput(f"{path}:{current.start_mark.line + 1}: an alias contains itself")
+        elif key not in counts:
+            under_way.add(key)
+            stack.append((current, True))
+            stack += [(child, False) for child in children]
+    return counts.get(id(node), 0)
+
+
+def _children(node: Any) -> list[Any]:
+    value = getattr(node, "value", None)
+    if not isinstance(value, list):
+        return []
+    return [child for entry in value for child in (entry if isinstance(entry, tuple) else (entry,))]

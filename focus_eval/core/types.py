@@ -1,0 +1,159 @@
+"""Videos as samplers see them, and the selections that samplers return."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from focus_eval.core.errors import InvalidInput
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+# What is fed when a selection is short: exactly what was chosen, or what the AKS evaluation code would feed.
+FramePolicy = Literal["exact", "aks"]
+# How an answer's text is read: an option named without doubt, or lmms-eval's own rules with their random guess.
+AnswerParsing = Literal["strict", "lmms_eval"]
+# Whether the questions of one video draw their coarse pulls each for itself, or once for all.
+CoarseSeed = Literal["question", "video"]
+
+
+def frozen_ints(values: ArrayLike) -> IntArray:
+    """Return a read-only 1-D int64 copy of `values`.
+
+    Raises:
+        InvalidInput: values that are not integers; 0.9 is not frame 0.
+    """
+    given = np.asarray(values).reshape(-1)
+    if given.size and given.dtype.kind not in "iu":
+        raise InvalidInput(f"frame indices must be integers, got {given[0]!r} ({given.dtype})")
+    array = given.astype(np.int64)
+    array.setflags(write=False)
+    return array
+
+
+def frozen_floats(values: ArrayLike) -> FloatArray:
+    """Return a read-only 1-D float64 copy of `values`."""
+    array = np.array(values, dtype=np.float64).reshape(-1)
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """Length and rate of a video: all a sampler knows of it besides relevance.
+
+    Args:
+        n_frames: frames in presentation order, at least 1.
+        fps: average rate in frames per second, above 0.
+        sync_frames: ascending indices the codec can start decoding from; None where unknown.
+
+    Raises:
+        InvalidInput: a count, rate or sync frame outside its range.
+    """
+
+    n_frames: int
+    fps: float
+    sync_frames: IntArray | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.n_frames < 1:
+            raise InvalidInput(f"a video needs at least 1 frame, got {self.n_frames}")
+        if not (np.isfinite(self.fps) and self.fps > 0):
+            raise InvalidInput(f"a frame rate must be a finite number above 0, got {self.fps}")
+        if self.sync_frames is None:
+            return
+        sync = frozen_ints(self.sync_frames)
+        if sync.size and (sync[0] < 0 or sync[-1] >= self.n_frames or (np.diff(sync) <= 0).any()):
+            raise InvalidInput(f"sync frames must ascend within [0, {self.n_frames})")
+        object.__setattr__(self, "sync_frames", sync)
+
+    @property
+    def duration_seconds(self) -> float:
+        """Length in seconds: `n_frames / fps`."""
+        return self.n_frames / self.fps
+
+    def frames_every(self, seconds: float) -> IntArray:
+        """Return frames `round(j * seconds * fps)` of `[0, n_frames)`, ascending, each once, at least frame 0.
+
+        Raises:
+            InvalidInput: seconds that are not above 0.
+        """
+        step = seconds * self.fps
+        if not step > 0:
+            raise InvalidInput(f"seconds between frames must be above 0, got {seconds}")
+        frames = np.unique(np.rint(np.arange(math.ceil(self.n_frames / step)) * step).astype(np.int64))
+        return frames[frames < self.n_frames]
+
+
+@dataclass(frozen=True)
+class ClipReport:
+    """What a bandit sampler learned of the clip `[start, stop)`; mean and radius are None where it never pulled."""
+
+    start: int
+    stop: int
+    n_pulls: int = 0
+    mean: float | None = None
+    radius: float | None = None
+    is_final: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.stop:
+            raise InvalidInput(f"a clip needs 0 <= start < stop, got [{self.start}, {self.stop})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The keyframes of one question, what was pulled to find them, and who chose.
+
+    Args:
+        keyframes: frames shown to the model, ascending ints in `[0, video.n_frames)`; unique unless the
+            sampler's text says that it may repeat a frame.
+        video: the video they belong to.
+        k: keyframes asked for.
+        sampler: registered name of the sampler.
+        options: every option of the sampler, defaults included.
+        pulled_frames, pulled_relevance: shape `(n_pulls,)`, in pull order.
+        scales: one factor in (0, 1] per keyframe, by which to shrink width and height; None: full size for all.
+        clips: the arms of a bandit sampler, ascending; empty for others.
+        facts: what the sampler reports beyond that (why it stopped, a named fallback), JSON values only.
+    """
+
+    keyframes: tuple[int, ...]
+    video: VideoInfo
+    k: int
+    sampler: str
+    options: Mapping[str, Any]
+    pulled_frames: IntArray
+    pulled_relevance: FloatArray
+    scales: tuple[float, ...] | None = None
+    clips: tuple[ClipReport, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        frames = frozen_ints(self.keyframes)
+        if frames.size and (frames.min() < 0 or frames.max() >= self.video.n_frames):
+            raise InvalidInput(f"{self.sampler}: a keyframe lies outside [0, {self.video.n_frames})")
+        if (np.diff(frames) < 0).any():
+            raise InvalidInput(f"{self.sampler}: keyframes must ascend")
+        if self.scales is not None and len(self.scales) != len(self.keyframes):
+            raise InvalidInput(f"{self.sampler}: {len(self.scales)} scales for {len(self.keyframes)} keyframes")
+        if self.scales is not None and not all(0 < scale <= 1 for scale in self.scales):
+            raise InvalidInput(f"{self.sampler}: every scale must be above 0 and at most 1, got {self.scales}")
+        if self.pulled_frames.shape != self.pulled_relevance.shape:
+            raise InvalidInput(f"{self.sampler}: pulled frames and their relevance differ in length")
+
+    @property
+    def n_pulls(self) -> int:
+        """Frames scored for this question."""
+        return int(self.pulled_frames.size)
+
+    @property
+    def frames_scored(self) -> float:
+        """Share of the video's frames that were scored, in [0, 1]."""
+        return self.n_pulls / self.video.n_frames

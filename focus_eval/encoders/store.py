@@ -1,0 +1,298 @@
+"""Stores embeddings and relevance of frames on disk, for this run and later ones.
+
+One SQLite file in WAL mode. A process killed at any moment loses at most what it had not yet put; several
+processes on one machine may read and write at once. WAL needs memory shared between the processes, so the file
+must lie on a local disk, not on a network file system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.video.manifest import FileState, content_hash, file_state
+
+LAYOUT = 1  # raised whenever the tables change
+_APPLICATION_ID = 0x464F4352  # says in the file's header whose file it is
+_BUSY = ("database is locked", "database table is locked", "locking protocol")
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS series (
+  id INTEGER PRIMARY KEY, scorer TEXT NOT NULL, video TEXT NOT NULL, query TEXT NOT NULL, UNIQUE (scorer, video, query)
+);
+CREATE TABLE IF NOT EXISTS embedding (
+  series INTEGER NOT NULL, frame INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (series, frame)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS relevance (
+  series INTEGER NOT NULL, frame INTEGER NOT NULL, value REAL NOT NULL, PRIMARY KEY (series, frame)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS file (
+  path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, fingerprint TEXT NOT NULL
+);
+"""
+_NO_QUERY = ""  # the series of embeddings; a real query is never empty
+
+ResultT = TypeVar("ResultT")
+
+
+class RelevanceStore:
+    """Keeps embeddings of frames, and relevance of frames to queries, across runs and processes.
+
+    Keys are texts: `scorer` is name and revision in one line, `video` a fingerprint of the content (see
+    `video_fingerprint`). What was put first stays: a put returns what the store now holds, so two processes
+    that scored one frame go on with the same numbers. May be used from several threads and survives a fork.
+
+    Args:
+        path: the file; made with its folder where missing.
+        lock_seconds: longest wait for another process's write.
+
+    Raises:
+        RunError: the file cannot be opened or made, is damaged, is not a store, or has another layout.
+    """
+
+    def __init__(self, path: Path | str, *, lock_seconds: float = 60.0) -> None:
+        self.path = Path(path)
+        self._lock_seconds = lock_seconds
+        self._lock = threading.RLock()
+        self._hashing = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._owner = -1
+        self._series: dict[tuple[str, str, str], int] = {}
+        self._run(lambda connection: None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (partial(RelevanceStore, lock_seconds=self._lock_seconds), (self.path,))
+
+    def embeddings(self, scorer: str, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """Return which of `frames` `(n,)` are known, and their embeddings in that order, float32 `(n_known, d)`."""
+        frames = np.asarray(frames, dtype=np.int64)
+        rows = self._read("embedding", "vector", (scorer, video, _NO_QUERY), frames)
+        known = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
+        blobs = [rows[frame] for frame in frames[known].tolist()]
+        if len({len(blob) for blob in blobs}) > 1:
+            raise self._damaged("embeddings must all have one length")
+        return known, np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(blobs), -1 if blobs else 0)
+
+    def put_embeddings(
+        self, scorer: str, video: str, frames: IntArray, vectors: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Keep the float32 embeddings `(n, d)` of `frames` `(n,)`; return what is now kept for them, `(n, d)`.
+
+        Raises:
+            InvalidInput: another type or shape, or numbers that are not finite.
+            RunError: no space left, or a lock not had in time; nothing of this put is kept.
+        """
+        frames, vectors = np.asarray(frames, dtype=np.int64), np.asarray(vectors)
+        if vectors.dtype != np.float32 or vectors.shape[:1] != frames.shape or vectors.ndim != 2:
+            raise InvalidInput(
+                f"embeddings of {frames.size} frames must be float32 (n, d), got {vectors.dtype} {vectors.shape}"
+            )
+        if not np.isfinite(vectors).all():
+            raise InvalidInput(f"an embedding of {scorer} is not finite")
+        blobs = [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
+        if self._write("embedding", "vector", (scorer, video, _NO_QUERY), frames, blobs):
+            return vectors
+        return self.embeddings(scorer, video, frames)[1]
+
+    def relevance(self, scorer: str, video: str, query: str, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames` `(n,)` to `query`, NaN where it is not known, `(n,)`."""
+        frames = np.asarray(frames, dtype=np.int64)
+        rows = self._read("relevance", "value", (scorer, video, query), frames)
+        return np.array([rows.get(frame, np.nan) for frame in frames.tolist()], dtype=np.float64)
+
+    def put_relevance(self, scorer: str, video: str, query: str, frames: IntArray, values: FloatArray) -> FloatArray:
+        """Keep the relevance `(n,)` of `frames` `(n,)` to `query`; return what is now kept for them, `(n,)`.
+
+        Raises:
+            InvalidInput: an empty query, another shape, or values that are not finite numbers in [0, 1].
+            RunError: no space left, or a lock not had in time; nothing of this put is kept.
+        """
+        frames, values = np.asarray(frames, dtype=np.int64), np.asarray(values, dtype=np.float64)
+        if not query:
+            raise InvalidInput("the query is empty: say what to look for")
+        if values.shape != frames.shape or not ((values >= 0) & (values <= 1)).all():
+            raise InvalidInput(
+                f"relevance of {frames.size} frames by {scorer} must be as many finite numbers in [0, 1]"
+            )
+        if self._write("relevance", "value", (scorer, video, query), frames, values.tolist()):
+            return values
+        return self.relevance(scorer, video, query, frames)
+
+    def video_fingerprint(self, path: Path | str) -> str:
+        """Return the hash of the file's content; hashed again only when size, time of change or inode differ.
+
+        Raises:
+            VideoError: the file cannot be read, or changes while it is read.
+        """
+        path = Path(path).resolve()
+        state = file_state(path)
+        ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
+        with self._hashing:  # the questions of a video ask at once; one of them hashes it
+            known = self._run(lambda connection: connection.execute(ask, (str(path), *state)).fetchone())
+            if known is not None:
+                return str(known[0])
+            fingerprint = content_hash(path)
+            self._run(lambda connection: _remember(connection, path, state, fingerprint))
+        return fingerprint
+
+    def close(self) -> None:
+        """Close the file; it opens again when needed."""
+        with self._lock:
+            if self._connection is not None and self._owner == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def _read(self, table: str, column: str, series: tuple[str, str, str], frames: IntArray) -> dict[int, Any]:
+        ask = f"SELECT frame, {column} FROM {table} WHERE series = ? AND frame IN (SELECT value FROM json_each(?))"
+
+        def read(connection: sqlite3.Connection) -> dict[int, Any]:
+            number = self._series_number(connection, series)
+            return {} if number is None else dict(connection.execute(ask, (number, json.dumps(frames.tolist()))))
+
+        return self._run(read)
+
+    def _write(
+        self, table: str, column: str, series: tuple[str, str, str], frames: IntArray, values: list[Any]
+    ) -> bool:
+        """Keep what is not kept yet, all or nothing; return whether that was every one of `frames`."""
+        if frames.size == 0:
+            return True
+
+        def write(connection: sqlite3.Connection) -> bool:
+            with _transaction(connection):
+                connection.execute("INSERT OR IGNORE INTO series (scorer, video, query) VALUES (?, ?, ?)", series)
+                number = self._series_number(connection, series)
+                before = connection.total_changes
+                connection.executemany(
+                    f"INSERT OR IGNORE INTO {table} (series, frame, {column}) VALUES ({number}, ?, ?)",
+                    zip(frames.tolist(), values, strict=True),
+                )
+                return connection.total_changes - before == frames.size
+
+        return self._run(write)
+
+    def _series_number(self, connection: sqlite3.Connection, series: tuple[str, str, str]) -> int | None:
+        if series not in self._series:
+            ask = "SELECT id FROM series WHERE scorer = ? AND video = ? AND query = ?"
+            row = connection.execute(ask, series).fetchone()
+            if row is None or connection.in_transaction:  # a number of a transaction that may yet fail is not kept
+                return None if row is None else int(row[0])
+            self._series[series] = int(row[0])
+        return self._series[series]
+
+    def _run(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
+        """Return `work(connection)`; what SQLite cannot do is one line that names the file."""
+        try:
+            with self._lock:
+                return work(self._connected())
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+        except OSError as error:
+            raise RunError(f"{self.path}: the store cannot be made here ({error.strerror})") from error
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is not None and self._owner != os.getpid():
+            _OF_PARENTS.append(self._connection)  # after a fork: closing it here would break the parent's locks
+            self._connection = None
+        if self._connection is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = _open(self.path, self._lock_seconds)
+            self._owner = os.getpid()
+            self._series.clear()
+        return self._connection
+
+    def _explained(self, error: sqlite3.Error) -> RunError:
+        text = str(error)
+        if any(busy in text for busy in _BUSY):
+            return RunError(
+                f"{self.path}: another process held the store for more than {self._lock_seconds:g} s; try again"
+            )
+        if "full" in text:
+            return RunError(
+                f"{self.path}: no space left to keep relevance; free some and run again, nothing kept is lost"
+            )
+        if "malformed" in text or "not a database" in text:
+            return self._damaged(text)
+        return RunError(f"{self.path}: the store cannot be used ({text}); check the folder's permissions and space")
+
+    def _damaged(self, what: str) -> RunError:
+        return RunError(f"{self.path}: damaged, or not a relevance store ({what}); delete it to start again")
+
+
+_OF_PARENTS: list[sqlite3.Connection] = []
+
+
+def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("BEGIN")  # one snapshot: another process may be laying out the file right now
+        ask = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        owner, layout, n_tables = (connection.execute(item).fetchone()[0] for item in ask)
+        connection.execute("COMMIT")
+        if (owner, layout) != (_APPLICATION_ID, LAYOUT):
+            if n_tables and owner != _APPLICATION_ID:
+                raise RunError(f"{path}: a database of another program, not a relevance store; choose another file")
+            if n_tables:
+                raise RunError(f"{path}: a relevance store of layout {layout}, this version reads {LAYOUT}; delete it")
+            _lay_out(connection, lock_seconds)
+        connection.execute(
+            "PRAGMA synchronous = NORMAL"
+        )  # with WAL: a power cut may lose the last puts, never the file
+        connection.execute("PRAGMA cache_size = -65536")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _lay_out(connection: sqlite3.Connection, lock_seconds: float) -> None:
+    connection.execute("PRAGMA page_size = 16384")  # ten embeddings a page
+    _wait_for_wal(connection, lock_seconds)
+    with _transaction(connection):
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {LAYOUT}")
+
+
+def _wait_for_wal(connection: sqlite3.Connection, lock_seconds: float) -> None:
+    """Turn WAL on; SQLite itself does not wait when several processes turn it on at once."""
+    deadline = time.monotonic() + lock_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if time.monotonic() > deadline or not any(busy in str(error) for busy in _BUSY):
+                raise
+            time.sleep(0.01)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the write lock from the start, so that waiting for it is bounded and never a deadlock."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _remember(connection: sqlite3.Connection, path: Path, state: FileState, fingerprint: str) -> None:
+    connection.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)", (str(path), *state, fingerprint))

@@ -1,0 +1,351 @@
+"""Finds an encoder's weights and checks them; says how to download what is missing.
+
+Looks in the model hub's cache on this machine, or in a folder. Never downloads, reads safetensors only, never
+runs code that came with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from focus_eval.core.errors import EncoderError, MissingWeights, unknown_name
+
+# A revision is pinned where it is a commit. Hashes that could not be verified against the hub from here were taken from
+# public code that pins the same repository; each `note` says where that is so.
+
+WEIGHTS = "model.safetensors"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A published set of weights.
+
+    Args:
+        name: short name, as in `checkpoint=`.
+        repository: on the model hub.
+        revision: commit, or reference, that holds safetensors.
+        gigabytes: size of the weights; None where it is not known here.
+        model_type: of its `config.json`.
+        encoder: registered name of the encoder that reads it.
+        note: what to know about it.
+    """
+
+    name: str
+    repository: str
+    revision: str
+    gigabytes: float | None
+    model_type: str
+    encoder: str
+    note: str = ""
+
+    @property
+    def fetch_command(self) -> str:
+        """Command that brings it into the hub's cache."""
+        patterns = ("*.json", "*.txt", "*.model", "model*.safetensors")
+        wanted = " ".join(f'--include "{pattern}"' for pattern in patterns)
+        return f"hf download {self.repository} --revision {self.revision} {wanted}"
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether `revision` is a commit, so that the same weights come whenever it is fetched."""
+        return _COMMIT.fullmatch(self.revision) is not None
+
+    @property
+    def size(self) -> str:
+        """Size of the weights as text."""
+        return "size unknown" if self.gigabytes is None else f"{self.gigabytes:.2f} GB"
+
+
+KNOWN = {
+    checkpoint.name: checkpoint
+    for checkpoint in (
+        Checkpoint(
+            name="blip-itm-large-coco",
+            repository="Salesforce/blip-itm-large-coco",
+            revision="c0273606af96037e7a3b2fb0ff4ae9620b517be6",
+            gigabytes=1.78,
+            model_type="blip",
+            encoder="blip",
+            note="FOCUS and AKS (LAVIS blip_image_text_matching, large)",
+        ),
+        Checkpoint(
+            name="blip-itm-base-coco",
+            repository="Salesforce/blip-itm-base-coco",
+            revision="refs/pr/5",
+            gigabytes=0.90,
+            model_type="blip",
+            encoder="blip",
+            note="the main branch has no safetensors",
+        ),
+        Checkpoint(
+            name="blip2-itm-vit-g",
+            repository="Salesforce/blip2-itm-vit-g",
+            revision="520bf73fd0ef6ccce791cd3f06908040aef2d8cc",
+            gigabytes=4.70,
+            model_type="blip-2",
+            encoder="blip2",
+            note="commit as pinned by public code, size from its 1.17 billion fp32 weights",
+        ),
+        Checkpoint(
+            name="clip-vit-base-patch32",
+            repository="openai/clip-vit-base-patch32",
+            revision="c237dc49a33fc61debc9276459120b7eac67e7ef",
+            gigabytes=0.61,
+            model_type="clip",
+            encoder="clip",
+            note="AKS; the main branch has no safetensors",
+        ),
+        Checkpoint(
+            name="clip-vit-large-patch14",
+            repository="openai/clip-vit-large-patch14",
+            revision="32bd64288804d66eefd0ccbe215aa642df71cc41",
+            gigabytes=1.71,
+            model_type="clip",
+            encoder="clip",
+        ),
+        Checkpoint(
+            name="siglip-so400m-patch14-384",
+            repository="google/siglip-so400m-patch14-384",
+            revision="9fdffc58afc957d1a03a25b10dba0329ab15c2a3",
+            gigabytes=3.51,
+            model_type="siglip",
+            encoder="siglip",
+        ),
+        Checkpoint(
+            name="siglip2-so400m-patch14-384",
+            repository="google/siglip2-so400m-patch14-384",
+            revision="e8e487298228002f3d8a82e0cd5c8ea9c567f57f",
+            gigabytes=4.54,
+            model_type="siglip",
+            encoder="siglip2",
+            note="commit as pinned by public code",
+        ),
+        Checkpoint(
+            name="siglip2-so400m-patch16-naflex",
+            repository="google/siglip2-so400m-patch16-naflex",
+            revision="cc24074f717b612951c2dead130904ab9b65a81e",
+            gigabytes=4.54,
+            model_type="siglip2",
+            encoder="siglip2",
+            note="keeps the aspect of a frame; commit as pinned by public code",
+        ),
+        Checkpoint(
+            name="metaclip-2-worldwide-huge-quickgelu",
+            repository="facebook/metaclip-2-worldwide-huge-quickgelu",
+            revision="c139061af7b10fdb2e754b60d2b1182a3d5526c2",
+            gigabytes=None,
+            model_type="metaclip_2",
+            encoder="metaclip2",
+            note="commit as pinned by public code; not for commercial use (CC-BY-NC)",
+        ),
+        Checkpoint(
+            name="aimv2-large-patch14-224-lit",
+            repository="apple/aimv2-large-patch14-224-lit",
+            revision="main",
+            gigabytes=None,
+            model_type="aimv2",
+            encoder="aimv2",
+            note="the only commit found in public code holds Apple's own format, which needs code from the hub",
+        ),
+        Checkpoint(
+            name="longclip-gmp-vit-l-14",
+            repository="zer0int/LongCLIP-GmP-ViT-L-14",
+            revision="6f0d363cbe2a68e3d3018c7161aecf40a918597a",
+            gigabytes=1.71,
+            model_type="clip",
+            encoder="longclip",
+            note="a fine-tune of Long-CLIP L; Q-Frame's own weights are published as a pickle only",
+        ),
+    )
+}
+
+
+SHARDS = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Located:
+    """A checkpoint on this machine.
+
+    Args:
+        folder: holds `config.json` and the weights.
+        identity: what is loaded, exactly: "repository@commit", or "folder-name@sha256:..." for a local folder.
+    """
+
+    folder: Path
+    identity: str
+
+    @property
+    def weight_files(self) -> list[Path]:
+        """The safetensors files, one or several shards."""
+        return weight_files(self.folder)
+
+
+def locate(checkpoint: str, *, revision: str | None = None, model_type: str | tuple[str, ...]) -> Located:
+    """Return where `checkpoint` is: a known name, a repository of the hub, or a local folder.
+
+    Args:
+        revision: commit, tag or branch of a repository; None: the known one, else "main". A folder has none.
+        model_type: architecture the scorer needs, or several that it reads.
+
+    Raises:
+        MissingWeights: not on this machine; the line says which, how large, how to fetch it and where to put it.
+        EncoderError: another architecture, no safetensors, or a damaged file.
+    """
+    path = Path(checkpoint).expanduser()
+    if path.is_dir():
+        _check(path, str(path), model_type)
+        return Located(folder=path, identity=f"{path.resolve().name}@{_content_hash(path)}")
+    known = KNOWN.get(checkpoint) or next((item for item in KNOWN.values() if item.repository == checkpoint), None)
+    repository = known.repository if known else checkpoint
+    wanted = revision or (known.revision if known else "main")
+    folder = cached_folder(repository, wanted)
+    if folder is None or not (folder / "config.json").exists() or not weight_files(folder):
+        raise MissingWeights(_missing_line(checkpoint, known, repository, wanted, folder))
+    _check(folder, f"{repository}@{wanted}", model_type)
+    return Located(folder=folder, identity=f"{repository}@{folder.name}")
+
+
+def is_path(name: str) -> bool:
+    """Whether `name` can only be a folder: the hub's names are OWNER/NAME."""
+    return name.startswith(("/", ".", "~")) or name.count("/") > 1
+
+
+def cached_folder(repository: str, revision: str) -> Path | None:
+    """Return the snapshot of `repository` at `revision` in the hub's cache, None where there is none; no network.
+
+    A snapshot of which only the files named in `fetch_command` were fetched is one: the hub's own client would call
+    it incomplete.
+    """
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        config = try_to_load_from_cache(repository, "config.json", revision=revision)
+    except HFValidationError:
+        return None
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the safetensors files of a checkpoint's folder that are all there, [] where they are not.
+
+    Raises:
+        EncoderError: an index of shards that cannot be read.
+    """
+    if (folder / WEIGHTS).exists():
+        return [folder / WEIGHTS]
+    if not (folder / SHARDS).exists():
+        return []
+    try:
+        names = sorted(set(json.loads((folder / SHARDS).read_text())["weight_map"].values()))
+    except (ValueError, KeyError) as error:
+        raise EncoderError(f"{folder / SHARDS}: not an index of shards ({error}); download it again") from error
+    files = [folder / name for name in names]
+    return files if all(file.exists() for file in files) else []
+
+
+def check_readable(file: Path) -> None:
+    """Read the header of a safetensors file and compare it with the file's size; the weights are not read.
+
+    Raises:
+        EncoderError: the file is cut off or no safetensors file; names it.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "numpy"):
+            pass
+    except (SafetensorError, OSError) as error:
+        size = file.stat().st_size
+        raise EncoderError(
+            f"{file}: damaged, or not a safetensors file ({size} bytes: {error}); delete it and download it again"
+        ) from error
+
+
+def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> Any:
+    """Return a transformers model with every weight from the safetensors in `folder`, in fp32.
+
+    Raises:
+        EncoderError: weights missing, of another shape, or damaged; says how many, and the first.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from transformers.utils import logging as transformers_logging
+
+    logging: Any = transformers_logging
+    shows_progress = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model, report = model_class.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # reported, and refused below in one line
+            output_loading_info=True,
+        )
+    except SafetensorError as error:
+        raise EncoderError(f"{where}: damaged safetensors ({error}); delete the file and download it again") from error
+    finally:
+        if shows_progress:
+            logging.enable_progress_bar()
+    for kind, text in (("missing_keys", "has no"), ("mismatched_keys", "has another shape of")):
+        names = sorted(str(item if isinstance(item, str) else item[0]) for item in report.get(kind) or ())
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise EncoderError(f"{where} {text} {names[0]}{more}: weights of another model; choose another checkpoint")
+    return model
+
+
+def _check(folder: Path, where: str, model_type: str | tuple[str, ...]) -> None:
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"{where}: no readable config.json ({error}); download it again") from error
+    found = config.get("model_type") if isinstance(config, dict) else None
+    readable = (model_type,) if isinstance(model_type, str) else model_type
+    if found not in readable:
+        needed = " or ".join(repr(name) for name in readable)
+        raise EncoderError(f"{where}: holds a {found!r} model, this scorer needs {needed}")
+    files = weight_files(folder)
+    if not files:
+        raise MissingWeights(f"{where}: no complete {WEIGHTS}; other formats can run code when read and are refused")
+    for file in files:
+        check_readable(file)
+
+
+def _missing_line(
+    checkpoint: str, known: Checkpoint | None, repository: str, revision: str, folder: Path | None
+) -> str:
+    if not known and is_path(checkpoint):
+        return f"checkpoint {checkpoint!r}: no such folder; correct the path"
+    if not known and "/" not in checkpoint:
+        return f"{unknown_name('checkpoint', checkpoint, KNOWN)}; a repository of the hub is OWNER/NAME"
+    if known:
+        size, fetch = known.size, known.fetch_command
+        if revision != known.revision:
+            fetch = fetch.replace(known.revision, revision)
+    else:
+        size, fetch = "unknown size", f"hf download {repository} --revision {revision}"
+    state = "has no safetensors in the cache" if folder is not None else "is not on this machine"
+    return (
+        f"checkpoint {checkpoint!r} ({repository}@{revision}, {size}) {state}: where there is a network run `{fetch}`, "
+        f"then copy the hub's cache here or give the folder as checkpoint=FOLDER"
+    )
+
+
+def _content_hash(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in weight_files(folder):
+        with open(file, "rb") as opened:
+            while block := opened.read(1 << 20):
+                digest.update(block)
+    return f"sha256:{digest.hexdigest()[:16]}"

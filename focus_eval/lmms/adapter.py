@@ -1,0 +1,271 @@
+"""Shows chosen frames in any lmms-eval wrapper, and records what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from loguru import logger
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.lmms.answering import RequestRunner
+from focus_eval.lmms.arguments import NATIVE, AdapterOptions, default_of, split_arguments
+from focus_eval.lmms.checks import (
+    RunCounts,
+    check_error_share,
+    command_line_errors,
+    one_process_on_cpu,
+    over_all_ranks,
+    rank_and_world,
+    refuse_response_cache,
+)
+from focus_eval.lmms.frames import FrameBatch, PathWithFrames, SharedFrames
+from focus_eval.lmms.patches import keep_videos_on_one_rank
+from focus_eval.lmms.protocol import GenerateTrace, RunContext, TracedModel
+from focus_eval.lmms.recording import Recorder, command_line_recorder
+from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.sources import FrameSource, check_source, make_source
+from focus_eval.rows.records import AnswerRow
+
+
+class FrameAdapter:
+    """Mixed in before a stock wrapper, shows it exactly the chosen frames and writes down what came of them.
+
+    An adapter is a class `class FocusX(FrameAdapter, X)` that says
+
+    - `model_id`: the name in `focus_eval.lmms.manifests.MODELS`, where one line makes lmms-eval know it; for a class of
+      another package the name of its entry point in the group `focus_eval.models`;
+    - `frames_argument`: the wrapper's argument for the most frames it takes;
+    - how the wrapper gets the pixels. What its `doc_to_visual` returns is `visuals(frame_batch)`, by default a list
+      with one `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's own
+      loader, and where it is given a `PathWithFrames` return `path.frame_batch.take()` in the shape the wrapper
+      wants; else call `super()`.
+      Chat wrappers: `video_parts(frame_batch)` are the message parts that stand for the video.
+    - where they differ: `takes_mixed_sizes` (the wrapper can show frames of different sizes as images),
+      `largest_batch`, `questions_at_once` (an API), `answers_by_video` (it answers faster than frames are decoded: a
+      matrix asks it about one video after another, each decoded once for all selections), `frames_reaching(inputs)`
+      (frames per question among the inputs of the model's `generate`, or None), `own_arguments` (further names, handed
+      to `prepare`), `prepare`, `defaults`.
+
+    Per question: selection, decode, then the wrapper's own `generate_until` on a copy of the request, called on a
+    shallow copy of the model (a view), so that one question's failure is its own. A frame batch that the wrapper never
+    read, or a number of frames that differs from what reached the model, is an error, not an answer.
+    """
+
+    model_id: ClassVar[str]
+    frames_argument: ClassVar[str]
+    frames_merged: ClassVar[int] = 1
+    takes_mixed_sizes: ClassVar[bool] = False
+    largest_batch: ClassVar[int | None] = None
+    answers_by_video: ClassVar[bool] = False
+    own_arguments: ClassVar[tuple[str, ...]] = ()
+
+    context: RunContext
+    _unwrapped: Any = None
+
+    # Provided by the wrapper.
+    task_dict: dict[str, Any]
+    is_simple: bool
+
+    def __init__(self, **arguments: Any) -> None:
+        with command_line_errors():
+            refuse_response_cache()
+            # Everything that can be wrong is found before the weights load: a 72B model takes minutes.
+            options, wrapper_arguments, frames, prepared = self._checked(arguments)
+            source = make_source(options, frames=frames)
+            self.defaults(wrapper_arguments)
+            # The wrapper's own constructor, with its own arguments: nothing of it is repeated here.
+            with one_process_on_cpu(wrapper_arguments.get("device")) as processes:
+                super().__init__(**wrapper_arguments)
+            processes.place(self)
+            self.prepared = prepared
+            self.adapter_options = options
+            self._wrapper_arguments = wrapper_arguments
+            self._rank_and_world = rank_and_world()
+            # In time: lmms-eval deals the documents out after the model is made.
+            if self._rank_and_world[1] > 1:
+                keep_videos_on_one_rank()
+            self._counts = RunCounts()
+            self._most_frames = int(wrapper_arguments[self.frames_argument])
+            self.show(source, frames=frames)
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Refuse what the constructor would refuse before any weight loads: its own checks, run without a model.
+
+        Raises:
+            FocusEvalError: an argument that nobody takes or of the wrong kind, a missing package, key or checkpoint.
+        """
+        # Without `__init__`, which would load the weights.
+        cls.__new__(cls)._checked(arguments)
+
+    # What an adapter may override.
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Raise `MissingDependency` if a package that the wrapper needs is not installed."""
+
+    @classmethod
+    def passed_on(cls) -> tuple[str, ...]:
+        """Return names that the wrapper takes without naming them, to hand them to what it builds."""
+        return ()
+
+    @classmethod
+    def wrapper(cls) -> type:
+        """Return the stock wrapper's class."""
+        # The first class behind the adapter with a constructor: adapters may have bases of their own between the two.
+        return next(kind for kind in cls.__mro__ if not issubclass(kind, FrameAdapter) and "__init__" in vars(kind))
+
+    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> Any:
+        """Check the adapter's own arguments before any weight loads; what is returned is kept as `prepared`."""
+        return None
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Set arguments of the wrapper that its own defaults leave wrong."""
+        if "device" in wrapper_arguments and "device_map" not in wrapper_arguments:
+            wrapper_arguments["device_map"] = wrapper_arguments["device"]
+
+    def ready(self, frame_batch: FrameBatch) -> None:
+        """Called once the frames are decoded, while an earlier question is still being answered."""
+
+    def visuals(self, frame_batch: FrameBatch) -> Any:
+        """Return what `doc_to_visual` gives the wrapper for `frame_batch`."""
+        return [PathWithFrames(frame_batch)]
+
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
+        """Return the parts of a chat message that stand for the video of `frame_batch`."""
+        return [{"type": "video", "url": PathWithFrames(frame_batch)}]
+
+    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+        """Return the frames per question, read from the inputs of `generate`; None if they do not show it."""
+        return None
+
+    @property
+    def questions_at_once(self) -> int | None:
+        """Questions asked in parallel, each on a view of its own (an API); None: batches as the wrapper forms them."""
+        return None
+
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+        """Make `view` note in `trace` what its model does."""
+        if self._unwrapped is None:
+            self._unwrapped = self.model  # type: ignore[attr-defined]  # taking it out of accelerate costs milliseconds
+        view._model = TracedModel(self._unwrapped, trace, self.frames_reaching)
+
+    # What a caller may use.
+
+    def show(
+        self,
+        source: FrameSource | None,
+        *,
+        frames: int,
+        options: AdapterOptions | None = None,
+        recorder: Recorder | None = None,
+        answered: Mapping[str, AnswerRow] | None = None,
+        shared: SharedFrames | None = None,
+    ) -> None:
+        """Show the frames of `source` from now on: one loaded model serves one selection after another.
+
+        Args:
+            source: gives the selections (see `sources.GivenRows` for rows made before); None for the wrapper's own
+                sampling.
+            frames: keyframes asked for, at most those the model was loaded for.
+            options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
+            recorder: where rows go and under which cell; by default a folder below `record`.
+            answered: rows by question id that need no asking again: their answers are handed back as they are.
+            shared: frames of the videos that are decoded for several selections together.
+        """
+        options = options or self.adapter_options
+        if frames > self._most_frames:
+            raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {self._most_frames}")
+        # The rows of the last selection are written through, and its folder is free for others.
+        if hasattr(self, "context"):
+            self.context.recorder.close()
+        recorder = recorder or command_line_recorder(
+            options,
+            model=self.model_id,
+            wrapper_arguments=self._wrapper_arguments,
+            pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
+            prepared=self.prepared,
+            selection_id=source.selection_id if source else NATIVE,
+            frames=frames,
+            rank_and_world=self._rank_and_world,
+        )
+        self.context = RunContext(
+            source=source,
+            frames=frames,
+            options=options,
+            recorder=recorder,
+            answered=dict(answered or {}),
+            shared=shared,
+        )
+
+    @property
+    def counts(self) -> RunCounts:
+        """Counts of this rank since the run began."""
+        return self._counts
+
+    def generate_until(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer `requests` in their order; a question that fails gives `NO_ANSWER` and an error row."""
+        with command_line_errors():
+            refuse_response_cache()
+            # Only the first rank shows progress bars.
+            return RequestRunner(self, self.context, counts=self._counts, quiet=self._rank_and_world[0] != 0).run(
+                requests
+            )
+
+    def wrapper_generate(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer `requests` as the stock wrapper does; called on a view that holds what they are shown."""
+        # The stock code sees requests like any other; only what their documents show is ours.
+        return super().generate_until(requests)  # type: ignore[misc, no-any-return]
+
+    def generate_until_multi_round(self, requests: Sequence[Any]) -> list[Any]:
+        """Raise NotImplementedError: which frames a second round should see is not defined."""
+        raise NotImplementedError(f"{self.model_id}: questions of several rounds are not supported")
+
+    def clean(self) -> None:
+        """End a run: say how it went and fail it where too much failed. The model stays loaded; see `close`."""
+        with command_line_errors():
+            refuse_response_cache()
+            self.context.recorder.close()
+            # A sum over ranks: if one rank ended alone, the others would wait for it in the next collective call.
+            counts, self._counts = over_all_ranks(self._counts), RunCounts()
+            if self._rank_and_world[0] == 0:
+                logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.recorder.where}")
+            check_error_share(counts, self.context.options.max_error_share)
+
+    def close(self) -> None:
+        """Release the model, as lmms-eval's own `clean` does after every run, and close the rows."""
+        self.context.recorder.close()
+        self._unwrapped = None
+        # Not in our `clean`: lmms-eval calls that after every run, and the matrix goes on with the loaded model.
+        super().clean()  # type: ignore[misc]
+
+    # Before any weight loads.
+
+    def _checked(self, arguments: Mapping[str, Any]) -> tuple[AdapterOptions, dict[str, Any], int, Any]:
+        """Return our options, the wrapper's arguments, the frames per question, and what `prepare` returns."""
+        self.check_installed()
+        base = self.wrapper()
+        options, wrapper_arguments, own = split_arguments(
+            self.model_id, arguments, base, extra=self.own_arguments, passed_on=self.passed_on()
+        )
+        check_source(options)
+        frames = self._agree_on_frames(options, wrapper_arguments, base)
+        self._check_batch(wrapper_arguments)
+        return options, wrapper_arguments, frames, self.prepare(own, wrapper_arguments)
+
+    def _agree_on_frames(self, options: AdapterOptions, wrapper_arguments: dict[str, Any], base: type) -> int:
+        limit = wrapper_arguments.get(self.frames_argument)
+        frames = options.frames or limit or default_of(base, self.frames_argument)
+        if frames is None:
+            raise InvalidInput(f"{self.model_id}: set frames= to the number of frames")
+        if limit is not None and frames > int(limit):
+            raise InvalidInput(f"frames={frames} is more than {self.frames_argument}={limit}, the most the model takes")
+        # The wrapper may cut to its own most frames; it must be no lower than ours.
+        wrapper_arguments.setdefault(self.frames_argument, int(frames))
+        return int(frames)
+
+    def _check_batch(self, wrapper_arguments: Mapping[str, Any]) -> None:
+        given = wrapper_arguments.get("batch_size", 1)
+        if self.largest_batch is not None and int(given) > self.largest_batch:
+            raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {given}")

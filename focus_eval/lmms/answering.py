@@ -1,0 +1,275 @@
+"""Takes lmms-eval's requests through selection, decoding and answering to rows."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import time
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from tqdm import tqdm
+
+from focus_eval.core.errors import AnswerError, RunError, is_device_failure
+from focus_eval.lmms.checks import RunCounts
+from focus_eval.lmms.decoding import FrameChooser, FrameDecoder
+from focus_eval.lmms.protocol import AdapterProtocol, GenerateTrace, RunContext
+from focus_eval.lmms.requests import (
+    PendingRequest,
+    ViewDocument,
+    batches_like_the_wrapper,
+    pending_request,
+    place_of,
+    prefaced,
+    rewritten,
+)
+from focus_eval.lmms.tasks import NO_ANSWER
+from focus_eval.rows.records import AnswerRow
+
+
+class BatchAnswerer:
+    """Answers batches of requests whose frames are decoded; each question's failure is its own."""
+
+    def __init__(self, model: AdapterProtocol, context: RunContext) -> None:
+        self._model = model
+        self._context = context
+
+    def answer(self, batch: list[PendingRequest]) -> None:
+        """Answer a batch; where it fails as a whole, ask one by one, so that each question fails alone.
+
+        Questions that have failed before are left out.
+
+        Raises:
+            RunError: a failure of the device or of the service, which no question is to blame for.
+        """
+        batch = [pending for pending in batch if pending.error is None]
+        if not batch:
+            return
+        if any(pending.preface for pending in batch):  # known since the frames are: it changes the wrapper's order
+            batch = sorted(batch, key=partial(place_of, self._model))
+        try:
+            self._generate(batch)
+        except RunError:
+            raise
+        except Exception as error:
+            # The next question would fail likewise: ended here, the run leaves these questions to be asked again.
+            if is_device_failure(error):
+                line = str(error).strip().splitlines()[0]
+                raise RunError(f"{self._model.model_id}: {line}; run again, finished answers are kept") from error
+            if len(batch) == 1:
+                batch[0].fail(error)
+            else:
+                for pending in batch:
+                    # Slower, but only the question at fault is lost.
+                    self.answer([pending])
+        for pending in batch:
+            if pending.frame_batch is not None:
+                pending.fed_frames = pending.frame_batch.frames_of_video
+                pending.fallback = pending.frame_batch.fallback
+            # The pixels of a finished question are the largest thing in memory.
+            pending.frame_batch = None
+
+    def _generate(self, batch: list[PendingRequest]) -> None:
+        trace = GenerateTrace()
+        started = time.perf_counter()
+        try:
+            view = self._view(batch, trace)
+            outputs = view.wrapper_generate(
+                [
+                    rewritten(pending.request, is_simple=self._model.is_simple, preface=pending.preface)
+                    for pending in batch
+                ]
+            )
+        finally:
+            # Also after a failure: the row says what the attempt took.
+            self._note(batch, trace, time.perf_counter() - started)
+        if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
+            raise trace.error
+        # A cache of the wrapper, or an early return: an answer that nobody generated is not recorded as one.
+        if trace.n_calls == 0:
+            raise AnswerError("the wrapper answered without calling its model")
+        if len(outputs) != len(batch):
+            raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(batch)} questions")
+        for pending, output in zip(batch, outputs, strict=True):
+            self._check_shown(pending)
+            pending.output = output
+
+    def _note(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
+        for at, pending in enumerate(batch):
+            pending.n_reached = trace.frames[at] if trace.frames and at < len(trace.frames) else None
+            pending.tokens = trace.tokens[at] if at < len(trace.tokens) else {}
+            pending.seconds["generate"] = trace.generate_seconds / len(batch)
+            # What the wrapper does around `generate`: prompt, processor, decoding of tokens.
+            pending.seconds["preprocess"] = (seconds - trace.generate_seconds) / len(batch)
+
+    def _check_shown(self, pending: PendingRequest) -> None:
+        if pending.frame_batch is None:
+            # Of the wrapper's own sampling any number of frames is right, except none.
+            if pending.n_reached == 0:
+                raise AnswerError(f"{pending.path}: the wrapper's own sampling showed the model no frame")
+            return
+        if not pending.frame_batch.is_taken:
+            raise AnswerError(f"{pending.path}: the wrapper did not read the chosen frames; does it support this file?")
+        if pending.frame_batch.scales is not None or pending.n_reached is None:
+            return
+        # Qwen-VL merges frames in pairs and repeats the last of an odd number.
+        n_fed, merged = len(pending.frame_batch.frames), self._model.frames_merged
+        if pending.n_reached != -(-n_fed // merged) * merged:
+            raise AnswerError(f"{pending.path}: {n_fed} frames were fed, but {pending.n_reached} reached the model")
+
+    def _view(self, batch: list[PendingRequest], trace: GenerateTrace) -> Any:
+        """Return a shallow copy of the model that sees only this batch, and notes in `trace` what its model does."""
+        # Shallow: the weights are shared, while documents, model and progress bar are this batch's own. Wrappers look
+        # their documents up in `self.task_dict`, so the frames come to them from there.
+        view: Any = copy.copy(self._model)
+        view._rank = -1  # silences the wrapper's own progress bar, which would start again with every batch
+        view.task_dict = {}
+        for pending in batch:
+            task, split, doc_id = pending.parts.key
+            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._shown(pending)
+        self._model.trace_model(view, batch, trace)
+        return view
+
+    def _shown(self, pending: PendingRequest) -> ViewDocument:
+        if pending.frame_batch is None:
+            return ViewDocument(visuals=[str(pending.path)], messages=pending.messages)
+        if self._model.is_simple:
+            return ViewDocument(visuals=self._model.visuals(pending.frame_batch))
+        messages = []
+        for message in prefaced(pending.messages or [], pending.preface):
+            parts: list[dict[str, Any]] = []
+            for part in message["content"]:
+                parts += self._model.video_parts(pending.frame_batch) if part["type"] == "video" else [part]
+            messages.append({**message, "content": parts})
+        return ViewDocument(messages=messages)
+
+
+Answered = Generator[list[PendingRequest], None, None]
+
+
+class RequestRunner:
+    """Takes requests through selection, decoding and the wrapper; each question's failure is its own."""
+
+    def __init__(self, model: AdapterProtocol, context: RunContext, *, counts: RunCounts, quiet: bool) -> None:
+        self._model = model
+        self._context = context
+        self._counts = counts
+        self._batches = BatchAnswerer(model, context)
+        # tqdm heeds this variable only where nobody passes `disable`; the matrix runner has bars of its own.
+        self._quiet = quiet or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
+
+    def run(self, requests: Sequence[Any]) -> list[Any]:
+        """Return what the wrapper answered to each request, `NO_ANSWER` where it failed."""
+        queue = [
+            pending_request(
+                request,
+                self._model.task_dict,
+                is_simple=self._model.is_simple,
+                benchmark_name=self._context.options.benchmark,
+            )
+            for request in requests
+        ]
+        # Questions answered before an interruption are not asked again; their answers are handed back below.
+        new = [pending for pending in queue if self._earlier(pending) is None]
+        FrameChooser(self._model, self._context, quiet=self._quiet).choose(new)
+        waiting = []
+        for pending in new:
+            if pending.error is None:
+                waiting.append(pending)
+            else:
+                self._keep(pending)
+        self._answer_all(waiting)
+        return [self._reply(pending) for pending in queue]
+
+    def _answer_all(self, queue: list[PendingRequest]) -> None:
+        at_once = self._model.questions_at_once
+        # A local model takes one batch at a time; a service takes many questions at once.
+        if at_once is None:
+            answered = self._one_after_another(batches_like_the_wrapper(self._model, queue))
+        else:
+            answered = self._in_parallel([[pending] for pending in queue], at_once)
+        # Closed here, whatever ends the loop: else its threads would go on asking while an interrupt is on its way up.
+        with closing(answered), tqdm(total=len(queue), desc="Answering", disable=self._quiet) as progress:
+            for batch in answered:
+                # A row as soon as its batch is done: a killed run loses only what is under way.
+                for pending in batch:
+                    self._keep(pending)
+                progress.update(len(batch))
+
+    def _one_after_another(self, groups: list[list[PendingRequest]]) -> Answered:
+        """Answer each batch while the frames of the next ones are decoded."""
+        for batch in self._decoder().in_order(groups):
+            self._batches.answer(batch)
+            yield batch
+
+    def _decoder(self) -> FrameDecoder:
+        return FrameDecoder(self._model, self._context.options, shared=self._context.shared)
+
+    def _in_parallel(self, groups: list[list[PendingRequest]], at_once: int) -> Answered:
+        decoder = self._decoder()
+        # Given out as the batches begin: `FrameMemory` lets them in by number, and waits for each that is missing.
+        numbers = itertools.count()
+
+        def answer(batch: list[PendingRequest]) -> list[PendingRequest]:
+            at = next(numbers)
+            decoder.decode(at, batch)
+            try:
+                self._batches.answer(batch)
+            finally:
+                # Whatever came of it: other threads wait for this room.
+                decoder.memory.correct(at, 0)
+            return batch
+
+        ended_by: RunError | None = None
+        with ThreadPoolExecutor(max_workers=at_once) as pool:
+            futures = [pool.submit(answer, batch) for batch in groups]
+            try:
+                for future in futures:
+                    try:
+                        yield future.result()
+                    except RunError as error:  # no further question is asked; those under way are paid for and kept
+                        ended_by = ended_by or error
+                        _cancel(futures)
+                    except CancelledError:
+                        continue
+            finally:
+                # Also after an interrupt: questions whose answers nobody takes would be asked, and paid for.
+                _cancel(futures)
+                decoder.memory.open()
+        if ended_by is not None:
+            raise ended_by
+
+    def _earlier(self, pending: PendingRequest) -> AnswerRow | None:
+        row = self._context.answered.get(pending.question.id) or self._context.recorder.earlier(pending)
+        # A row with an error is not an answer: the question is asked again.
+        return row if row is not None and row.error is None else None
+
+    def _keep(self, pending: PendingRequest) -> None:
+        # lmms-eval repeats a rank's last request so that all ranks make as many calls; it counts once.
+        if pending.is_padding:
+            return
+        row = self._context.recorder.answer(pending, self._context.frames)
+        counts = self._counts
+        counts.asked += 1
+        counts.unparsed += row.is_unparsed
+        counts.fallbacks += row.fallback is not None
+        if row.error is not None:
+            counts.errors += 1
+            counts.first_error = counts.first_error or f"{row.question_id}: {row.error}"
+
+    def _reply(self, pending: PendingRequest) -> Any:
+        earlier = self._earlier(pending)
+        if earlier is not None:
+            return earlier.answer
+        # lmms-eval wants a text for every request, also where there is no answer.
+        return NO_ANSWER if pending.error is not None else pending.output
+
+
+def _cancel(futures: Iterable[Future[Any]]) -> None:
+    """Keep those from starting that have not."""
+    for future in futures:
+        future.cancel()

@@ -1,0 +1,488 @@
+"""What do our task files call? lmms-eval's own task functions for prompts and paths, strict reading for scores.
+
+A score is 1 or 0, or VSI-Bench's partial credit. A question without an answer (`NO_ANSWER`) or with one that cannot
+be read scores 0 and is counted, as `no_answer` and `unparsed`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from focus_eval.benchmarks.declared import letters
+from focus_eval.benchmarks.question import Benchmark, Question
+from focus_eval.benchmarks.registry import make_benchmark
+from focus_eval.core.errors import FocusEvalError, InvalidInput
+from focus_eval.core.types import AnswerParsing
+from focus_eval.rows.records import error_line
+from focus_eval.samplers.base import derived_rng
+
+# Strict: an option must be named without doubt; what cannot be read is wrong and counted as unparsed. lmms-eval's own
+# rule for LongVideoBench (the first capital letter A to E anywhere, else a random option) is there as "lmms_eval": the
+# random option gives the score, and counts as unparsed too.
+
+# What lmms-eval gets for a question without an answer. None of its parsers for our benchmarks reads an option or a
+# number in it (no capital letter, no digit, no number word). LongVideoBench's own then guesses at random, as it
+# does for every answer it cannot read; our tasks count it as unparsed.
+NO_ANSWER = "[focus-eval: no result; see the error in the row]"
+
+
+@dataclass(frozen=True)
+class _Patterns:
+    """How a letter may stand in an answer, for options A to the last of `last`."""
+
+    leading: re.Pattern[str]
+    announced: re.Pattern[str]
+    several: re.Pattern[str]
+
+
+@cache
+def _patterns(last: str) -> _Patterns:
+    letter = f"[A-{last}]"
+    return _Patterns(
+        # "C", "(C)", "C.", "C) text", "C: text"; a letter followed by a blank and more words is a word ("A man runs").
+        leading=re.compile(rf"^\(?({letter})(?:\)|[.:,)](?=\s|$)|$)"),
+        # "the answer is C", "Answer: (C)", "Best option: C", "I choose option C".
+        announced=re.compile(
+            r"(?:\b(?:answer|option|choice)\b(?:\s+(?:is|would be))?\s*[:=]?\s*(?:option\s+)?)"
+            rf"[\"'*(\[]{{0,3}}({letter})(?=[\"'*)\].,:;]|\s*$|\s+(?:because|since|as|or|and)\b)",
+            re.IGNORECASE,
+        ),
+        # "A or B", "(A) and (C)": two options are no answer.
+        several=re.compile(rf"(?<!\w)\(?{letter}\)?,?\s+(?:or|and)\s+(?:the answer is |option )?\(?{letter}\)?(?!\w)"),
+    )
+
+
+@dataclass(frozen=True)
+class ParsedAnswer:
+    """What an answer says, and what it is worth.
+
+    Args:
+        parsed: an option letter, or a number as text; None where neither can be read, also where a score was guessed.
+        score: in [0, 1]; None where nothing here scores the answer.
+        metric: the task's own metric that gave the score; "" where it was read here.
+    """
+
+    parsed: str | None
+    score: float | None
+    metric: str = ""
+
+
+def read_answer(
+    question: Question, text: str, *, answer_parsing: AnswerParsing = "strict", seed: int = 0
+) -> ParsedAnswer:
+    """Return what `text` answers to `question`, and its score.
+
+    Args:
+        answer_parsing: "lmms_eval" reads LongVideoBench as lmms-eval does, its random guess drawn from (seed,
+            question). Its rules for the other benchmarks make no guess: there the two differ only in what they
+            accept.
+    """
+    if not question.options:
+        return _read_number(question, text)
+    if answer_parsing == "lmms_eval":
+        letter, is_guess = _read_as_lmms_eval(question, text, seed)
+    else:
+        letter, is_guess = read_option(text, question.options), False
+    is_right = letter is not None and letter == question.answer
+    return ParsedAnswer(None if is_guess else letter, float(is_right))
+
+
+def read_option(text: str, options: tuple[str, ...]) -> str | None:
+    """Return the letter that `text` names among `options`, or None.
+
+    Read are, in this order: a leading letter ("C", "(C) text", "C. text"), one announced letter ("the answer is
+    C"), and the exact text of one option. Several different letters announced are no answer.
+    """
+    known = letters(len(options))
+    # Up to H are letters of options to anyone; later ones only where there are so many options ("I" is a word).
+    patterns = _patterns(known[-1] if len(known) > 8 else "H")
+    # Models put their answer in quotes or in markdown.
+    bare = text.strip().strip("*`\"'").strip()
+    found = patterns.leading.match(bare)
+    if found and not patterns.several.match(bare):
+        return found[1] if found[1] in known else None
+    if patterns.several.search(bare):
+        return None
+    announced = {letter.upper() for letter in patterns.announced.findall(bare)}
+    if announced:
+        return announced.pop() if len(announced) == 1 and announced <= set(known) else None
+    # Options may repeat: a text that fits two names neither.
+    same = [letter for letter, option in zip(known, options, strict=True) if _folded(option) == _folded(bare)]
+    return same[0] if len(same) == 1 else None
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.strip().rstrip(".!").casefold().split())
+
+
+def _read_number(question: Question, text: str) -> ParsedAnswer:
+    """Read VSI-Bench's open questions with lmms-eval's own functions: mean relative accuracy from .5 to .95."""
+    from lmms_eval.tasks.vsibench import utils
+
+    value = utils.extract_number(text)
+    target = utils.to_float(question.answer)
+    if value is None or target is None:
+        return ParsedAnswer(None, 0.0)
+    score = utils.mean_relative_accuracy(value, target, start=0.5, end=0.95, interval=0.05)
+    return ParsedAnswer(f"{value:g}", float(score))
+
+
+def _read_as_lmms_eval(question: Question, text: str, seed: int) -> tuple[str | None, bool]:
+    """Return the letter that lmms-eval takes, and whether it guessed it."""
+    known = list(letters(len(question.options)))
+    if question.benchmark in ("longvideobench", "photo_events"):
+        from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response
+
+        # lmms-eval guesses with the generator of the process: seeded for this question, then put back as it was.
+        state = random.getstate()
+        random.seed(int(derived_rng(seed, question.benchmark, question.id, "guess").integers(2**32)))
+        seeded = random.getstate()
+        try:
+            letter = parse_multi_choice_response(text, known, dict(zip(known, question.options, strict=True)))
+            # It does not say that it guessed, but only a guess draws a number.
+            return str(letter), random.getstate() != seeded
+        finally:
+            random.setstate(state)
+    if question.benchmark == "vsibench":
+        from lmms_eval.tasks.vsibench.utils import fuzzy_matching
+
+        # It returns a word of the answer, which need not be an option.
+        letter = str(fuzzy_matching(text)).upper()
+        return (letter if letter in known else None), False
+    from lmms_eval.tasks._task_utils.mcq_extract import extract_mcq_answer
+
+    return extract_mcq_answer(text, choices=["A", "B", "C", "D"]) or None, False
+
+
+# What a task's dictionary for one question calls its score, the most explicit name first.
+_SCORE_NAMES = ("score", "correct", "is_correct", "accuracy", "acc")
+_ANSWER_PAIRS = (("pred_answer", "answer"), ("parsed_pred", "answer"), ("pred", "ground_truth"))
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """What a task's own metric says of one answer.
+
+    Args:
+        metric: its name; "" where the task gives no number for one question.
+        score: 0 to 1; None where the task gives none.
+    """
+
+    metric: str = ""
+    score: float | None = None
+
+
+def task_of(request: Any) -> Any | None:
+    """Return the lmms-eval task that built `request`; None for a request made by hand.
+
+    A wrapper is given documents only, and the score of a task that is not a benchmark here is known to the task alone.
+    lmms-eval puts its task's bound method `doc_to_visual` (`doc_to_messages` for chat models) into every request, so
+    the task is that method's object. tests/lmms/tasks/test_scoring.py fails when that changes.
+    """
+    for argument in request.args:
+        owner = getattr(argument, "__self__", None)
+        if owner is not None and hasattr(owner, "process_results"):
+            return owner
+    return None
+
+
+def task_score(task: Any, document: Mapping[str, Any], text: str, *, seed: int) -> TaskScore:
+    """Return what `process_results` of `task` says of the answer `text` to `document`.
+
+    The first metric in the task's own order that gives a number in [0, 1], higher being better, counts. Some tasks
+    guess where they cannot read an answer; their guess is drawn from `seed`, and the generator of the process is left
+    as it was.
+    """
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        # Not the task's own method: it tries again for ten seconds where a document is damaged.
+        function = task.config.process_results
+        results = function(document, [text.strip()]) if callable(function) else task.process_results(document, [text])
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (a task of others; its answer stays, unscored)
+        from loguru import logger  # comes with lmms-eval; a plan reads this module without it
+
+        logger.warning(f"{task.config.task}: its process_results failed, the answer is not scored: {error_line(error)}")
+        return TaskScore()
+    finally:
+        random.setstate(state)
+    metrics = {str(entry.get("metric")): entry for entry in task.config.metric_list or [] if isinstance(entry, Mapping)}
+    # Of an error measure the best answer would have the lowest number.
+    for metric, entry in metrics.items():
+        score = score_in(results.get(metric)) if entry.get("higher_is_better", True) else None
+        if score is not None:
+            return TaskScore(metric, score)
+    return TaskScore()
+
+
+def score_in(value: Any) -> float | None:
+    """Return the score of one question in what a metric collected; None without a number in [0, 1]."""
+    # A task gives a number, or the facts that its aggregation needs later.
+    if isinstance(value, Mapping):
+        for name in _SCORE_NAMES:
+            if name in value:
+                return score_in(value[name])
+        for given, right in _ANSWER_PAIRS:
+            if given in value and right in value:
+                return float(str(value[given]).strip().upper() == str(value[right]).strip().upper())
+        return None
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        return None
+    # Beyond that it is a count or a percentage, and nothing says which.
+    return score if 0.0 <= score <= 1.0 else None
+
+
+_FIELDS = ("subtitle_path", "starting_timestamp_for_subtitles", "duration")
+
+
+def subtitles_near(document: Mapping[str, Any], times_seconds: Sequence[float]) -> str:
+    """Return the lines spoken at one of the times, in the order of the video, one per line; "" where there are none.
+
+    Which lines these are is lmms-eval's own rule for its `_i` tasks: a line belongs to a frame that lies strictly
+    within it, and a line shorter than a second is taken as one second around its middle. The task itself applies the
+    rule to 16 uniform frames whatever the model is shown; here it is applied to the frames that are.
+
+    Args:
+        document: of LongVideoBench, with `subtitle_path` and `starting_timestamp_for_subtitles`.
+        times_seconds: presentation times of the shown frames.
+
+    Raises:
+        InvalidInput: no such field, no such file, or one that cannot be read.
+    """
+    from lmms_eval.tasks.longvideobench.utils import insert_subtitles_into_frames
+
+    where = f"document {document.get('id', '')}"
+    missing = [name for name in _FIELDS if name not in document]
+    if missing:
+        raise InvalidInput(f"{where}: subtitles=true needs LongVideoBench's documents; it has no {', '.join(missing)}")
+    path = Path(_folder(os.getenv("HF_HOME"))) / document["subtitle_path"]
+    try:
+        placed = insert_subtitles_into_frames(
+            sorted(times_seconds),
+            _lines(path),
+            document["starting_timestamp_for_subtitles"],
+            document["duration"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{where}: subtitles {path} cannot be read ({error})") from error
+    # It puts a mark where each frame goes; the frames reach the model by another way.
+    return "\n".join(line for line in placed.split("\n") if line != "<image>")
+
+
+# Several questions ask about one video.
+@lru_cache(maxsize=64)
+def _lines(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=4)
+def _folder(hf_home: str | None) -> str:
+    """Return the folder lmms-eval looks in, which it works out from a YAML file for every document."""
+    from lmms_eval.tasks.longvideobench.utils import _resolve_dataset_dir
+
+    return str(_resolve_dataset_dir("longvideobench_val_i.yaml", "subtitle_subdir", "subtitles")[0])
+
+
+Document = Mapping[str, Any]
+Result = dict[str, Any]
+
+METRICS = ("accuracy", "accuracy_short", "accuracy_medium", "accuracy_long", "unparsed", "no_answer")
+
+
+# Prompts and paths: lmms-eval's own.
+
+
+# Each function imports its own task's module only: those of other tasks may need packages that are not here.
+def longvideobench_visual(doc: Document) -> list[str]:
+    """Return the video's path."""
+    return [os.path.join(_longvideobench_videos(os.getenv("HF_HOME")), doc["video_path"])]
+
+
+@cache
+def _longvideobench_videos(hf_home: str | None) -> str:
+    """Return the folder lmms-eval looks in. It reads that from a YAML file for every document, 25 ms each."""
+    from lmms_eval.tasks.longvideobench.utils import longvideobench_doc_to_visual_v
+
+    (folder,) = longvideobench_doc_to_visual_v({"video_path": ""})
+    return str(folder)
+
+
+def longvideobench_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
+    from lmms_eval.tasks.longvideobench.utils import longvideobench_doc_to_text
+
+    return str(longvideobench_doc_to_text(doc, lmms_eval_specific_kwargs))
+
+
+def videomme_visual(doc: Document) -> list[str]:
+    """Return the video's path."""
+    from lmms_eval.tasks.videomme.utils import videomme_doc_to_visual
+
+    return list(videomme_doc_to_visual(doc))
+
+
+def videomme_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
+    from lmms_eval.tasks.videomme.utils import videomme_doc_to_text
+
+    return str(videomme_doc_to_text(doc, lmms_eval_specific_kwargs))
+
+
+def mlvu_visual(doc: Document) -> list[str]:
+    """Return the video's path.
+
+    Raises:
+        InvalidInput: HF_HOME is not set; lmms-eval's own default for this task points nowhere.
+    """
+    if not os.getenv("HF_HOME"):
+        raise InvalidInput("MLVU's videos are looked for below $HF_HOME/mlvu: set HF_HOME")
+    from lmms_eval.tasks.mlvu.utils import mlvu_doc_to_visual_dev
+
+    return list(mlvu_doc_to_visual_dev(doc))
+
+
+def mlvu_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
+    from lmms_eval.tasks.mlvu.utils import mlvu_doc_to_text
+
+    return str(mlvu_doc_to_text(doc, lmms_eval_specific_kwargs))
+
+
+def vsibench_documents(dataset: Any) -> Any:
+    """Return the documents, as lmms-eval does."""
+    from lmms_eval.tasks.vsibench.utils import process_docs
+
+    return process_docs(dataset)
+
+
+def vsibench_visual(doc: Document) -> list[str]:
+    """Return the video's path."""
+    from lmms_eval.tasks.vsibench.utils import vsibench_doc_to_visual
+
+    return list(vsibench_doc_to_visual(doc))
+
+
+def vsibench_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
+    from lmms_eval.tasks.vsibench.utils import vsibench_doc_to_text
+
+    return str(vsibench_doc_to_text(doc, lmms_eval_specific_kwargs))
+
+
+# Scores.
+
+
+def longvideobench_results(doc: Document, results: list[str]) -> Result:
+    """Score one answer; the bucket follows the video's own duration."""
+    return _results("longvideobench", doc, results, longvideobench_visual)
+
+
+def videomme_results(doc: Document, results: list[str]) -> Result:
+    """Score one answer; the bucket is the document's `duration`."""
+    return _results("videomme", doc, results, videomme_visual)
+
+
+def mlvu_results(doc: Document, results: list[str]) -> Result:
+    """Score one answer; also the mean over task types, as lmms-eval reports it."""
+    result = _results("mlvu", doc, results, mlvu_visual)
+    return {**result, "macro_accuracy": result["accuracy"]}
+
+
+def vsibench_results(doc: Document, results: list[str]) -> Result:
+    """Score one answer; also the mean over question types, as lmms-eval reports it."""
+    result = _results("vsibench", doc, results, vsibench_visual)
+    return {**result, "macro_accuracy": result["accuracy"]}
+
+
+def _results(benchmark: str, doc: Document, results: list[str], visual: Callable[[Document], list[str]]) -> Result:
+    made = make_benchmark(benchmark)
+    question = made.question(doc)
+    # lmms-eval gives a list, with one text for the one request of a document.
+    text = results[0]
+    reading = read_answer(question, text)
+    score = {
+        "id": question.id,
+        "video": question.video,
+        # The length of the video comes last: it means opening the file.
+        "bucket": question.bucket or _bucket(made, question, doc, visual),
+        "category": question.category,
+        "answer": question.answer,
+        "parsed": reading.parsed,
+        "score": reading.score,
+        "no_answer": text == NO_ANSWER,
+    }
+    # lmms-eval collects values by metric; all of ours are worked out from the same facts.
+    return dict.fromkeys(METRICS, score)
+
+
+def _bucket(benchmark: Benchmark, question: Question, doc: Document, visual: Callable[[Document], list[str]]) -> str:
+    """Return the length bucket; "" where the length is not stated and the video cannot be read."""
+    if question.duration_seconds is not None:
+        return benchmark.bucket(question.duration_seconds)
+    try:
+        return benchmark.bucket(_probed_seconds(visual(doc)[0]))
+    except (FocusEvalError, OSError, SystemExit):  # lmms-eval ends the process where a file is missing
+        return ""
+
+
+@cache
+def _probed_seconds(path: str) -> float:
+    from focus_eval.video import open_video
+
+    with open_video(Path(path)) as reader:
+        return reader.info.duration_seconds
+
+
+# Metrics: each is aggregated over the same scores.
+
+
+def accuracy(scores: list[Result]) -> float:
+    """Return the mean score."""
+    return _mean(scores)
+
+
+def accuracy_short(scores: list[Result]) -> float:
+    """Return the mean score of the short videos; NaN without any."""
+    return _mean([score for score in scores if score["bucket"] == "short"])
+
+
+def accuracy_medium(scores: list[Result]) -> float:
+    """Return the mean score of the medium videos; NaN without any."""
+    return _mean([score for score in scores if score["bucket"] == "medium"])
+
+
+def accuracy_long(scores: list[Result]) -> float:
+    """Return the mean score of the long videos; NaN without any."""
+    return _mean([score for score in scores if score["bucket"] == "long"])
+
+
+def unparsed(scores: list[Result]) -> int:
+    """Return how many answers could not be read."""
+    return sum(score["parsed"] is None and not score["no_answer"] for score in scores)
+
+
+def no_answer(scores: list[Result]) -> int:
+    """Return how many questions have no answer."""
+    return sum(score["no_answer"] for score in scores)
+
+
+def macro_accuracy(scores: list[Result]) -> float:
+    """Return the mean over the question types present; VSI-Bench's three relative directions count as one."""
+    by_type: dict[str, list[Result]] = {}
+    for score in scores:
+        by_type.setdefault(score["category"], []).append(score)
+    means = {kind: _mean(of_kind) for kind, of_kind in by_type.items()}
+    directions = [kind for kind in means if kind.startswith("object_rel_direction")]
+    if directions:
+        means["object_rel_direction"] = sum(means.pop(kind) for kind in directions) / len(directions)
+    return sum(means.values()) / len(means) if means else float("nan")
+
+
+def _mean(scores: list[Result]) -> float:
+    return sum(score["score"] for score in scores) / len(scores) if scores else float("nan")

@@ -1,1 +1,0 @@
-"""What the YAML files in tasks/ call."""

@@ -1,0 +1,178 @@
+"""Measures the energy that the GPUs use.
+
+NVML's own counter is read before and after: what the boards of this machine drew in between, other processes
+included. GPUs older than Volta have no such counter.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from focus_eval.matrix.config import Resources
+from focus_eval.video.decoder import MOST_THREADS, n_cores
+
+# The drivers' files on Linux: of NVIDIA, of a Jetson, of AMD, of Windows' subsystem.
+_DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
+
+
+def best_device() -> str:
+    """Return "cuda" where torch finds a GPU, else "cpu"."""
+    # Loading torch takes seconds and hundreds of megabytes: a run that needs none should not load it to hear "cpu".
+    if "torch" not in sys.modules and not _may_have_gpu():
+        return "cpu"
+    try:
+        import torch
+    except ImportError:
+        # A run of replayed or cheap samplers needs no torch.
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _may_have_gpu() -> bool:
+    """Return False where no driver of a GPU can be there, without loading anything."""
+    return not sys.platform.startswith("linux") or any(Path(file).exists() for file in _DRIVER_FILES)
+
+
+def gpu_gigabytes() -> list[float]:
+    """Return the memory of each GPU that torch finds, in gigabytes."""
+    if best_device() == "cpu":
+        return []
+    import torch
+
+    return [torch.cuda.get_device_properties(index).total_memory / 1e9 for index in range(torch.cuda.device_count())]
+
+
+def host_gigabytes() -> float | None:
+    """Return this machine's memory in gigabytes; None where the system does not say."""
+    # Windows has none.
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+
+
+# Frames decoded and embedded at once, and how many batches of one video are held: one is embedded, one decoded, and
+# one is being put together.
+BATCH_FRAMES, BATCHES_HELD = 32, 3
+# Threads that decode, in all, for each core: some wait with a frame that nobody has taken yet. With four for each core
+# two cores took a quarter more processor time, since the threads take turns at Python's lock.
+_THREADS_PER_CORE = 2
+# Full-size frames that a decoding thread may have ready (see `video.prefetch`).
+_HELD_BY_THREAD = 6
+# Pictures that a decoder keeps for others to refer to, at half the bytes of an RGB frame each: a reader has a decoder
+# for each thread and one more.
+_HELD_BY_DECODER = 10
+
+
+@dataclass(frozen=True)
+class WorkerShare:
+    """What one worker may use.
+
+    Args:
+        cores: that decode.
+        frame_bytes: most memory for decoded frames of all its videos; a single video may exceed it alone.
+        gpus: GPUs it holds, its share of one where several workers share it; 0 without.
+    """
+
+    cores: int
+    frame_bytes: int
+    gpus: float = 1.0
+
+    @property
+    def videos_at_once(self) -> int:
+        """Videos in work at a time: enough that the cores decode while batches are embedded and frames chosen."""
+        # Three more than the cores need: they wait for the encoder, choose, or have too few frames left for a batch.
+        return self.cores // 2 + 3
+
+    def threads_per_video(self, n_videos: int | None = None) -> int:
+        """Return the threads that decode each video where `n_videos` are in work (None: as many as there can be)."""
+        n_videos = min(n_videos or self.videos_at_once, self.videos_at_once)
+        return max(1, min(self.cores, MOST_THREADS, _THREADS_PER_CORE * self.cores // n_videos))
+
+    def bytes_of_video(self, width: int, height: int, *, n_threads: int) -> int:
+        """Return the bytes of decoded frames that a video of this size holds at most."""
+        of_decoders = _HELD_BY_DECODER * (n_threads + 1)
+        return 3 * width * height * (BATCHES_HELD * BATCH_FRAMES + _HELD_BY_THREAD * n_threads + of_decoders)
+
+
+def local_share(resources: Resources) -> WorkerShare:
+    """Return the share of a worker that runs in this process: the cores of one GPU, or all where there is none."""
+    # One process may run per GPU, so each leaves the others their cores.
+    cores = resources.decode_cores or max(1, n_cores() // max(1, len(gpu_gigabytes())))
+    return WorkerShare(cores, int(resources.frame_gigabytes * 1e9))
+
+
+def cluster_share(resources: Resources) -> WorkerShare:
+    """Return the share of a worker of a cluster: the cores that it is given there."""
+    cores = resources.decode_cores or max(1, int(resources.cpus))
+    return WorkerShare(cores, int(resources.frame_gigabytes * 1e9), resources.gpus)
+
+
+class FrameMemory:
+    """Keeps the decoded frames of all videos in work within a number of bytes.
+
+    A video takes all it may need at once and gives it back at its end, so that no two wait for each other.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.n_bytes = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def held(self, n_bytes: int) -> Iterator[None]:
+        """Wait until `n_bytes` fit beside what others hold (or nobody holds any), and hold them for the block."""
+        with self._changed:
+            # A video larger than the limit goes alone, else it would wait for ever.
+            self._changed.wait_for(lambda: self.n_bytes == 0 or self.n_bytes + n_bytes <= self.max_bytes)
+            self.n_bytes += n_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.n_bytes -= n_bytes
+                self._changed.notify_all()
+
+
+def gpu_joules() -> float | None:
+    """Return joules drawn by all GPUs of this machine since their driver was loaded; None if no GPU reports them.
+
+    Needs the package `nvidia-ml-py` (extra `energy`) and NVIDIA's driver.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver, or no GPU
+        return None
+    try:
+        boards = [pynvml.nvmlDeviceGetHandleByIndex(at) for at in range(pynvml.nvmlDeviceGetCount())]
+        millijoules = [pynvml.nvmlDeviceGetTotalEnergyConsumption(board) for board in boards]
+    except pynvml.NVMLError:  # one board without a counter would make the sum a wrong number
+        return None
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+    return sum(millijoules) / 1000 if millijoules else None
+
+
+@contextmanager
+def measured_energy(into: dict[str, Any], part: str) -> Iterator[None]:
+    """Write the joules that the block took to `into[part]`; nothing if no GPU reports them."""
+    # The counter runs since the driver was loaded: only a difference means something.
+    before = gpu_joules()
+    try:
+        yield
+    finally:
+        after = gpu_joules()
+        # Nothing is noted rather than a guess: 0 would read as a measured nothing.
+        if before is not None and after is not None:
+            into[part] = round(after - before, 1)

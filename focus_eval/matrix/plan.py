@@ -1,0 +1,582 @@
+"""Counts how far a run is, for `focus-eval status`; what is done is decided in `folder`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
+from focus_eval.core.resources import read_json, resource_path
+from focus_eval.core.types import IntArray, Selection, VideoInfo
+from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
+from focus_eval.matrix.config import EncoderConfig, MatrixConfig, StrictModel, check, load_yaml
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.questions import QuestionSet, load_questions
+from focus_eval.pipeline.timing import device_name
+from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.records import replace_file
+from focus_eval.samplers.base import FlatSource, derived_rng
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanWarning:
+    """What will go wrong with some questions of a selection, known before it runs.
+
+    Args:
+        text: what happens, why, and what to do.
+        questions: how many it concerns.
+        first: the first of them, with the length of its video.
+    """
+
+    text: str
+    questions: int
+    first: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionPlan:
+    """What one selection will cost.
+
+    Args:
+        pulls: frames scored, summed over questions, as the paper counts them.
+        frames: frames of the videos, summed over questions (a video asked about twice counts twice).
+        keyframes: chosen on flat relevance, summed over questions.
+        embedded_alone: frames embedded if each question pays for its own, as the published hours count.
+        embedded_shared: frames embedded if the questions of a video share theirs.
+        unknown: questions whose video's length is not known, with the first reason.
+        warnings: what will go wrong: no frames, or a sampler that breaks its contract.
+    """
+
+    spec: SelectionSpec
+    questions: int
+    pulls: int
+    frames: int
+    keyframes: int = 0
+    embedded_alone: int = 0
+    embedded_shared: int = 0
+    unknown: int = 0
+    reason: str = ""
+    warnings: tuple[PlanWarning, ...] = ()
+
+    @property
+    def frames_scored(self) -> float:
+        """Share of the frames that are scored, in [0, 1]; NaN where no length is known."""
+        return self.pulls / self.frames if self.frames else float("nan")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a matrix will do.
+
+    Args:
+        forwards_by_encoder: frames each encoder will embed, each distinct (video, frame) pair once with
+            `share_frames`, else again for each question of each selection: exact for samplers that look at fixed
+            frames, on flat relevance for the others.
+        questions: by benchmark name; those that will be asked, and all there are.
+    """
+
+    matrix: MatrixConfig
+    selections: tuple[SelectionPlan, ...]
+    cells: tuple[AnswerSpec, ...]
+    questions: dict[str, tuple[int, int]]
+    forwards_by_encoder: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def pulls_by_encoder(self) -> dict[str, int]:
+        """Frames each encoder would embed if nothing were shared."""
+        totals: dict[str, int] = {}
+        for selection in self.selections:
+            if selection.spec.encoder:
+                totals[selection.spec.encoder.name] = totals.get(selection.spec.encoder.name, 0) + selection.pulls
+        return totals
+
+
+def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = lambda done, of: None) -> Plan:
+    """Return the plan of `matrix`: counted exactly, from lengths and rates alone, by running every sampler.
+
+    One video after another, so that memory does not grow with their number.
+
+    Args:
+        progress: told how many selections are counted, and of how many.
+
+    Raises:
+        InvalidInput: annotations or rates that are missing or damaged.
+    """
+    sets, specs = load_sets(matrix), selection_specs(matrix)
+    of = sum(len(sets[spec.benchmark.name].questions) for spec in specs)
+    forwards = {spec.encoder.name: 0 for spec in specs if spec.encoder}
+    selections, done = list[SelectionPlan](), 0
+    for name, questions in sets.items():
+        mine = [spec for spec in specs if spec.benchmark.name == name]
+        counted, distinct = count_selections(mine, questions.infos(), progress=partial(_further, progress, done, of))
+        selections += counted
+        done += len(questions.questions) * len(mine)
+        for encoder, n_frames in distinct.items():
+            forwards[encoder] += n_frames
+    # Then every selection embeds its own frames, also those that another one has.
+    if not matrix.share_frames:
+        forwards = dict.fromkeys(forwards, 0)
+        for selection in selections:
+            if selection.spec.encoder:
+                forwards[selection.spec.encoder.name] += selection.embedded_alone
+    return Plan(
+        matrix=matrix,
+        selections=tuple(selections),
+        cells=tuple(cells(matrix)),
+        questions={name: (len(questions.questions), len(questions.all_ids)) for name, questions in sets.items()},
+        forwards_by_encoder=forwards,
+    )
+
+
+def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
+    """Return how many selections and answers the plans ask for in all, and how many of them are distinct.
+
+    Runs beside each other share one pool of rows: what one has answered the next one finds.
+    """
+    counts = {}
+    for what in ("selections", "answers"):
+        asked, distinct = 0, dict[str, int]()
+        for plan in plans:
+            parts = [selection.spec for selection in plan.selections] if what == "selections" else plan.cells
+            for part in parts:
+                n_questions = plan.questions[part.benchmark.name][0]
+                asked += n_questions
+                # Two matrices may ask other numbers of questions of one part; the larger covers both.
+                distinct[part.name] = max(n_questions, distinct.get(part.name, 0))
+        counts[what] = (asked, sum(distinct.values()))
+    return counts
+
+
+def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
+    """Return the questions of every benchmark of `matrix` by the benchmark's configured name."""
+    return {benchmark.name: load_questions(benchmark, limit=matrix.limit) for benchmark in matrix.benchmarks}
+
+
+def count_selections(
+    specs: Sequence[SelectionSpec],
+    videos: Iterable[list[tuple[int, Question, VideoInfo | FocusEvalError]]],
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+) -> tuple[list[SelectionPlan], dict[str, int]]:
+    """Return the plan of each of `specs` for the questions of `videos`, and the distinct frames by encoder.
+
+    Args:
+        videos: as `QuestionSet.infos` gives them.
+        progress: told how many selections are counted so far.
+    """
+    countings = [_Counting(spec) for spec in specs]
+    distinct, done = dict[str, int](), 0
+    for asked in videos:
+        embedded: dict[str, list[IntArray]] = {}
+        for counting in countings:
+            frames = counting.add_video(asked)
+            if counting.spec.encoder:
+                embedded.setdefault(counting.spec.encoder.name, []).append(frames)
+        for encoder, several in embedded.items():
+            # Over all selections of a video: what one has embedded the next one finds.
+            distinct[encoder] = distinct.get(encoder, 0) + np.unique(np.concatenate(several)).size
+        done += len(asked) * len(countings)
+        progress(done)
+    return [counting.plan() for counting in countings], distinct
+
+
+def _further(progress: Callable[[int, int], None], before: int, of: int, done: int) -> None:
+    """Tell `progress` of what is done in all benchmarks so far."""
+    progress(before + done, of)
+
+
+def plan_selection(spec: SelectionSpec, questions: QuestionSet) -> SelectionPlan:
+    """Return the plan of one selection of `questions`."""
+    ((counted,), _) = count_selections([spec], questions.infos())
+    return counted
+
+
+class _Counting:
+    """Adds up what one selection will cost."""
+
+    def __init__(self, spec: SelectionSpec) -> None:
+        self.spec = spec
+        self._questions = self._pulls = self._frames = self._keyframes = self._alone = self._shared = self._unknown = 0
+        self._reason = (0, "")
+        self._warnings: dict[str, tuple[int, PlanWarning]] = {}
+
+    def add_video(self, asked: list[tuple[int, Question, VideoInfo | FocusEvalError]]) -> IntArray:
+        """Count the questions of one video; return the frames that are scored for any of them, ascending."""
+        pulled = [self._pulled(number, question, info) for number, question, info in asked]
+        frames = np.unique(np.concatenate(pulled))
+        self._shared += frames.size
+        return frames
+
+    def plan(self) -> SelectionPlan:
+        """Return what was counted."""
+        return SelectionPlan(
+            spec=self.spec,
+            questions=self._questions,
+            pulls=self._pulls,
+            frames=self._frames,
+            keyframes=self._keyframes,
+            embedded_alone=self._alone,
+            embedded_shared=self._shared,
+            unknown=self._unknown,
+            reason=self._reason[1],
+            warnings=tuple(warning for _, warning in sorted(self._warnings.values(), key=lambda item: item[0])),
+        )
+
+    def _pulled(self, number: int, question: Question, info: VideoInfo | FocusEvalError) -> IntArray:
+        self._questions += 1
+        nothing = np.zeros(0, dtype=np.int64)
+        if isinstance(info, FocusEvalError):
+            # The first by number, since videos are visited in another order than questions.
+            self._reason = min(self._reason, (number, str(info))) if self._unknown else (number, str(info))
+            self._unknown += 1
+            return nothing
+        self._frames += info.n_frames
+        # Said before the run: such questions become errors, and too many of them fail it.
+        if (why := self.spec.sampler.why_no_frames(info, k=self.spec.k)) is not None:
+            self._warn("no frames", f"may end without frames: {why}", number, question, info)
+        try:
+            selection = _on_flat_relevance(self.spec, question, info)
+        except FocusEvalError as error:  # of this question: the run records it and goes on, and so does the plan
+            kind = getattr(error, "promise", "") or type(error).__name__
+            self._warn(kind, f"will be errors: {error}", number, question, info)
+            return nothing
+        self._pulls += selection.n_pulls
+        self._keyframes += len(selection.keyframes)
+        # A frame pulled twice by one question is embedded once.
+        self._alone += np.unique(selection.pulled_frames).size
+        return selection.pulled_frames
+
+    def _warn(self, kind: str, text: str, number: int, question: Question, info: VideoInfo) -> None:
+        """Count a warning; of each kind the text is the first question's."""
+        first = f"{question.id}, {info.duration_seconds:.1f} s"
+        at, known = self._warnings.get(kind, (number, PlanWarning(text=text, questions=0, first=first)))
+        if number < at:
+            at, known = number, replace(known, text=text, first=first)
+        self._warnings[kind] = (at, replace(known, questions=known.questions + 1))
+
+
+def _on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:
+    """Return what the run would select, were relevance the same everywhere."""
+    # The very generators of the run: samplers that draw frames then draw the same ones here.
+    key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
+    coarse = (spec.benchmark.benchmark, question.video, "coarse")
+    shares = spec.coarse_seed == "video"
+    return spec.sampler.select(
+        info,
+        k=spec.k,
+        pull=FlatSource(),
+        rng=derived_rng(spec.seed, *key),
+        coarse_rng=derived_rng(spec.seed, *coarse) if shares else None,
+        evidence_seconds=question.evidence_seconds,
+    )
+
+
+# Two stages run side by side: the GPUs encode, the cores decode. The hours are those of the slower one, so they are a
+# bound that a worker comes near to and never passes; start, reading of files and the algorithms are not in them.
+
+
+class Machine(StrictModel):
+    """A machine to plan for.
+
+    `decode_seconds` are processor seconds of a core for each frame asked for, those decoded on the way to it included;
+    `decode_seconds_gop` the same where samplers ask for frames near sync frames (`focus_gop`). `frames_per_second` is
+    the rate of one GPU (of the whole machine without one) by encoder and precision. `source` says who measured that.
+    """
+
+    name: str
+    cores: int = Field(gt=0)
+    gpus: int = Field(default=0, ge=0)
+    decode_seconds: float = Field(gt=0)
+    decode_seconds_gop: float | None = Field(default=None, gt=0)
+    frames_per_second: dict[str, dict[str, float]] = Field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What choosing frames takes.
+
+    Args:
+        frames: decoded and embedded.
+        encode_hours: of one GPU.
+        decode_hours: of one core.
+        hours: from start to end, on all GPUs and cores of the machine.
+        gpu_hours: `hours` for each GPU, since it is held while the cores decode; 0 without a GPU.
+    """
+
+    frames: int
+    encode_hours: float
+    decode_hours: float
+    hours: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoursLine(Cost):
+    """What one selection takes on a machine, as it is or with one setting changed.
+
+    Args:
+        setting: what is changed; "" for the selection as it is.
+    """
+
+    selection: SelectionPlan
+    setting: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoursTotal(Cost):
+    """What several selections take together, one after the other.
+
+    Args:
+        setting: what is changed wherever it can be; "" for all as they are.
+        changed: how many selections it changes, of `selections`.
+    """
+
+    setting: str
+    changed: int
+    selections: int
+
+
+def hours_totals(lines: Iterable[HoursLine]) -> list[HoursTotal]:
+    """Return a total per setting, first of all selections as they are; a selection met twice counts once."""
+    by_selection: dict[str, dict[str, HoursLine]] = {}
+    settings: dict[str, None] = {}
+    for line in lines:
+        by_selection.setdefault(line.selection.spec.name, {}).setdefault(line.setting, line)
+        settings.setdefault(line.setting)
+    totals = []
+    for setting in settings:
+        # What a setting does not apply to stays as it is: the total is that of the whole table.
+        taken = [known.get(setting, known[""]) for known in by_selection.values()]
+        totals.append(
+            HoursTotal(
+                setting=setting,
+                changed=sum(setting in known for known in by_selection.values()) if setting else 0,
+                selections=len(taken),
+                **{entry.name: sum(getattr(line, entry.name) for line in taken) for entry in fields(Cost)},
+            )
+        )
+    return totals
+
+
+def time_text(hours: float) -> str:
+    """Return a length of time in the unit that suits it, to three digits: "0.4 s", "12.5 min", "3.25 h", "2.1 d"."""
+    for unit, seconds, below in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 72 * 3600)):
+        if hours * 3600 < below:
+            return f"{float(f'{hours * 3600 / seconds:.3g}'):g} {unit}"
+    return f"{hours / 24:,.1f} d"
+
+
+def load_machine(name: str | Path) -> Machine:
+    """Return the machine in the YAML file `name`, or the shipped one of that name (`configs/machines`).
+
+    Raises:
+        UnknownName: no such file, and none of that name is shipped.
+        InvalidInput: a key or value that is not as it must be.
+    """
+    file = Path(name)
+    shipped = {found.stem: found for found in (resource_path("configs") / "machines").glob("*.yaml")}
+    if not file.exists() and not file.suffix:
+        if str(name) not in shipped:
+            raise unknown_name("machine", str(name), shipped)
+        file = shipped[str(name)]
+    values = load_yaml(file)
+    values.setdefault("name", file.stem)
+    return check(Machine, values, file)
+
+
+def hours_lines(plan: Plan, machine: Machine, sets: dict[str, QuestionSet]) -> Iterator[HoursLine]:
+    """Yield a line for each selection with an encoder whose rate is known, and one for each cheaper setting.
+
+    Args:
+        sets: the questions, as `load_sets` gives them; shared coarse pulls are counted on them.
+    """
+    for selection in plan.selections:
+        encoder = selection.spec.encoder
+        if encoder is None:
+            continue
+        # By the checkpoint's name first: sizes of one architecture differ in speed.
+        rates = machine.frames_per_second.get(encoder.name) or machine.frames_per_second.get(encoder.encoder, {})
+        precision = str(encoder.options.get("precision", "fp32"))
+        # No line rather than a guess from another precision.
+        if precision not in rates:
+            continue
+        frames = selection.embedded_shared if plan.matrix.share_frames else selection.embedded_alone
+        is_gop = selection.spec.sampler.name == "focus_gop"
+        line = partial(_line, selection, machine)
+        yield line("", frames, rates[precision], near_sync=is_gop)
+        for other, rate in rates.items():
+            # Only what saves time is worth a line.
+            if rate > rates[precision]:
+                yield line(f"precision={other}", frames, rate, near_sync=is_gop)
+        # The settings below are about how FOCUS pulls; other samplers have none of them.
+        if selection.spec.sampler.name != "focus":
+            continue
+        if machine.decode_seconds_gop is not None:
+            yield line("sampler focus_gop", frames, rates[precision], near_sync=True)
+        yield line("sampler even_diverse, half the pulls", frames // 2, rates[precision], near_sync=False)
+        if plan.matrix.share_frames and selection.spec.coarse_seed != "video":
+            shared = _with_shared_coarse_pulls(selection, sets)
+            yield line("coarse_seed: video", shared, rates[precision], near_sync=False)
+
+
+def _with_shared_coarse_pulls(selection: SelectionPlan, sets: dict[str, QuestionSet]) -> int:
+    spec = replace(selection.spec, coarse_seed="video")
+    return plan_selection(spec, sets[spec.benchmark.name]).embedded_shared
+
+
+def _line(
+    selection: SelectionPlan, machine: Machine, setting: str, frames: int, rate: float, *, near_sync: bool
+) -> HoursLine:
+    seconds = machine.decode_seconds
+    if near_sync and machine.decode_seconds_gop is not None:
+        seconds = machine.decode_seconds_gop
+    # The slower stage sets the pace, since both work at the same time.
+    encode, decode = frames / rate / 3600, frames * seconds / 3600
+    hours = max(encode / max(1, machine.gpus), decode / machine.cores)
+    if not machine.gpus:  # encoder and decoder share the cores
+        hours = encode + decode / machine.cores
+    return HoursLine(
+        selection=selection,
+        setting=setting,
+        frames=frames,
+        encode_hours=encode,
+        decode_hours=decode,
+        hours=hours,
+        gpu_hours=hours * machine.gpus,
+    )
+
+
+# A few full batches: enough to average over, and few enough for a processor.
+N_FRAMES, BATCH = 64, 16
+
+
+@dataclass(frozen=True)
+class EncoderSpeed:
+    """Seconds to embed one 640x360 frame, batched, on `device`; decoding not included."""
+
+    encoder: str
+    seconds_per_frame: float
+    device: str
+
+
+def calibrated_seconds(encoder: EncoderConfig, *, measure: bool = False) -> EncoderSpeed | None:
+    """Return what was measured for `encoder` on this machine; None where nothing was and `measure` is False.
+
+    Raises:
+        FocusEvalError: measuring an encoder that cannot be loaded here.
+    """
+    file = _cache_file(encoder)
+    if measure:
+        speed = _measure(encoder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Whole or not at all: another process may be reading it.
+        with replace_file(file) as part:
+            part.write_text(json.dumps(asdict(speed)))
+        return speed
+    return EncoderSpeed(**json.loads(file.read_text())) if file.is_file() else None
+
+
+def _measure(encoder: EncoderConfig) -> EncoderSpeed:
+    from focus_eval.encoders.protocol import ScoresFrames
+    from focus_eval.encoders.registry import make_encoder
+
+    scorer = make_encoder(encoder.encoder, **encoder.options)
+    device = device_name(getattr(scorer, "device", "cpu"))
+    # Recorded relevance is looked up, not computed: next to nothing, but not 0, which would divide.
+    if isinstance(scorer, ScoresFrames):
+        return EncoderSpeed(encoder.name, 1e-7, device)
+    # Noise will do: the time of a forward does not depend on what a picture shows.
+    frames = np.random.default_rng(0).integers(0, 256, (BATCH, 360, 640, 3), dtype=np.uint8)
+    # Once before the clock runs: the first forward loads weights and warms the device up.
+    scorer.relevance(scorer.embed(frames), "a cat")
+    started = time.perf_counter()
+    for _ in range(N_FRAMES // BATCH):
+        scorer.relevance(scorer.embed(frames), "a cat")
+    seconds = (time.perf_counter() - started) / N_FRAMES
+    scorer.close()
+    return EncoderSpeed(encoder.name, seconds, device)
+
+
+def _cache_file(encoder: EncoderConfig) -> Path:
+    # In the user's cache, not in the run's folder: the speed is the machine's and serves every run.
+    home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    return home / "focus-eval" / f"speed-{encoder.name}-{identity_hash(encoder.model_dump())}.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartStatus:
+    """How many of a part's rows are written.
+
+    `rows_per_second` is over the part's life so far; None before the second row and once it is done.
+    """
+
+    name: str
+    kind: str
+    rows: int
+    questions: int
+    errors: int
+    rows_per_second: float | None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate from the rate so far; None where there is none."""
+        return (self.questions - self.rows) / self.rows_per_second if self.rows_per_second else None
+
+
+def _matrix_of(run_file: Path) -> MatrixConfig:
+    try:
+        return MatrixConfig.model_validate(read_json(run_file)["matrix"])
+    except (KeyError, TypeError, ValidationError) as error:
+        raise InvalidInput(f"{run_file}: does not describe a run of this version ({type(error).__name__})") from error
+
+
+def run_status(folder: str | Path) -> list[PartStatus]:
+    """Return one status per selection and cell of the run in `folder`, read while it goes on.
+
+    Raises:
+        InvalidInput: no run there.
+    """
+    path = Path(folder)
+    run_file = path / "run.json"
+    if not run_file.is_file():
+        raise InvalidInput(f"{path}: no run here (no run.json); start one with focus-eval run")
+    matrix = _matrix_of(run_file)
+    run, sets = RunFolder(path), load_sets(matrix)
+    statuses = []
+    parts: list[SelectionSpec | AnswerSpec] = [*selection_specs(matrix), *cells(matrix)]
+    for part in parts:
+        asked = {question.id for question in sets[part.benchmark.name].questions}
+        # Other runs may have put rows of more questions into the pool.
+        errors = [error for question_id, error in run.errors(part).items() if question_id in asked]
+        statuses.append(
+            PartStatus(
+                name=part.name,
+                kind="answers" if isinstance(part, AnswerSpec) else "selections",
+                rows=len(errors),
+                questions=len(asked),
+                errors=sum(error is not None for error in errors),
+                rows_per_second=_rate(run.part(part), len(errors)),
+            )
+        )
+    return statuses
+
+
+def _rate(folder: Path, rows: int) -> float | None:
+    lines = list(folder.glob("*.jsonl"))
+    # A finished part is Parquet, without lines; one row gives no rate.
+    if not lines or rows < 2:
+        return None
+    # The part's description is written just before its first row.
+    started = min(path.stat().st_mtime for path in folder.glob("*.json"))
+    seconds = time.time() - started
+    return rows / seconds if seconds > 0 else None

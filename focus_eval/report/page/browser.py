@@ -1,0 +1,361 @@
+"""Packs the data of the question browser into the page.
+
+The page holds a small index of all questions, read at once, and details in chunks of questions: JSON, gzip, base64.
+A chunk is unpacked when one of its questions is opened, so a page of thousands opens at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import heapq
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from focus_eval.core.types import frozen_floats
+from focus_eval.report.page.charts import colours_of
+from focus_eval.report.page.thumbnails import Pictures, Thumbnails, evidence_frames
+from focus_eval.report.recall import recall_within
+from focus_eval.report.run import Run, RunRows, sampler_order
+from focus_eval.rows.records import AnswerRow, RowT, SelectionRow
+from focus_eval.rows.store import Key
+
+Question = tuple[str, str]
+Ids = Mapping[Question, Sequence[tuple[str, str]]]
+
+
+def rows_by_question(
+    run: Run, ids_of: Ids
+) -> Iterator[tuple[Question, list[SelectionRow | None], list[AnswerRow | None]]]:
+    """Yield each question with its selections and answers, in the order of `ids_of`.
+
+    All parts of a run list their questions in about the same order, so only a few rows of each are held.
+
+    Args:
+        ids_of: (benchmark, question id) -> selection and cell ids of the rows that are asked for; None for those that
+            are not there.
+    """
+    selections = _in_order(run.selections, [(*key, own) for key, ids in ids_of.items() for own, _ in ids])
+    answers = _in_order(run.answers, [(*key, own) for key, ids in ids_of.items() for _, own in ids])
+    chosen, answered = next(selections, None), next(answers, None)
+    for key, ids in ids_of.items():
+        rows: dict[Key, SelectionRow] = {}
+        if chosen is not None and chosen[0] == key:
+            rows, chosen = chosen[1], next(selections, None)
+        replies: dict[Key, AnswerRow] = {}
+        if answered is not None and answered[0] == key:
+            replies, answered = answered[1], next(answers, None)
+        yield key, [rows.get((*key, own)) for own, _ in ids], [replies.get((*key, own)) for _, own in ids]
+
+
+def _in_order(rows: Collection[RowT], keys: Sequence[Key]) -> Iterator[tuple[Question, dict[Key, RowT]]]:
+    """Yield the rows of `keys` by question; several keys of a question stand together."""
+    place = {key: number for number, key in enumerate(keys)}
+    if isinstance(rows, RunRows):
+        parts = rows.in_order(list(place))
+    else:
+        by_key = {row.key: row for row in rows}
+        parts = [iter([by_key[key] for key in place if key in by_key])]
+    merged = heapq.merge(*parts, key=lambda row: place[row.key])
+    for question, group in groupby(merged, key=lambda row: row.key[:2]):
+        yield question, {row.key: row for row in group}
+
+
+# More pulls than this are drawn as that many bins, each with its highest relevance.
+MOST_PULLS_DRAWN = 300
+
+
+def question_detail(
+    rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None], pictures: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what the page shows of one question: video, options, evidence, pictures, and every series."""
+    chosen = [row for row in rows if row is not None]
+    first = next((row for row in chosen if row.error is None), chosen[0])
+    known = next((answer for answer in answered if answer is not None), None)
+    return {
+        "video": first.video,
+        "seconds": round(first.duration_seconds, 2),
+        "evidence": [round(time, 2) for time in first.evidence_seconds],
+        "evidence_frames": evidence_frames(first),
+        "options": first.option_texts,
+        "correct": known.correct_answer if known else None,
+        "pictures": dict(pictures),
+        "series": [
+            None if row is None else _series_detail(row, answer) for row, answer in zip(rows, answered, strict=True)
+        ],
+    }
+
+
+def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
+    detail: dict[str, Any] = {
+        "k": row.k,
+        "frames": row.keyframes,
+        "times": [round(time, 2) for time in row.times_seconds],
+        "pulls": len(row.pulled_frames),
+        "of": row.n_frames,
+        "pulled": _pulled(row),
+        "clips": _clips(row),
+        "error": row.error,
+    }
+    if answer is not None:
+        detail |= {
+            "answer": answer.answer,
+            "parsed": answer.parsed,
+            "score": answer.score,
+            "fed": answer.frames_fed,
+            "asked": answer.frames_asked,
+            "fallback": answer.fallback,
+            "error": answer.error or row.error,
+        }
+    return detail
+
+
+def _pulled(row: SelectionRow) -> list[list[float]]:
+    """`[times, relevance]`, in time order, at most `MOST_PULLS_DRAWN` of them."""
+    relevance = np.array(row.pulled_relevance, dtype=np.float64)
+    known = ~np.isnan(relevance)
+    if row.fps <= 0 or not known.any():
+        return [[], []]
+    frames, relevance = np.array(row.pulled_frames)[known], relevance[known]
+    order = np.argsort(frames)
+    frames, relevance = frames[order], relevance[order]
+    if frames.size > MOST_PULLS_DRAWN:
+        place = np.minimum((frames * MOST_PULLS_DRAWN / max(1, row.n_frames)).astype(int), MOST_PULLS_DRAWN - 1)
+        best = np.full(MOST_PULLS_DRAWN, -1.0)
+        np.maximum.at(best, place, relevance)
+        kept = np.flatnonzero(best >= 0)
+        frames, relevance = (kept + 0.5) * row.n_frames / MOST_PULLS_DRAWN, best[kept]
+    return [np.round(frames / row.fps, 1).tolist(), np.round(relevance, 2).tolist()]
+
+
+def _clips(row: SelectionRow) -> list[list[Any]]:
+    fps = row.fps or 1.0
+    return [
+        [
+            round(start / fps, 1),
+            round(stop / fps, 1),
+            None if mean is None else round(mean, 3),
+            None if radius is None else round(radius, 3),
+            int(bool(is_final)),
+        ]
+        for start, stop, _, mean, radius, is_final in row.clips
+    ]
+
+
+CHUNK_QUESTIONS = 40
+# A page of more would take a browser more memory than a phone has; a question weighs about 1 KB.
+MOST_QUESTIONS = 20_000
+# A keyframe this near shows the evidence.
+NEAR_SECONDS = 2.0
+MOST_SERIES_SHOWN = 5
+_WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
+RIGHT, WRONG, PARTLY, UNPARSED, ERROR, MISSING, CHOSEN, UNSCORED = "r", "w", "p", "u", "e", "-", "c", "n"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One column of verdicts: a sampler's frames shown to a model, or the frames alone, on every benchmark.
+
+    Args:
+        k: frames asked for.
+        base: the name without K: what stays the same when the reader switches K.
+        ids: selection and cell id by benchmark; the cell's is "" where no model answered.
+    """
+
+    name: str
+    label: str
+    css: str
+    model: str
+    k: int
+    base: str
+    ids: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Browser:
+    """The packed browser.
+
+    Args:
+        index: what the page reads at once, JSON values only.
+        chunks: base64 of gzip of JSON, `CHUNK_QUESTIONS` questions each.
+        pictured: questions with thumbnails.
+        n_questions: of the run; the browser holds the first `MOST_QUESTIONS`.
+    """
+
+    index: Mapping[str, Any]
+    chunks: Sequence[str]
+    pictured: int = 0
+    n_questions: int = 0
+
+
+def pack_browser(
+    run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_bytes: int | None = 12_000_000
+) -> Browser:
+    """Return the browser of the questions of `run`, the first `MOST_QUESTIONS` of them.
+
+    Args:
+        thumbnails: images of frames of a video.
+        thumbnail_bytes: most bytes of images in the page, of which every question gets its share; None for linked ones.
+    """
+    all_series = all_series_of(run)
+    every = run.selection_frame[["benchmark", "question_id"]].drop_duplicates()
+    questions = list(every[:MOST_QUESTIONS].itertuples(index=False, name=None))
+    ids_of = {key: [series.ids.get(key[0], ("", "")) for series in all_series] for key in questions}
+    pictures = Pictures(thumbnails, budget_bytes=thumbnail_bytes, n_questions=len(questions))
+    shown = _shown(all_series)
+    pictures.make_ahead(_pictured_rows(rows, shown) for _, rows, _ in rows_by_question(run, ids_of))
+    lines: list[list[Any]] = []
+    chunks: list[str] = []
+    details: list[dict[str, Any]] = []
+    for number, (_, rows, answered) in enumerate(rows_by_question(run, ids_of)):
+        pictures.add(number, _pictured_rows(rows, shown))
+        lines.append(_line(rows, answered))
+        details.append(question_detail(rows, answered, pictures.taken.get(number, {})))
+        if len(details) == CHUNK_QUESTIONS or number == len(questions) - 1:
+            chunks.append(_packed(details))
+            details = []
+    index = {
+        "series": [
+            {"name": series.name, "base": series.base, "k": series.k, "css": series.css, "shown": is_shown}
+            for series, is_shown in zip(all_series, shown, strict=True)
+        ],
+        "pair": _first_pair(all_series),
+        "near": NEAR_SECONDS,
+        "chunk": CHUNK_QUESTIONS,
+        "buckets": _buckets(run),
+        "questions": lines,
+    }
+    return Browser(index, chunks, pictured=len(pictures.taken), n_questions=len(every))
+
+
+def all_series_of(run: Run) -> list[Series]:
+    """Return the series of `run`, uniform first; model, K and seed are named where there are several.
+
+    A sampler's frames on two benchmarks are one series: a cell's id differs by benchmark, the configuration does not.
+    """
+    labels = run.labels
+    chosen = {row.selection_id: row for row in run.variants}
+    classes = colours_of(run)
+    several_models = len(run.models) > 1
+    several_seeds = len({row.seed for row in run.variants}) > 1
+    several_k = len({row.k for row in run.variants}) > 1
+    cells: Iterable[tuple[str, str, str, str]] = dict.fromkeys(
+        (benchmark, selection_id, cell_id, model) for benchmark, selection_id, cell_id, _, model in run.cells
+    )
+    if not run.cells:
+        chosen_by = run.selection_frame[["benchmark", "selection_id"]].drop_duplicates()
+        cells = [(benchmark, own, "", "") for benchmark, own in chosen_by.itertuples(index=False, name=None)]
+    ids: dict[tuple[str, int, str, int], dict[str, tuple[str, str]]] = {}
+    for benchmark, selection_id, cell_id, model in cells:
+        if selection_id in chosen:
+            row = chosen[selection_id]
+            series = (model, row.k, labels[selection_id], row.seed)
+            ids.setdefault(series, {})[benchmark] = (selection_id, cell_id)
+    all_series = []
+    for model, k, label, seed in sorted(ids, key=_series_order):
+        rest = [model] if several_models else []
+        rest += [f"seed {seed}"] if several_seeds else []
+        all_series.append(
+            Series(
+                name=", ".join([label, *([f"K={k}"] if several_k else []), *rest]),
+                label=label,
+                css=classes[label],
+                model=model,
+                k=k,
+                base=", ".join([label, *rest]),
+                ids=ids[model, k, label, seed],
+            )
+        )
+    return all_series
+
+
+def _series_order(series: tuple[str, int, str, int]) -> tuple[str, int, int, str, int]:
+    model, k, label, seed = series
+    return (model, k, *sampler_order(label), seed)
+
+
+def json_for_script(value: Any) -> str:
+    """Return JSON that may stand inside a script element whatever texts it holds."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # "</script" and "<!--" end or change the element; the two separators are line ends to old JavaScript.
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _shown(all_series: Sequence[Series]) -> list[bool]:
+    """Which series the page draws until its reader chooses: all of a few, else the best known ones."""
+    bases = list(dict.fromkeys(series.base for series in all_series))
+    if len(bases) <= MOST_SERIES_SHOWN + 1:
+        return [True] * len(all_series)
+    known = list(dict.fromkeys(series.base for series in all_series if series.label in _WELL_KNOWN))
+    first = (known + [base for base in bases if base not in known])[:MOST_SERIES_SHOWN]
+    return [series.base in first for series in all_series]
+
+
+def _first_pair(all_series: Sequence[Series]) -> list[str]:
+    """The two series that the page compares until its reader chooses: focus with uniform, where they are there."""
+    bases = list(dict.fromkeys(series.base for series in all_series))
+    by_label = {series.label: series.base for series in reversed(all_series)}
+    second = by_label.get("uniform", bases[0])
+    others = [base for base in bases if base != second] or [second]
+    return [by_label.get("focus", others[-1]), second]
+
+
+def _pictured_rows(rows: Sequence[SelectionRow | None], shown: Sequence[bool]) -> list[SelectionRow]:
+    """The selections that get thumbnails, each once; those shown when the page opens come first."""
+    order = sorted(range(len(rows)), key=lambda i: not shown[i])
+    unique = {row.selection_id: row for row in (rows[i] for i in order) if row is not None and not row.error}
+    return list(unique.values())
+
+
+def _line(rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None]) -> list[Any]:
+    first = _first(rows)
+    verdicts = "".join(_verdict(row, answer) for row, answer in zip(rows, answered, strict=True))
+    recalls = [None if row is None else _recall_percent(row) for row in rows]
+    return [
+        first.question_id,
+        first.benchmark,
+        first.bucket,
+        first.query,
+        verdicts,
+        round(first.duration_seconds),
+        recalls if any(recall is not None for recall in recalls) else None,
+    ]
+
+
+def _recall_percent(row: SelectionRow) -> int | None:
+    """Share of the evidence with a keyframe within `NEAR_SECONDS`, in percent; None where nothing can be said."""
+    if row.error is not None or not row.evidence_seconds:
+        return None
+    return round(100 * float(recall_within(frozen_floats(row.evidence_seconds), row.times_seconds, (NEAR_SECONDS,))[0]))
+
+
+def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
+    if answer is None:
+        return MISSING if row is None else ERROR if row.error else CHOSEN
+    if answer.error is not None:
+        return ERROR
+    if answer.is_unparsed:
+        return UNPARSED
+    if answer.score is None:
+        return UNSCORED
+    return RIGHT if answer.score == 1 else WRONG if answer.score == 0 else PARTLY
+
+
+def _first(rows: Sequence[SelectionRow | None]) -> SelectionRow:
+    return next(row for row in rows if row is not None)
+
+
+def _buckets(run: Run) -> list[str]:
+    present = set(run.selection_frame["bucket"])
+    ordered = [item for item in ("short", "medium", "long") if item in present]
+    return ordered + sorted(present - set(ordered) - {""})
+
+
+def _packed(part: list[dict[str, Any]]) -> str:
+    text = json.dumps(part, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()

@@ -1,0 +1,440 @@
+"""Stores rows: JSON lines while a run goes on, Parquet once a part is done.
+
+A finished part is two Parquet files. `rows.parquet` holds what depends on the configuration alone: two runs of the
+same matrix, or the same run killed and resumed, or on another number of workers, write the same bytes.
+`costs.parquet` holds what the clock and the device said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.rows.records import RowT, parse_line, read_lines, read_rows, replace_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+ItemT = TypeVar("ItemT")
+
+# Columns whose shape varies from row to row are kept as JSON text.
+JSON_COLUMNS = ("options", "changed_options", "facts", "clips", "seconds", "tokens")
+# Rows that are Python objects at once, and rows that are compressed together: with its pulls a row takes up to 100 KB.
+BATCH_ROWS, GROUP_ROWS = 64, 256
+_TYPES = {
+    "str": "string",
+    "str | None": "string",
+    "int": "int64",
+    "int | None": "int64",
+    "float": "float64",
+    "float | None": "float64",
+    "list[str]": "list<string>",
+    "list[int]": "list<int64>",
+    "list[float]": "list<float64>",
+    "list[float] | None": "list<float64>",
+    "list[float | None]": "list<float64>",
+}
+
+
+def parquet_records(path: Path, *, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file; what is kept as JSON text is decoded.
+
+    Args:
+        columns: only these; the others are not read.
+
+    Raises:
+        InvalidInput: a file that is missing or damaged; names it.
+    """
+    with _readable(path) as file:
+        # A few columns are short; rows with their lists of pulls are read a few at a time.
+        n_rows = 4096 if columns is not None and "pulled_frames" not in columns else BATCH_ROWS
+        batches = file.iter_batches(batch_size=n_rows, columns=columns, use_threads=False)
+        while (batch := _next(batches, path)) is not None:
+            for record in batch.to_pylist():
+                for name in JSON_COLUMNS:
+                    if isinstance(record.get(name), str):
+                        record[name] = json.loads(record[name])
+                yield record
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the names of the columns of a Parquet file.
+
+    Raises:
+        InvalidInput: a file that is missing or damaged; names it.
+    """
+    with _readable(path) as file:
+        return list(file.schema_arrow.names)
+
+
+@contextmanager
+def parquet_writer(path: Path, kind: type[Any], names: Sequence[str]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that appends a row's columns `names` to the new file `path`; the same rows give the same bytes.
+
+    Args:
+        kind: dataclass of the rows, whose annotations give the columns' types.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = _schema(kind, names)
+    waiting: list[Mapping[str, Any]] = []
+
+    def flush() -> None:
+        columns = {name: [_cell(name, values[name]) for values in waiting] for name in names}
+        writer.write_table(pa.table(columns, schema=schema))
+        waiting.clear()
+
+    def write(values: Mapping[str, Any]) -> None:
+        waiting.append({name: values[name] for name in names})
+        if len(waiting) == GROUP_ROWS:
+            flush()
+
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        yield write
+        if waiting:
+            flush()
+
+
+class RowsByKey(Generic[ItemT]):
+    """Finds rows by key in a stream that has about the same order as they are asked for.
+
+    What lies before the row that is asked for is kept until it is asked for itself.
+    """
+
+    def __init__(self, rows: Iterable[ItemT], *, key: Callable[[ItemT], Hashable]) -> None:
+        self._rows = iter(rows)
+        self._key = key
+        self._kept: dict[Hashable, ItemT] = {}
+
+    def take(self, key: Hashable) -> ItemT | None:
+        """Return the row of `key`, once; None where there is none (all rows are then held)."""
+        while key not in self._kept:
+            try:
+                row = next(self._rows)
+            except StopIteration:
+                return None
+            self._kept[self._key(row)] = row
+        return self._kept.pop(key)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+    with file:
+        yield file
+
+
+def _next(batches: Iterator[Any], path: Path) -> Any:
+    import pyarrow as pa
+
+    try:
+        return next(batches, None)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidInput:
+    return InvalidInput(f"{path}: not a Parquet file that can be read ({error})")
+
+
+def _cell(name: str, value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if name in JSON_COLUMNS else value
+
+
+def _schema(kind: type[Any], names: Sequence[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "list<string>": pa.list_(pa.string()),
+        "list<int64>": pa.list_(pa.int64()),
+        "list<float64>": pa.list_(pa.float64()),
+    }
+    declared = {item.name: "str" if item.name in JSON_COLUMNS else str(item.type) for item in fields(kind)}
+    return pa.schema([(name, types[_TYPES[declared[name]]]) for name in names])
+
+
+Key = tuple[str, str, str]
+KEY_COLUMNS = ("benchmark", "question_id", "selection_id", "cell_id")
+_PARQUET = ("rows.parquet", "costs.parquet")
+
+
+class StoredRows(Collection[RowT]):
+    """The rows of one part: its Parquet files where it is done, and its JSON lines; each key once.
+
+    Of several rows of one key the first without an error counts: a question that failed was asked again. Rows are
+    read again at every iteration, so memory does not grow with their number; of JSON lines the keys are held.
+
+    Args:
+        folder: of the part.
+        kind: `SelectionRow` or `AnswerRow`.
+
+    Raises:
+        InvalidInput: on iteration, a file that is damaged, holds other rows, or was changed by a run meanwhile.
+    """
+
+    def __init__(self, folder: Path, kind: type[RowT]) -> None:
+        self._folder = folder
+        self._kind = kind
+        self._left_out: tuple[str, ...] = ()
+        self._parquet = [folder / name for name in _PARQUET] if (folder / _PARQUET[0]).exists() else []
+        self._lines = sorted(folder.glob("*.jsonl"))
+        self._inodes = self._inodes_now()
+
+    def __iter__(self) -> Iterator[RowT]:
+        if not self._lines:
+            yield from self._parquet_rows()
+            return
+        for source in range(len(self._lines) + 1):
+            yield from self._counting_rows(source)
+
+    def without(self, *names: str) -> Iterator[RowT]:
+        """Yield the rows with these fields at their defaults where they lie in Parquet, which is then not decoded."""
+        slim = copy(self)
+        slim._left_out = names
+        yield from slim
+
+    def __len__(self) -> int:
+        return len(self._counting) if self._lines else sum(1 for _ in self.states())
+
+    def __contains__(self, row: object) -> bool:
+        return any(stored == row for stored in self)
+
+    def states(self) -> Iterator[tuple[Key, str | None]]:
+        """Yield the key and the error (None: it went well) of every row; of Parquet rows nothing else is read."""
+        if self._lines:
+            yield from ((key, error) for key, (_, _, error) in self._counting.items())
+        else:
+            yield from self._parquet_states()
+
+    def in_order(self, keys: Iterable[Key]) -> Iterator[RowT]:
+        """Yield the rows of `keys` in that order.
+
+        Rows that lie before those asked for are held until it is their turn: few where the order is about that of the
+        files.
+
+        Raises:
+            KeyError: a key without a row.
+        """
+        sources = range(len(self._lines) + 1)
+        rows = {source: RowsByKey(self._counting_rows(source), key=lambda row: row.key) for source in sources}
+        for key in keys:
+            row = rows[self._counting[key][0] if self._lines else 0].take(key)
+            if row is None:
+                raise KeyError(key)
+            yield row
+
+    @cached_property
+    def _counting(self) -> dict[Key, tuple[int, int, str | None]]:
+        """File, number in it and error of the row that counts, by key."""
+        found: dict[Key, tuple[int, int, str | None]] = {}
+        finished = ((0, number, key, error) for number, (key, error) in enumerate(self._parquet_states()))
+        lines = (
+            (source, number, row.key, row.error)
+            for source, path in enumerate(self._lines, start=1)
+            for number, row in enumerate(self._rows_of(path))
+        )
+        for part in (finished, lines):
+            for source, number, key, error in part:
+                if key not in found or (found[key][2] is not None and error is None):
+                    found[key] = (source, number, error)
+        return found
+
+    def _counting_rows(self, source: int) -> Iterator[RowT]:
+        """Yield the rows of one file that count: of Parquet (0), or of the n-th file of JSON lines."""
+        rows = self._parquet_rows() if source == 0 else self._rows_of(self._lines[source - 1])
+        for number, row in enumerate(rows):
+            if not self._lines or self._counting.get(row.key, (-1, -1, None))[:2] == (source, number):
+                yield row
+
+    def _rows_of(self, path: Path) -> Iterator[RowT]:
+        self._check_unchanged()
+        yield from read_rows(path, self._kind)
+
+    def _parquet_states(self) -> Iterator[tuple[Key, str | None]]:
+        if not self._parquet:
+            return
+        self._check_unchanged()
+        self._checked_keys()
+        last = "cell_id" if "cell_id" in {declared.name for declared in fields(self._kind)} else "selection_id"
+        for row in parquet_records(self._parquet[0], columns=["benchmark", "question_id", last, "error"]):
+            yield (row["benchmark"], row["question_id"], row[last]), row["error"]
+
+    def _parquet_rows(self) -> Iterator[RowT]:
+        if not self._parquet:
+            return
+        self._check_unchanged()
+        keys = self._checked_keys()
+        rows, costs = self._parquet
+        cost_of = RowsByKey(parquet_records(costs), key=lambda cost: tuple(cost[name] for name in keys))
+        columns = [name for name in parquet_columns(rows) if name not in self._left_out]
+        for row in parquet_records(rows, columns=columns if self._left_out else None):
+            # A run killed while a part grew leaves costs of rows that are still lines.
+            cost = cost_of.take(tuple(row[name] for name in keys))
+            if cost is None:
+                raise InvalidInput(
+                    f"{self._folder}: costs.parquet lacks {row['question_id']!r}; delete the folder to redo it"
+                )
+            yield self._kind(**{**cost, **row})
+
+    def _checked_keys(self) -> list[str]:
+        """Return the columns that rows and costs have in common, where both files hold rows of this kind."""
+        rows, costs = (parquet_columns(path) for path in self._parquet)
+        unknown = {*rows, *costs} - {declared.name for declared in fields(self._kind)}
+        if unknown:
+            raise InvalidInput(
+                f"{self._folder}: written by another version of focus-eval, with columns this one does not know: "
+                f"{', '.join(sorted(unknown))}"
+            )
+        return [name for name in KEY_COLUMNS if name in costs]
+
+    def _check_unchanged(self) -> None:
+        now = self._inodes_now()
+        if now is None or now != self._inodes:
+            raise InvalidInput(f"{self._folder}: changed while it was read: a run is writing here; read it again")
+
+    def _inodes_now(self) -> list[int] | None:
+        try:
+            return [os.stat(path).st_ino for path in (*self._parquet, *self._lines)]
+        except FileNotFoundError:
+            return None
+
+
+COST_COLUMNS = ("forwards", "seconds", "device", "tokens")
+
+
+def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
+    """Yield the rows of one part of a run, a few at a time; see `StoredRows`.
+
+    Raises:
+        InvalidInput: a file that is damaged or holds other rows; names it.
+    """
+    yield from StoredRows(folder, kind)
+
+
+def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the fields of each row of one file of rows, JSON lines (from 1) or Parquet (from 0).
+
+    Raises:
+        InvalidInput: a file that is damaged; names it.
+    """
+    yield from enumerate(parquet_records(path)) if path.suffix == ".parquet" else read_lines(path)
+
+
+def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
+    """Return the ids of the questions that have a row, without reading what is in the rows.
+
+    Raises:
+        InvalidInput: a file that is damaged; names it.
+    """
+    return FinishedQuestions(folder, kind).ids()
+
+
+class FinishedQuestions:
+    """The questions of one part that have a row, also while runs write there: only what was added is read again."""
+
+    def __init__(self, folder: Path, kind: type[Any]) -> None:
+        self._folder = folder
+        self._known = {declared.name for declared in fields(kind)}
+        self._kind = kind.__name__
+        self._ids: set[str] = set()
+        self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines
+        self._parquet: tuple[int, int] | None = None
+
+    def ids(self) -> set[str]:
+        """Return the ids of the questions that have a row now.
+
+        Raises:
+            InvalidInput: a file that is damaged; names it.
+        """
+        # A part is compacted by writing the Parquet files first: looked at last, they hold what has no lines any more.
+        for path in sorted(self._folder.glob("*.jsonl")):
+            try:
+                self._read_lines(path)
+            except FileNotFoundError:
+                continue
+        self._read_parquet(self._folder / "rows.parquet")
+        return self._ids
+
+    def _read_lines(self, path: Path) -> None:
+        n_bytes, n_lines = self._read.get(path, (0, 0))
+        with open(path, "rb") as file:
+            file.seek(n_bytes)
+            for line in file:
+                if not line.endswith(b"\n"):  # still being written
+                    break
+                n_bytes, n_lines = n_bytes + len(line), n_lines + 1
+                values = parse_line(line, where=f"{path}:{n_lines}")
+                if not set(values) <= self._known or "question_id" not in values:
+                    raise InvalidInput(f"{path}:{n_lines}: not a {self._kind}")
+                self._ids.add(values["question_id"])
+        self._read[path] = (n_bytes, n_lines)
+
+    def _read_parquet(self, path: Path) -> None:
+        if not path.exists():
+            return
+        state = (path.stat().st_ino, path.stat().st_mtime_ns)
+        if state != self._parquet:
+            self._ids.update(row["question_id"] for row in parquet_records(path, columns=["question_id"]))
+            self._parquet = state
+
+
+def compact(folder: Path, kind: type[RowT], order: list[str], *, held: Collection[Path] = ()) -> None:
+    """Turn the JSON lines of `folder` into Parquet, in the order of question ids `order`.
+
+    Safe to kill: the lines go only once both files are in place. Files in `held` are still being written by others:
+    their rows are read, and the files stay.
+
+    Raises:
+        InvalidInput: a row of a question that is not in `order`.
+    """
+    finished = [path for path in folder.glob("*.jsonl") if path not in held]
+    if not finished:
+        return  # nothing was added
+    place = {question_id: at for at, question_id in enumerate(order)}
+    stored = StoredRows(folder, kind)
+    keys = [key for key, _ in stored.states()]
+    unknown = next((question_id for _, question_id, _ in keys if question_id not in place), None)
+    if unknown is not None:
+        raise InvalidInput(f"{folder}: holds a row of question {unknown!r}, which the benchmark does not have")
+    keys.sort(key=lambda key: place[key[1]])
+    write_parquet(folder, kind, stored.in_order(keys))
+    for path in finished:
+        path.unlink()
+
+
+def write_parquet(folder: Path, kind: type[RowT], rows: Iterator[RowT]) -> None:
+    """Write `rows` as the two Parquet files of a finished part; both are complete before either takes its place."""
+    names = [declared.name for declared in fields(kind)]
+    costs = [name for name in names if name in COST_COLUMNS]
+    keys = [name for name in names if name in KEY_COLUMNS]
+    for left_by_a_kill in folder.glob(".*.parquet.*.part"):
+        left_by_a_kill.unlink()
+    # The inner file is put in its place first: rows without costs cannot be read, costs without rows can.
+    with (
+        replace_file(folder / "rows.parquet") as rows_file,
+        replace_file(folder / "costs.parquet") as costs_file,
+        parquet_writer(rows_file, kind, [name for name in names if name not in costs]) as write_row,
+        parquet_writer(costs_file, kind, keys + costs) as write_costs,
+    ):
+        for row in rows:
+            write_row(vars(row))
+            write_costs(vars(row))

@@ -1,1 +1,0 @@
-"""The contract suite: does a sampler keep what every sampler promises?"""

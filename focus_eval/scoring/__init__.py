@@ -1,1 +1,0 @@
-"""Relevance of frames to a query: one file per encoder family."""

@@ -1,1 +1,0 @@
-"""What is kept of an encoder's work."""

@@ -1,1 +1,0 @@
-"""The networks of the papers: BLIP, CLIP, SigLIP, Long-CLIP."""

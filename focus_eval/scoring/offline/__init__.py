@@ -1,1 +1,0 @@
-"""The encoder whose weights come from the package index."""

@@ -1,0 +1,63 @@
+"""What the readers share: a file's length, rate and times by its scan, and its frames in the order asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.video.reader import Pixels, checked_frames
+from focus_eval.video.scan import scan_video
+
+ReaderT = TypeVar("ReaderT", bound="ScannedReader")
+
+
+class ScannedReader(ABC):
+    """Base of the readers; see `VideoReader` for the contract.
+
+    Length, rate and sync frames come from one scan whatever decodes, so that a selection does not depend on the
+    backend.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._scan = scan_video(self.path)
+        self.info = self._scan.info
+        self.width, self.height = self._scan.size
+
+    @abstractmethod
+    def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
+        """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the file and its threads."""
+
+    def frame_times(self, frames: ArrayLike) -> FloatArray:
+        """Return presentation times in seconds since the first frame, shape `(n,)`; `frame / fps` for counted files."""
+        return self._scan.frame_times(self._checked(frames))
+
+    def read(self, frames: ArrayLike) -> Pixels:
+        """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
+        asked = self._checked(frames)
+        pixels = np.empty((asked.size, self.height, self.width, 3), dtype=np.uint8)
+        for number, picture in self.stream(asked):
+            pixels[asked == number] = picture
+        return pixels
+
+    def _checked(self, frames: ArrayLike) -> IntArray:
+        return checked_frames(self.path, frames, n_frames=self.info.n_frames)
+
+    def __enter__(self: ReaderT) -> ReaderT:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

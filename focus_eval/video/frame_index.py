@@ -1,0 +1,215 @@
+"""Finds, without decoding, which packet of a file holds which frame and where decoding can start."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import VideoError
+from focus_eval.core.types import IntArray
+from focus_eval.video.bitstream import can_start, has_blanked_part, is_invisible, nal_length_bytes
+
+_WITH_START_CODES = ("h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4")
+
+
+@dataclass(frozen=True)
+class Packets:
+    """The packets of one video stream in file order, as the demuxer gives them: arrays of shape `(n_packets,)`.
+
+    Args:
+        ticks: presentation times in the stream's time base; meaningless where `lacks_ticks`.
+        decode_ticks: decoding times, or presentation times where the container has none.
+        sizes: bytes.
+        places: offset in the file, -1 where the demuxer does not say.
+        is_sync: decoding can start here.
+        is_hidden: decoded but never shown (cut away by an edit list, or an invisible reference frame).
+        is_corrupt: something of it is missing, or may be.
+        lacks_ticks: some packet has no presentation time.
+        goes_back: some decoding time lies before that of the packet before it, as where recordings were joined.
+        end_ticks: end of the packet shown last.
+    """
+
+    ticks: IntArray
+    decode_ticks: IntArray
+    sizes: IntArray
+    places: IntArray
+    is_sync: NDArray[np.bool_]
+    is_hidden: NDArray[np.bool_]
+    is_corrupt: NDArray[np.bool_]
+    lacks_ticks: bool
+    goes_back: bool
+    end_ticks: int
+
+    @property
+    def are_reordered(self) -> bool:
+        """Whether any packet is shown before one that precedes it in the file."""
+        return bool((np.diff(self.ticks) < 0).any())
+
+
+def demux_packets(path: Path, container: Any, stream: Any) -> Packets:
+    """Read all packets of `stream` without decoding any; memory: 33 bytes a packet.
+
+    Raises:
+        VideoError: the demuxer gives up in the middle of the file.
+    """
+    try:
+        return _demux(container, stream)
+    except av.FFmpegError as error:
+        raise VideoError(f"{path}: the file cannot be read to its end ({error.strerror}); download it again") from error
+
+
+def _demux(container: Any, stream: Any) -> Packets:
+    ticks, decode_ticks, places = array("q"), array("q"), array("q")
+    sizes, flags = array("q"), array("b")
+    lacks_ticks, goes_back, end, latest = False, False, 0, None
+    codec, is_transport = stream.codec_context.name, container.format.name == "mpegts"
+    length_bytes = nal_length_bytes(stream.codec_context.extradata, codec)
+    for packet in container.demux(stream):
+        if not packet.size:
+            continue
+        pts, dts = packet.pts, packet.dts
+        lacks_ticks = lacks_ticks or pts is None
+        if dts is not None:
+            goes_back = goes_back or (latest is not None and dts < latest)
+            latest = dts
+        is_sync = packet.is_keyframe and can_start(codec, packet, length_bytes)
+        is_hidden = packet.is_discard or is_invisible(codec, packet)
+        ticks.append(pts or 0)
+        decode_ticks.append((pts or 0) if dts is None else dts)
+        sizes.append(packet.size)
+        places.append(-1 if packet.pos is None else packet.pos)
+        is_corrupt = codec in _WITH_START_CODES and has_blanked_part(codec, packet, length_bytes)
+        # Of a transport stream, FFmpeg marks every packet before a join; `transport.py` looks closer.
+        is_corrupt = is_corrupt or (packet.is_corrupt and not is_transport)
+        flags.append(is_sync | is_hidden << 1 | is_corrupt << 2)
+        if not is_hidden:
+            end = max(end, (pts or 0) + (packet.duration or 0))
+    bits = np.array(flags, dtype=np.int8)
+    return Packets(
+        ticks=np.array(ticks, dtype=np.int64),
+        decode_ticks=np.array(decode_ticks, dtype=np.int64),
+        sizes=np.array(sizes, dtype=np.int64),
+        places=np.array(places, dtype=np.int64),
+        is_sync=(bits & 1) > 0,
+        is_hidden=(bits & 2) > 0,
+        is_corrupt=(bits & 4) > 0,
+        lacks_ticks=lacks_ticks,
+        goes_back=goes_back,
+        end_ticks=end,
+    )
+
+
+def lost_start(packets: Packets, *, first_ticks: int, is_broadcast: bool) -> str | None:
+    """Return what is wrong where packets have times before `first_ticks`, that of the first decoded frame, or None.
+
+    Right are leading pictures of the first packet, packets that an edit list hides at the file's start, and, in a
+    broadcast that was cut, those before its first sync packet. Otherwise the first frames are damaged, or times are.
+    """
+    is_early = packets.ticks < first_ticks
+    later_syncs = np.flatnonzero(packets.is_sync & ~is_early & ~packets.is_hidden)
+    early = np.flatnonzero(is_early)
+    if (
+        not packets.lacks_ticks
+        and later_syncs.size
+        and early.size
+        and early[-1] > max(later_syncs[1:2], default=1 << 62)
+    ):
+        return "frames in the middle of it have times before its first frame: its index is damaged"
+    is_led = is_early & ~packets.is_hidden & (packets.ticks >= packets.ticks[0])
+    if is_led.any() and not is_broadcast and not packets.lacks_ticks:
+        return "its first frames cannot be decoded"
+    return None
+
+
+@dataclass(frozen=True)
+class Run:
+    """Frames that are decoded in one go: from sync point `sync` on, up to and with packet `last_packet`."""
+
+    sync: int
+    frames: IntArray
+    last_packet: int
+
+
+@dataclass(frozen=True)
+class FrameIndex:
+    """Presentation order over packets.
+
+    Args:
+        packets: in file order.
+        frame_packet: `(n_frames,)` position in the file of each frame's packet.
+        frame_ticks: `(n_frames,)` presentation time of each frame, ascending.
+        sync_packet, sync_frame: `(n_sync,)` where decoding can start, ascending; the first is the start of the file.
+    """
+
+    packets: Packets
+    frame_packet: IntArray
+    frame_ticks: IntArray
+    sync_packet: IntArray
+    sync_frame: IntArray
+    _by_ticks: IntArray
+
+    @classmethod
+    def build(cls, packets: Packets, *, first_ticks: int) -> FrameIndex | None:
+        """Order the shown packets by time, or return None where their times do not say the order.
+
+        Packets before `first_ticks`, the time of the first frame that really comes out of the decoder, are no
+        frames: leading pictures of a file that was cut at an open group of pictures.
+        """
+        shown = np.flatnonzero(~packets.is_hidden & (packets.ticks >= first_ticks))
+        by_ticks = np.argsort(packets.ticks, kind="stable")
+        if packets.lacks_ticks or packets.goes_back or (np.diff(packets.ticks[by_ticks]) == 0).any():
+            return None
+        frame_packet = shown[np.argsort(packets.ticks[shown], kind="stable")]
+        sync_packet = _clean_sync_packets(packets, shown)
+        frame_ticks = packets.ticks[frame_packet]
+        sync_frame = np.searchsorted(frame_ticks, packets.ticks[sync_packet])
+        sync_frame[0] = 0
+        return cls(packets, frame_packet, frame_ticks, sync_packet, sync_frame, by_ticks)
+
+    def packet_at(self, ticks: int) -> int | None:
+        """Return the position in the file of the packet with that presentation time, or None."""
+        at = int(np.searchsorted(self.packets.ticks, ticks, sorter=self._by_ticks))
+        if at == self._by_ticks.size:
+            return None
+        position = int(self._by_ticks[at])
+        return position if self.packets.ticks[position] == ticks else None
+
+    def runs(self, frames: IntArray) -> Iterator[Run]:
+        """Split ascending, distinct `frames` by the sync point each is reached from."""
+        syncs = np.searchsorted(self.sync_frame, frames, side="right") - 1
+        for sync in np.unique(syncs):
+            of_run = frames[syncs == sync]
+            yield Run(int(sync), of_run, int(self.frame_packet[of_run].max()))
+
+
+def _clean_sync_packets(packets: Packets, shown: IntArray) -> IntArray:
+    """Return the positions of sync packets that no earlier packet is shown after, led by the start of the file.
+
+    From such a packet every frame shown at or after it can be decoded (H.264 recovery point, HEVC CRA and IDR):
+    pictures that lead it belong to the frames before it, which are reached from the sync packet before.
+    """
+    latest_before = np.maximum.accumulate(np.concatenate([[np.iinfo(np.int64).min], packets.ticks[:-1]]))
+    is_clean = packets.is_sync & ~packets.is_hidden & (packets.ticks > latest_before)
+    positions = np.flatnonzero(is_clean)
+    positions = positions[packets.ticks[positions] > packets.ticks[shown].min()]
+    return np.concatenate([[0], positions]).astype(np.int64)
+
+
+def average_rate(container_rate: float | None, *, n_frames: int, seconds: float) -> float:
+    """Return frames per second: the container's average rate where it is within 1 % of `n_frames / seconds`, else that.
+
+    Containers without a constant rate (Matroska above all) guess; the published strides use the container's rate.
+    """
+    if seconds <= 0:
+        return container_rate or 1.0
+    measured = n_frames / seconds
+    if container_rate and abs(container_rate / measured - 1) <= 0.01:
+        return container_rate
+    return measured

@@ -1,0 +1,76 @@
+"""What the readers share whose library gives any frame of a file by its index."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from focus_eval.core.errors import VideoError
+from focus_eval.video.base_reader import ScannedReader
+from focus_eval.video.reader import Pixels
+
+
+class ByIndexReader(ScannedReader):
+    """Reads a video by frame index through another library; see `VideoReader` for the contract.
+
+    A file in which the library counts other frames than the scan is refused.
+
+    Raises:
+        VideoError: as `open_video`; also where the library cannot open the file or counts other frames.
+    """
+
+    library: ClassVar[str]
+    # What the library raises for a file or a frame that it cannot read.
+    failures: ClassVar[tuple[type[Exception], ...]]
+
+    def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
+        super().__init__(path)
+        try:
+            self._video: Any = self._open(n_threads)
+            n_counted = len(self._video)
+        except self.failures as error:
+            reason = self._reason(error)
+            raise VideoError(f"{self.path}: {self.library} cannot open it ({reason}); use backend pyav") from error
+        if n_counted != self.info.n_frames:
+            raise VideoError(
+                f"{self.path}: {self.library} counts {n_counted} frames, the file has {self.info.n_frames}; "
+                "use backend pyav"
+            )
+
+    @abstractmethod
+    def _open(self, n_threads: int | None) -> Any:
+        """Return the library's own reader of `self.path`."""
+
+    @abstractmethod
+    def _decoded(self, number: int) -> Pixels:
+        """Return frame `number` as the library gives it."""
+
+    def _reason(self, error: BaseException) -> str:
+        """Return an error's message on one line."""
+        return " ".join(str(error).split())[:200]
+
+    def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
+        """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending."""
+        wanted = np.unique(self._checked(frames))
+        return ((number, self._frame(number)) for number in wanted.tolist())
+
+    def _frame(self, number: int) -> Pixels:
+        if self._video is None:
+            raise VideoError(f"{self.path}: this reader is closed; open the file again")
+        try:
+            pixels = self._decoded(number)
+        except self.failures as error:
+            reason = self._reason(error)
+            raise VideoError(f"{self.path}: {self.library} cannot decode frame {number} ({reason})") from error
+        if pixels.shape != (self.height, self.width, 3):
+            raise VideoError(f"{self.path}: {self.library} gives frame {number} as {pixels.shape}; use backend pyav")
+        return pixels
+
+    def close(self) -> None:
+        """Release the file and the library's threads."""
+        self._video = None

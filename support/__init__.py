@@ -1,0 +1,1 @@
+"""What tests and scripts share; not part of the installed package."""

@@ -1,0 +1,184 @@
+"""Asks an OpenAI-compatible server in every form of request, and compares the frames it gets with our own decode."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import json
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from support.lmms_data import decode_all, longvideobench_rows, read_record
+from support.local_server import Handler, LocalServer
+
+TASK, SPLIT = "focus_longvideobench", "test"
+JPEG_QUALITY = 90
+CLIPS = {"wide": (128, 72), "tall": (72, 128), "square": (96, 96), "odd": (98, 62)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combination:
+    """One form of request.
+
+    Args:
+        kind: "simple" or "chat".
+        frames: "png", "jpeg" or "video".
+        times: a text with each frame's time before it.
+        detail: sent with each image, "" for none.
+    """
+
+    kind: str
+    frames: str
+    times: bool = False
+    detail: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        given: dict[str, Any] = {} if self.frames == "png" else {"jpeg_quality": JPEG_QUALITY}
+        given |= {"as_video": "true"} if self.frames == "video" else {}
+        given |= {"timestamps": "true"} if self.times else {}
+        return given | ({"detail": self.detail} if self.detail else {})
+
+
+def combinations() -> list[Combination]:
+    """Return all forms: images with times and detail each on and off, and the video, which has neither."""
+    images = itertools.product(("simple", "chat"), ("png", "jpeg"), (False, True), ("", "low", "high"))
+    found = [Combination(kind=kind, frames=form, times=times, detail=detail) for kind, form, times, detail in images]
+    return found + [Combination(kind=kind, frames="video") for kind in ("simple", "chat")]
+
+
+class HoldingServer(LocalServer):
+    """Keeps what it is sent, and answers only once `expected` questions wait at the same time."""
+
+    def __init__(self, expected: int) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.most_in_flight = self._in_flight = 0
+        self._expected = expected
+        self._changed = threading.Condition()
+
+    def hold(self, body: dict[str, Any]) -> None:
+        """Wait until enough questions are in flight; all later ones pass."""
+        with self._changed:
+            self.bodies.append(body)
+            self._in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self._in_flight)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most_in_flight >= self._expected, timeout=600)
+
+    def release(self) -> None:
+        """Count a question as answered."""
+        with self._changed:
+            self._in_flight -= 1
+
+
+class _Holding(Handler):
+    def do_POST(self) -> None:
+        self.owner.hold(json.loads(self.read_body()))
+        message = {"role": "assistant", "content": "B"}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+        self.owner.release()
+        self.send_json(
+            {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": choices, "usage": usage}
+        )
+
+
+HoldingServer.handler = _Holding
+
+
+class Trial:
+    """The clips and documents that every combination is asked about."""
+
+    def __init__(self, folder: Path, *, n_questions: int, n_frames: int) -> None:
+        from focus_eval.video.synthetic import write_numbered_clip
+
+        self.folder, self.n_questions, self.n_frames = folder, n_questions, n_frames
+        self.clips = {
+            name: write_numbered_clip(folder / f"{name}.mp4", 60, width=width, height=height, fps=10)
+            for name, (width, height) in CLIPS.items()
+        }
+        self.pixels = {name: decode_all(path) for name, path in self.clips.items()}
+        (row,) = longvideobench_rows(["landscape"], ["?"])
+        names = [name for name, _ in zip(itertools.cycle(self.clips), range(n_questions))]
+        self.documents = [
+            {**row, "id": f"q{at}", "question": f"Question {at}?", "video_path": f"{name}.mp4", "duration": 6.0}
+            for at, name in enumerate(names)
+        ]
+
+    def requests(self, kind: str) -> list[Any]:
+        """Return lmms-eval's requests for all questions."""
+        from lmms_eval.api.instance import Instance
+
+        def look(document: dict[str, Any]) -> list[Any]:
+            path = str(self.clips[Path(document["video_path"]).stem])
+            if kind == "simple":
+                return [path]
+            text = {"type": "text", "text": document["question"]}
+            return [{"role": "user", "content": [{"type": "video", "url": path}, text]}]
+
+        found = []
+        for at, document in enumerate(self.documents):
+            options: dict[str, Any] = {"max_new_tokens": 4}
+            head = (options, look) if kind == "simple" else (look, options)
+            metadata = {"task": TASK, "repeats": 1, "split": SPLIT, "doc_id": at}
+            arguments = (document["question"], *head, at, TASK, SPLIT)
+            found.append(Instance("generate_until", arguments=arguments, idx=0, metadata=metadata))
+        return found
+
+    def run(self, combination: Combination) -> dict[str, int]:
+        """Ask all questions in one form; return counts of what the server got."""
+        from focus_eval.lmms.models.openai import FocusGPT4o, FocusGPT4oChat
+
+        record = self.folder / "record" / "_".join(map(str, (combination.kind, combination.frames, combination.times,
+                                                             combination.detail)))  # fmt: skip
+        made = FocusGPT4o if combination.kind == "simple" else FocusGPT4oChat
+        with HoldingServer(self.n_questions) as server:
+            model = made(
+                base_url=f"{server.url}/v1", sampler="random", frames=self.n_frames, record=str(record),
+                num_concurrent=self.n_questions, timeout=900, **combination.arguments,
+            )  # fmt: skip
+            model.task_dict = {TASK: {SPLIT: self.documents}}
+            answers = model.generate_until(self.requests(combination.kind))
+        rows = {row["question_id"]: row for row in read_record(record, "selections")}
+        answered = sum(str(getattr(answer, "text", answer)) == "B" for answer in answers)
+        counts = {"in_flight": server.most_in_flight, "answered": answered, "frames": 0, "differing": 0, "wrong": 0}
+        for body in server.bodies:
+            self._compare(body, combination, rows, counts)
+        return counts
+
+    def _compare(
+        self, body: dict[str, Any], combination: Combination, rows: dict[str, Any], counts: dict[str, int]
+    ) -> None:
+        """Add to `counts`: frames received, those that differ in a byte, and other parts that are not as asked."""
+        parts = [part for message in body["messages"] for part in message["content"]]
+        asked = next(part["text"] for part in parts if part.get("text", "").startswith("Question "))
+        row = rows["q" + asked.split()[1].partition("?")[0]]
+        chosen = self.pixels[Path(row["video"]).stem][row["keyframes"]]
+        expected = [_written(frame, "PNG" if combination.frames == "png" else "JPEG") for frame in chosen]
+        if combination.frames == "video":
+            (video,) = [part["video_url"]["url"] for part in parts if part["type"] == "video_url"]
+            received = [base64.b64decode(data) for data in video.partition("base64,")[2].split(",")]
+            counts["wrong"] += body.get("media_io_kwargs") != {"video": {"num_frames": -1}}
+            counts["wrong"] += any(part["type"] == "image_url" for part in parts)
+        else:
+            images = [part["image_url"] for part in parts if part["type"] == "image_url"]
+            received = [base64.b64decode(image["url"].partition("base64,")[2]) for image in images]
+            counts["wrong"] += sum(image.get("detail", "") != combination.detail for image in images)
+            before = [first.get("text") for first, part in itertools.pairwise(parts) if part["type"] == "image_url"]
+            told = [f"[{time:.1f} s]" for time in row["times_seconds"]]
+            is_told = before == told if combination.times else not any((text or "").startswith("[") for text in before)
+            counts["wrong"] += not is_told
+        counts["frames"] += len(received)
+        counts["differing"] += sum(ours != theirs for ours, theirs in itertools.zip_longest(received, expected))
+
+
+def _written(frame: np.ndarray, kind: str) -> bytes:
+    data = io.BytesIO()
+    Image.fromarray(frame).save(data, format=kind, **({"quality": JPEG_QUALITY} if kind == "JPEG" else {}))
+    return data.getvalue()

@@ -1,0 +1,158 @@
+"""Joins, cuts, packs and tags the files that made clips come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput
+
+Maker = Callable[[Path], Path]
+_MPEG4_PICTURE = b"\x00\x00\x01\xb6"
+_USER_DATA = b"\x00\x00\x01\xb2"
+_RATE = 16000
+
+
+def _source(path: Path, make: Maker) -> Path:
+    return make(path.with_name(f"source.{path.name}"))
+
+
+def _packets(container: Any, stream: Any) -> Iterator[Any]:
+    return (packet for packet in container.demux(stream) if packet.size)
+
+
+def cut_packets(path: Path, *, make: Maker, n_sync: int, earlier: int = 0) -> Path:
+    """Write what `make` makes from its sync packet `n_sync` on (counted from 0), `earlier` ticks before its time.
+
+    What then lies before time 0 is cut away by an edit list where the container has one.
+    """
+    options = {"avoid_negative_ts": "disabled"} if earlier else {}
+    with av.open(str(_source(path, make))) as clip, av.open(str(path), "w", options=options) as output:
+        template: Any = clip.streams.video[0]
+        stream = output.add_stream_from_template(template)
+        n_seen = -1
+        for packet in _packets(clip, template):
+            n_seen += packet.is_keyframe
+            if n_seen >= n_sync:
+                packet.stream = stream
+                packet.pts, packet.dts = packet.pts - earlier, packet.dts - earlier
+                output.mux_one(packet)
+    return path
+
+
+def join_files(path: Path, *, parts: Sequence[Maker]) -> Path:
+    """Write the bytes of several files one after another, as recordings are joined."""
+    made = [make(path.with_name(f"part{number}.{path.name}")) for number, make in enumerate(parts)]
+    path.write_bytes(b"".join(part.read_bytes() for part in made))
+    return path
+
+
+def replace_bytes(source: Path, path: Path, before: bytes, after: bytes) -> Path:
+    """Copy a file with every `before` replaced by `after`, of the same length."""
+    data = source.read_bytes()
+    if len(before) != len(after) or before not in data:
+        raise InvalidInput(f"{source}: {before!r} cannot be replaced by {after!r}")
+    path.write_bytes(data.replace(before, after))
+    return path
+
+
+def write_tagged(path: Path, *, make: Maker, tags: dict[str, str]) -> Path:
+    """Copy what `make` makes with tags."""
+    # Matroska's checksums would tell that the tag was changed afterwards.
+    options = {"write_crc32": "0"} if path.suffix == ".mkv" else {}
+    with av.open(str(_source(path, make))) as clip, av.open(str(path), "w", options=options) as output:
+        template: Any = clip.streams.video[0]
+        stream = output.add_stream_from_template(template)
+        output.metadata.update(tags)
+        for packet in _packets(clip, template):
+            packet.stream = stream
+            output.mux_one(packet)
+    return path
+
+
+def with_sound(path: Path, *, make: Maker, sound: str, delay_seconds: int = 0) -> Path:
+    """Write what `make` makes together with a tone, the pictures `delay_seconds` after the sound's start."""
+    # Other containers leave out some packets' times.
+    source = make(path.with_name(f"source.{path.name}.mp4"))
+    with av.open(str(source)) as clip, av.open(str(path), "w") as output:
+        template: Any = clip.streams.video[0]
+        stream = output.add_stream_from_template(template)
+        audio: Any = output.add_stream(sound, rate=_RATE, layout="mono")
+        delay = round(delay_seconds / template.time_base)
+        pictures = list(_packets(clip, template))
+        seconds = max(float(packet.pts * template.time_base) for packet in pictures) + delay_seconds
+        items = [(float(packet.dts * template.time_base) + delay_seconds, 1, packet) for packet in pictures]
+        items += [(float(packet.pts * packet.time_base), 0, packet) for packet in _tone(audio, seconds)]
+        for _, is_picture, packet in sorted(items, key=lambda item: item[:2]):
+            if is_picture:
+                packet.stream = stream
+                packet.pts, packet.dts = packet.pts + delay, packet.dts + delay
+            output.mux_one(packet)
+    return path
+
+
+def _tone(stream: Any, seconds: float) -> list[Any]:
+    """Return encoded packets of a tone of 440 Hz."""
+    packets: list[Any] = []
+    size = 1152 if stream.codec_context.name.startswith("mp2") else 1024
+    kind = "s16" if size == 1152 else "fltp"
+    for start in range(0, round(seconds * _RATE), size):
+        wave = np.sin(2 * np.pi * 440 * np.arange(start, start + size) / _RATE) / 4
+        samples = (wave * 32767).astype(np.int16) if kind == "s16" else wave.astype(np.float32)
+        frame = av.AudioFrame.from_ndarray(samples[None], format=kind, layout="mono")
+        frame.rate, frame.pts, frame.time_base = _RATE, start, Fraction(1, _RATE)
+        packets += stream.encode(frame)
+    return packets + list(stream.encode(None))
+
+
+def write_packed_avi(path: Path, *, source: Path) -> Path:
+    """Write the MPEG-4 clip `source` in AVI as DivX and XviD did: a B picture in the packet of its reference.
+
+    A packet that holds only "not coded" stands in its place, so that each packet still stands for one frame.
+    """
+    with av.open(str(source)) as clip, av.open(str(path), "w") as output:
+        template: Any = clip.streams.video[0]
+        stream: Any = output.add_stream_from_template(template)
+        header = template.codec_context.extradata + _USER_DATA + b"DivX503b1393p"
+        pictures = [(bytes(packet), packet.is_keyframe) for packet in _packets(clip, template)]
+        for number, (data, is_key) in enumerate(_packed(pictures)):
+            packet: Any = av.Packet(header + data if number == 0 else data)
+            packet.stream, packet.time_base = stream, Fraction(1, 25)
+            packet.pts = packet.dts = number
+            packet.duration, packet.is_keyframe = 1, is_key
+            output.mux_one(packet)
+    return path
+
+
+def _packed(pictures: list[tuple[bytes, bool]]) -> Iterator[tuple[bytes, bool]]:
+    """Yield packets of pictures given in the order of decoding, each B packed behind the one before it."""
+    number = 0
+    while number < len(pictures):
+        data, is_key = pictures[number]
+        follower = pictures[number + 1][0] if number + 1 < len(pictures) else b""
+        if _kind(data) != 2 and follower and _kind(follower) == 2:
+            yield data + follower, is_key
+            yield _not_coded(follower), False
+            number += 2
+        else:
+            yield data, is_key
+            number += 1
+
+
+def _kind(picture: bytes) -> int:
+    """Return the coding type of an MPEG-4 picture: 0 I, 1 P, 2 B."""
+    at = picture.find(_MPEG4_PICTURE)
+    return picture[at + 4] >> 6
+
+
+def _not_coded(picture: bytes) -> bytes:
+    """Return a P picture that says only that it is not coded (ISO 14496-2, 6.2.5), with 5 bits of time for 25 fps."""
+    del picture
+    # Type 01, no whole second, marker, 00000 of time, marker, not coded, stuffing.
+    bits = "01" + "0" + "1" + "00000" + "1" + "0" + "01111"
+    return _MPEG4_PICTURE + int(bits, 2).to_bytes(2, "big")

@@ -1,0 +1,84 @@
+"""Compares what a reader gives with a plain sequential decode of the whole file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from focus_eval.core.errors import VideoError
+from focus_eval.video import open_video
+from focus_eval.video.reader import Pixels
+
+_FULL_RANGE = 2
+_N_SINGLE = 10
+# Clips of more frames than this are compared at so many frames, drawn at random.
+_MOST_FRAMES = 2000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one clip: `exact`, `refused` or `wrong`."""
+
+    kind: str
+    detail: str
+    n_frames: int
+    seconds: float
+
+
+def sequential_frames(path: Path) -> Iterator[Pixels]:
+    """Yield RGB frames of a plain decode with one thread, turned as PyAV says, in the size of the first."""
+    size: tuple[int, int] | None = None
+    with av.open(str(path), metadata_errors="replace") as container:
+        frames: Iterator[Any] = container.decode(container.streams.best("video"))
+        for frame in frames:
+            size = size or (frame.width, frame.height)
+            yield np.rot90(_pixels(frame, *size), frame.rotation // 90)
+
+
+def _pixels(frame: Any, width: int, height: int) -> Pixels:
+    is_full = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
+    pixels: Pixels = frame.to_ndarray(
+        format="rgb24",
+        width=width,
+        height=height,
+        dst_colorspace="ITU601",
+        src_color_range="JPEG" if is_full else "MPEG",
+    )
+    return pixels
+
+
+def check_clip(path: Path, *, seed: int = 0) -> Outcome:
+    """Read a clip forward, at a stride, and frame by frame in random order, and compare every frame."""
+    start = time.perf_counter()
+    prints = [_print(pixels) for pixels in sequential_frames(path)]
+    kind, detail = _compare(path, prints, np.random.default_rng(seed))
+    return Outcome(kind, detail, len(prints), time.perf_counter() - start)
+
+
+def _compare(path: Path, prints: list[int], rng: np.random.Generator) -> tuple[str, str]:
+    try:
+        with open_video(path) as video:
+            if video.info.n_frames != len(prints):
+                return "wrong", f"{video.info.n_frames} frames, the decoder gives {len(prints)}"
+            n = len(prints)
+            frames = np.arange(n) if n <= _MOST_FRAMES else np.sort(rng.choice(n, _MOST_FRAMES, replace=False))
+            wrong = {number for number, pixels in video.stream(frames) if _print(pixels) != prints[number]}
+            wrong |= {
+                number for number, pixels in video.stream(np.arange(0, n, 7)[:50]) if _print(pixels) != prints[number]
+            }
+            for number in [n - 1, 0, *rng.permutation(n)[:_N_SINGLE].tolist()]:
+                if _print(video.read(np.array([number]))[0]) != prints[number]:
+                    wrong.add(number)
+    except VideoError as error:
+        return "refused", str(error).partition(": ")[2]
+    return ("wrong", f"frames {sorted(wrong)[:6]} of {n}") if wrong else ("exact", "")
+
+
+def _print(pixels: Pixels) -> int:
+    return hash(pixels.tobytes())

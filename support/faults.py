@@ -1,0 +1,202 @@
+"""Damages clips in known ways, reads them in processes of their own, and says what came of it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from focus_eval.core.errors import FocusEvalError
+from focus_eval.video import open_video
+from focus_eval.video.reader import Pixels
+from support.clips import Maker, write_clip
+from support.exactness import sequential_frames
+
+Damage = Callable[[bytes, np.random.Generator], bytes]
+_SIZE = {"width": 160, "height": 96, "n_frames": 90, "gop": 24}
+_MOST_BYTES = 4096
+# A read may take so much address space and so many seconds.
+MEMORY_BYTES, SECONDS = 4 << 30, 60
+_STEP = 5
+KINDS = ("right", "refused", "crashed", "hung", "shorter", "wrong")
+
+
+def fault_clips() -> dict[str, Maker]:
+    """Return 20 clips by file name, in the codecs and containers that videos come in."""
+    x264 = {"x264-params": "bframes=3"}
+    settings: dict[str, dict[str, object]] = {
+        "h264.mp4": {"options": x264}, "h264_cavlc.mp4": {"options": {"x264-params": "cabac=0:bframes=0"}},
+        "h264_fragments.mp4": {"container_options": {"movflags": "frag_keyframe+empty_moov"}}, "h264.mkv": {},
+        "h264_start.mp4": {"container_options": {"movflags": "faststart"}}, "h264.ts": {}, "h264.flv": {},
+        "h264.avi": {},
+        "hevc.mp4": {"codec": "libx265", "options": {"x265-params": "log-level=error"}},
+        "mpeg4.avi": {"codec": "mpeg4", "fps": 25},
+        "mpeg4_b.mp4": {"codec": "mpeg4", "fps": 25, "options": {"bf": "2"}},
+        "mpeg2.ts": {"codec": "mpeg2video", "fps": 25, "options": {"bf": "2"}},
+        "mpeg2.mpg": {"codec": "mpeg2video", "fps": 25, "options": {"bf": "2"}},
+        "ffv1.mkv": {"codec": "ffv1", "options": {"level": "3", "slicecrc": "1"}},
+        "ffv1.avi": {"codec": "ffv1", "options": {"level": "3", "slicecrc": "1"}},
+        "vp8.webm": {"codec": "libvpx"}, "vp9.webm": {"codec": "libvpx-vp9", "options": {"cpu-used": "8"}},
+        "av1.mkv": {"codec": "libaom-av1", "options": {"cpu-used": "8", "usage": "realtime"}},
+        "mjpeg.avi": {"codec": "mjpeg", "pixel_format": "yuvj420p"}, "wmv2.wmv": {"codec": "wmv2"},
+    }  # fmt: skip
+    return {name: _maker(encoding) for name, encoding in settings.items()}
+
+
+def _maker(encoding: dict[str, object]) -> Maker:
+    # Without `bitexact` Matroska gets a random number, and the same fault would meet another file.
+    settings = {**_SIZE, "container_options": {"fflags": "+bitexact"}, **encoding}
+    return lambda path: write_clip(path, **settings)  # type: ignore[arg-type]
+
+
+def _place(data: bytes, rng: np.random.Generator) -> int:
+    """Return where damage begins: behind the first twentieth, where most headers are."""
+    return int(rng.integers(len(data) // 20, len(data) - 1))
+
+
+def _stretch(data: bytes, rng: np.random.Generator) -> tuple[int, int]:
+    start = _place(data, rng)
+    return start, min(start + int(rng.integers(16, _MOST_BYTES)), len(data))
+
+
+def _cut(data: bytes, rng: np.random.Generator) -> bytes:
+    return data[: _place(data, rng)]
+
+
+def _zeros(data: bytes, rng: np.random.Generator) -> bytes:
+    """Blank sectors of 512 bytes, as a failing disk leaves them."""
+    start = _place(data, rng) // 512 * 512
+    stop = min(start + 512 * int(rng.integers(1, 9)), len(data))
+    return data[:start] + bytes(stop - start) + data[stop:]
+
+
+def _noise(data: bytes, rng: np.random.Generator) -> bytes:
+    start, stop = _stretch(data, rng)
+    return data[:start] + rng.bytes(stop - start) + data[stop:]
+
+
+def _missing(data: bytes, rng: np.random.Generator) -> bytes:
+    start, stop = _stretch(data, rng)
+    return data[:start] + data[stop:]
+
+
+def _repeated(data: bytes, rng: np.random.Generator) -> bytes:
+    """Repeat a stretch, as a download that was resumed at a wrong place."""
+    start, stop = _stretch(data, rng)
+    return data[:stop] + data[start:]
+
+
+def _header(data: bytes, rng: np.random.Generator) -> bytes:
+    place = int(rng.integers(0, max(len(data) // 20, 64)))
+    return data[:place] + bytes([data[place] ^ int(rng.integers(1, 256))]) + data[place + 1 :]
+
+
+def _byte(data: bytes, rng: np.random.Generator) -> bytes:
+    place = _place(data, rng)
+    return data[:place] + bytes([data[place] ^ int(rng.integers(1, 256))]) + data[place + 1 :]
+
+
+def _bit(data: bytes, rng: np.random.Generator) -> bytes:
+    place = _place(data, rng)
+    return data[:place] + bytes([data[place] ^ 1 << int(rng.integers(8))]) + data[place + 1 :]
+
+
+# The first five are what disks, networks and tools do; of the last three, most leave a stream that is valid.
+STRETCHES: dict[str, Damage] = {
+    "cut": _cut, "zeros": _zeros, "noise": _noise, "missing": _missing, "repeated": _repeated,
+}  # fmt: skip
+SINGLE: dict[str, Damage] = {"header": _header, "byte": _byte, "bit": _bit}
+
+
+def damaged(data: bytes, *, clip: str, kind: str, number: int) -> bytes:
+    """Return a file's bytes with one fault, the same for the same clip, kind and number."""
+    seed = [zlib.crc32(clip.encode()), zlib.crc32(kind.encode()), number]
+    return {**STRETCHES, **SINGLE}[kind](data, np.random.default_rng(seed))
+
+
+def frame_prints(path: Path) -> list[int]:
+    """Return a checksum of each frame of a sequential decode."""
+    return [_print(pixels) for pixels in sequential_frames(path)]
+
+
+def _print(pixels: Pixels) -> int:
+    return zlib.crc32(pixels.tobytes())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What came of reading one damaged file: one of `KINDS`, with the first message and the peak memory in MiB."""
+
+    kind: str
+    detail: str
+    peak_mib: float = 0.0
+
+
+def read_apart(path: Path, prints: list[int]) -> Reading:
+    """Read a file in a process with limits of memory and time, and compare its frames with those it should have."""
+    command = [sys.executable, "-m", "support.faults", str(path)]
+    try:
+        result = subprocess.run(
+            command, input=json.dumps(prints), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Reading("hung", f"over {SECONDS} s")
+    if result.returncode:
+        return Reading("crashed", f"exit {result.returncode}: {result.stderr.strip()[-300:]}")
+    return Reading(**json.loads(result.stdout.splitlines()[-1]))
+
+
+def read_here(path: Path, prints: list[int]) -> Reading:
+    """Read a file forward and frame by frame, and compare; see `KINDS` for the outcomes.
+
+    `refused`: some frames, or all, were refused with an error that names the file, and all others are right;
+    `shorter`: it has fewer or more frames than it should, nothing was refused, and those that are there are right.
+    """
+    try:
+        with open_video(path) as video:
+            n_frames = video.info.n_frames
+            wrong, refusal = [], ""
+            try:
+                for number, pixels in video.stream(np.arange(n_frames)):
+                    if number >= len(prints) or _print(pixels) != prints[number]:
+                        wrong.append(number)
+            except FocusEvalError as error:
+                refusal = str(error)
+            for number in range(0, n_frames, _STEP):
+                try:
+                    pixels = video.read(np.array([number]))[0]
+                except FocusEvalError as error:
+                    refusal = refusal or str(error)
+                    continue
+                if number >= len(prints) or _print(pixels) != prints[number]:
+                    wrong.append(number)
+    except FocusEvalError as error:
+        return Reading("refused", str(error))
+    if wrong:
+        return Reading("wrong", f"frames {sorted(set(wrong))[:8]} of {n_frames}")
+    if refusal:
+        return Reading("refused", refusal)
+    if n_frames != len(prints):
+        return Reading("shorter", f"{n_frames} frames of {len(prints)}")
+    return Reading("right", "")
+
+
+def main() -> None:
+    """Read one file under limits; the checksums it should have come from standard input."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    reading = read_here(Path(sys.argv[1]), json.load(sys.stdin))
+    status = Path("/proc/self/status")
+    words = status.read_text().split() if status.exists() else []
+    peak = int(words[words.index("VmHWM:") + 1]) / 1024 if "VmHWM:" in words else 0.0
+    print(json.dumps({"kind": reading.kind, "detail": reading.detail, "peak_mib": peak}))
+
+
+if __name__ == "__main__":
+    main()

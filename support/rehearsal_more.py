@@ -1,0 +1,168 @@
+"""Rehearse matrices of one's own: further encoders, seeds, other options, a limit on cost, two runs at once.
+
+They are written as docs/reproduce.md says, with the shipped parts by name.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from focus_eval.core.resources import resource_path
+from support.benchmark_data import subtitle_lines
+from support.chat_server import ChatServer
+from support.independent_rows import read_run
+from support.machine import Machine
+from support.rehearsal import Step, check_folder, run_in_one_process, run_matrices, with_chat
+
+LIMIT = 3
+SUBTITLED = "gpt4o_subtitles"
+# The service on this machine reports 100 tokens for every question: at this price each costs ten cents.
+PRICES = {"price_input": 1000, "price_output": 0, "num_concurrent": 1}
+ENOUGH_FOR, ASKED = 3, 5
+
+
+def run_own_matrices(machine: Machine, chat: ChatServer) -> Iterator[Step]:
+    """Run three matrices of one's own: the encoder table's with the newer encoders, table 4 with three seeds, and one
+    with options that no shipped matrix has.
+    """
+    folder = machine.work / "own"
+    folder.mkdir(exist_ok=True)
+    alpha = yaml.safe_load((resource_path("configs") / "paper" / "alpha.yaml").read_text(encoding="utf-8"))
+    subtitles = _model("gpt4o", name=SUBTITLED, subtitles=True)
+    in_parts = _model("qwen2_vl_7b", name="qwen2_vl_in_parts", decode_gigabytes=0.001)
+    cover = {"sampler": "even_cover", "options": {"budget_of": "focus", "cuts": True, "weigh_cuts": [False, True]}}
+    matrices: dict[str, dict[str, Any]] = {
+        "new_encoders": {
+            "table": "appendix", "anchors": "encoder", "benchmarks": ["longvideobench"], "models": ["qwen2_vl_7b"],
+            "encoders": ["siglip2", "metaclip2", "aimv2", "blip2"], "samplers": ["uniform", "focus"], "k": [8],
+        },
+        "three_seeds": {**alpha, "samplers": alpha["samplers"][1:], "seeds": [0, 1, 2], "k": [8]},
+        "options": {
+            "table": "1", "benchmarks": ["longvideobench"], "models": [subtitles, in_parts], "encoders": ["blip"],
+            "samplers": ["uniform", cover], "k": [8],
+        },
+    }  # fmt: skip
+    for name, stated in matrices.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(stated), encoding="utf-8")
+    for step in run_matrices(machine, chat, {f"own/{name}.yaml": LIMIT for name in matrices}):
+        if step.name == "options":
+            step.wrong += _wrong_subtitles(machine, chat)
+        if step.name == "three_seeds":
+            report = (machine.work / "results/runs/three_seeds/report.csv").read_text(encoding="utf-8")
+            step.wrong += [] if "spread over seeds" in report else ["the report has no spread over seeds"]
+        yield step
+
+
+def run_with_a_limit_on_cost(machine: Machine) -> Step:
+    """Run a matrix until its limit on cost stops it, then with a higher one: what is answered is not asked again."""
+    # A service of its own: its requests are counted, and other steps may go on beside this one.
+    with ChatServer() as chat:
+        return _run_with_a_limit_on_cost(machine, chat)
+
+
+def _run_with_a_limit_on_cost(machine: Machine, chat: ChatServer) -> Step:
+    step = Step("a limit on cost")
+    for name, dollars in (("low", 0.1 * ENOUGH_FOR - 0.05), ("high", 100.0)):
+        stated = {
+            "name": "limited", "table": "1", "benchmarks": ["longvideobench"], "samplers": ["uniform"], "k": [4],
+            "models": [_model("gpt4o", name="gpt4o", max_cost=dollars, **PRICES)],
+        }  # fmt: skip
+        (machine.work / f"limited_{name}.yaml").write_text(yaml.safe_dump(stated), encoding="utf-8")
+    options, folder = ["--limit", str(ASKED), "--out", "results/limited/limited"], machine.work / "results/limited"
+    (low,) = run_in_one_process(machine, chat, [["run", "limited_low.yaml", *options]])
+    sent = chat.n_requests
+    if low["code"] != 2 or "max_cost=0.25 dollars are spent" not in low["err"]:
+        step.wrong.append(f"run with a low limit: exit code {low['code']}: {low['err'][-500:]}")
+    answered = len(read_run(folder / "limited").answers)
+    if not sent == answered == ENOUGH_FOR:
+        step.wrong.append(f"run with a low limit: {sent} requests, {answered} answers kept, {ENOUGH_FOR} expected")
+    commands = [["run", "limited_high.yaml", *options], ["report", "results/limited/limited"]]
+    ran = run_in_one_process(machine, chat, commands)
+    step.wrong += [
+        f"{item['arguments']}: exit code {item['code']}: {item['err'][-500:]}" for item in ran if item["code"]
+    ]
+    if chat.n_requests != ASKED:
+        step.wrong.append(f"{chat.n_requests} requests in all, {ASKED} expected: an answer was paid twice")
+    step.seconds = sum(item["seconds"] for item in (low, *ran))
+    check_folder(step, folder / "limited")
+    return step
+
+
+def run_two_at_once(machine: Machine, chat: ChatServer) -> Step:
+    """Run two tables that share cells at the same time, each in a process of its own, beside each other."""
+    started, step = time.perf_counter(), Step("two tables at once")
+    program = str(Path(sys.executable).with_name("focus-eval"))
+    more = ["--limit", str(LIMIT), "--only", "model=qwen2_vl_7b", "--out"]
+    names = ("bernstein", "two_stage")
+    processes = [
+        subprocess.Popen(
+            [program, "run", name, *more, f"results/beside/{name}"],
+            cwd=machine.work,
+            env=with_chat(machine, chat),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
+    for name, process in zip(names, processes, strict=True):
+        _, errors = process.communicate(timeout=600)
+        step.wrong += [f"run {name}: exit code {process.returncode}: {errors[-500:]}"] if process.returncode else []
+    folders = [machine.work / "results/beside" / name for name in names]
+    ran = run_in_one_process(machine, chat, [["report", str(folder)] for folder in folders])
+    step.wrong += [f"{item['arguments']}: {item['err'][-500:]}" for item in ran if item["code"]]
+    step.wrong += wrong_parts(machine.work / "results/beside/pool")
+    shared = set.intersection(*({path.name for path in (folder / "answers").iterdir()} for folder in folders))
+    step.wrong += [] if len(shared) >= 2 else [f"the tables share {len(shared)} cells; uniform and focus expected"]
+    for folder in folders:
+        check_folder(step, folder)
+    step.seconds = time.perf_counter() - started
+    return step
+
+
+def wrong_parts(pool: Path) -> Iterator[str]:
+    """Say which parts hold other than one row per question once both runs have ended."""
+    import pyarrow.parquet
+
+    for part in sorted([*pool.glob("selections/*"), *pool.glob("answers/*")]):
+        rows = part / "rows.parquet"
+        if not rows.exists():
+            yield f"{part.name}: no rows"
+            continue
+        ids = pyarrow.parquet.ParquetFile(rows).read(["question_id"])["question_id"].to_pylist()
+        if len(ids) != LIMIT or len(set(ids)) != LIMIT:
+            yield f"{part.name}: {len(ids)} rows of {len(set(ids))} questions, {LIMIT} expected"
+        for lines in part.glob("*.jsonl"):
+            yield f"{part.name}: {lines.name} was left behind"
+
+
+def _wrong_subtitles(machine: Machine, chat: ChatServer) -> Iterator[str]:
+    """Say which answers were not asked with exactly the lines spoken at one of their frames."""
+    rows = read_run(machine.work / "results/runs/options")
+    found = [(answer, selection) for answer, selection in rows.answers if answer["model"] == SUBTITLED]
+    if len(found) != 3 * LIMIT:
+        yield f"{len(found)} answers with subtitles, {3 * LIMIT} expected"
+    for answer, selection in found:
+        video = Path(selection["video"]).stem
+        spoken = [
+            line["text"]
+            for line in subtitle_lines(video)
+            if any(line["timestamp"][0] < moment < line["timestamp"][1] for moment in selection["times_seconds"])
+        ]
+        silent = [line["text"] for line in subtitle_lines(video) if line["text"] not in spoken]
+        asked = [text for text in chat.texts if selection["query"] in text and all(line in text for line in spoken)]
+        if not spoken or not any(not any(line in text for line in silent) for text in asked):
+            yield f"{answer['question_id']} of {selection['sampler']}: no request with exactly the lines {spoken}"
+
+
+def _model(shipped: str, *, name: str, **arguments: Any) -> Mapping[str, Any]:
+    """Return a shipped model's config with another name and further arguments."""
+    stated = yaml.safe_load((resource_path("configs") / "models" / f"{shipped}.yaml").read_text(encoding="utf-8"))
+    return {**stated, "name": name, "args": {**stated["args"], **arguments}}

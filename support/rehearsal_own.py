@@ -1,0 +1,127 @@
+"""Rehearse what docs/reproduce.md says beside the shipped tables: folders of one's own, and several nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from support.machine import Machine
+from support.rehearsal import Step, check_folder
+
+
+def run_with_own_folders(machine: Machine, *, limit: int) -> Step:
+    """Run table 4 from copied configs that name folders of weights, videos and documents, with an empty hub cache."""
+    started, step = time.perf_counter(), Step("alpha, own folders")
+    own = machine.root / "own"
+    shutil.rmtree(own, ignore_errors=True)
+    shutil.rmtree(machine.work / "myconfigs", ignore_errors=True)
+    step.wrong += _failed(machine, {}, "configs", "--copy", "myconfigs")
+    configs = machine.work / "myconfigs"
+    _edit(configs / "models/llava_video_7b.yaml", args={"pretrained": _weights(machine, "LLaVA-Video-7B-Qwen2", own)})
+    _edit(configs / "encoders/blip.yaml", options={"checkpoint": _weights(machine, "blip-itm-large-coco", own)})
+    _edit(configs / "benchmarks/longvideobench.yaml", **_data(machine, own))
+    empty = {"HF_HOME": str(own / "empty"), "XDG_CACHE_HOME": str(own / "cache")}
+    for command in ("plan", "run"):
+        step.wrong += _failed(
+            machine, empty, command, "myconfigs/paper/alpha.yaml", "--limit", str(limit), *_OUT[command]
+        )
+    step.wrong += _failed(machine, empty, "report", "results/own/alpha")
+    check_folder(step, machine.work / "results/own/alpha")
+    step.seconds = time.perf_counter() - started
+    return step
+
+
+def run_on_two_nodes(machine: Machine, name: str, limit: int, *more: str) -> Step:
+    """Run a matrix on a Ray cluster of two nodes, each started by `ray start` as on a machine of its own."""
+    started, step = time.perf_counter(), Step(f"{name}, two Ray nodes")
+    folder = f"results/nodes/{name}"
+    options = ["--limit", str(limit), "--engine", "ray", "--out", folder, *more]
+    for phase in ("select", "answer"):
+        options += ["--set", f"{phase}_resources={{gpus: 0, cpus: 1}}"]
+    with _two_nodes(machine) as (address, environment):
+        store = str(machine.root / "nodes.sqlite")
+        step.wrong += _failed(machine, environment, "run", name, *options, "--address", address, "--store", store)
+    step.wrong += _failed(machine, {}, "report", folder)
+    check_folder(step, machine.work / folder)
+    step.seconds = time.perf_counter() - started
+    return step
+
+
+_OUT: dict[str, list[str]] = {"plan": [], "run": ["--out", "results/own/alpha"]}
+
+
+def _weights(machine: Machine, repository: str, own: Path) -> str:
+    """Copy a snapshot out of the hub's cache to a folder of its own, and return that."""
+    (snapshot,) = (machine.hf_home / "hub").glob(f"models--*--{repository}/snapshots/*")
+    return str(shutil.copytree(snapshot, own / repository))
+
+
+def _data(machine: Machine, own: Path) -> dict[str, Any]:
+    """Copy LongVideoBench's documents, link its videos, and return what a benchmark's config says of them."""
+    (snapshot,) = (machine.hf_home / "hub").glob("datasets--*--LongVideoBench/snapshots/*")
+    documents = own / "lvb"
+    documents.mkdir(parents=True)
+    for path in (*snapshot.glob("validation-*.parquet"), *snapshot.glob("lvb_val.json")):
+        shutil.copy(path, documents / path.name)
+    (documents / "videos").symlink_to(machine.hf_home / "datasets/longvideobench/videos")
+    home = own / "data/datasets/longvideobench"
+    home.mkdir(parents=True)
+    (home / "videos").symlink_to(documents / "videos")
+    return {"videos": str(documents / "videos"), "dataset": str(documents), "data_home": str(own / "data")}
+
+
+def _edit(path: Path, **changes: Any) -> None:
+    stated = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for key, value in changes.items():
+        stated[key] = {**stated[key], **value} if isinstance(value, dict) else value
+    path.write_text(yaml.safe_dump(stated), encoding="utf-8")
+
+
+def _failed(machine: Machine, more: dict[str, str], *arguments: str) -> list[str]:
+    """Run `focus-eval ARGUMENTS`; say what it printed if it failed."""
+    done = machine.run("focus-eval", *arguments, check=False, timeout=900, more=more)
+    if done.returncode == 0:
+        return []
+    return [f"{' '.join(arguments)}: exit code {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}"]
+
+
+@contextlib.contextmanager
+def _two_nodes(machine: Machine) -> Iterator[tuple[str, dict[str, str]]]:
+    """Start a head and a second node in the foreground, and end them; `ray stop` would end everybody's."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    ray = str(Path(sys.executable).with_name("ray"))
+    common = ["--num-gpus=0", "--num-cpus=1", "--block", "--disable-usage-stats"]
+    nodes = []
+    # As docs/reproduce.md says; the token lies in a home directory of the machine's own.
+    environment = machine.environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    try:
+        for where in (["--head", f"--port={port}", "--include-dashboard=false"], [f"--address={address}"]):
+            command = [ray, "start", *where, *common]
+            nodes.append(
+                subprocess.Popen(
+                    command,
+                    cwd=machine.work,
+                    env=environment,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+            time.sleep(10)
+        yield address, environment
+    finally:
+        for node in reversed(nodes):
+            node.terminate()
+            node.wait(timeout=60)

@@ -1,0 +1,80 @@
+"""Kept image states serve the next question of a video and never outgrow their bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.encoders.cache import FeatureCache
+from focus_eval.encoders.registry import make_encoder
+from support.random_weights import TINY_BLIP_HEADS, write_tiny_blip
+
+ROW = 8  # bytes: two float32
+
+
+def rows_of(frames) -> np.ndarray:
+    return np.stack([np.array([frame, -frame], dtype=np.float32) for frame in frames])
+
+
+def test_kept_frames_come_back_in_the_order_asked():
+    kept = FeatureCache(1000)
+    kept.put("a", np.array([5, 3, 9]), rows_of([5, 3, 9]))
+    found, features = kept.get("a", np.array([9, 4, 5]))
+    assert found.tolist() == [True, False, True]
+    assert np.array_equal(features, rows_of([9, 5]))
+
+
+def test_videos_do_not_mix():
+    kept = FeatureCache(1000)
+    kept.put("a", np.array([1]), rows_of([1]))
+    assert kept.get("b", np.array([1])) == (np.array([False]), None)
+
+
+def test_the_least_recently_used_frame_goes_first():
+    kept = FeatureCache(3 * ROW)
+    kept.put("a", np.array([1, 2, 3]), rows_of([1, 2, 3]))
+    kept.get("a", np.array([1]))
+    kept.put("a", np.array([4]), rows_of([4]))
+    assert kept.get("a", np.array([1, 2, 3, 4]))[0].tolist() == [True, False, True, True]
+
+
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=8, unique=True), max_size=12), st.integers(0, 90))
+def test_memory_stays_within_its_bound_and_is_counted_right(batches, bound):
+    kept = FeatureCache(bound)
+    for frames in batches:
+        kept.put("a", np.array(frames), rows_of(frames))
+        assert kept.n_bytes == len(kept) * ROW <= bound
+        found, features = kept.get("a", np.array(frames))
+        assert found.sum() == min(len(frames), bound // ROW)
+        if features is not None:
+            assert np.array_equal(features, rows_of(np.array(frames)[found]))
+
+
+def test_a_kept_row_does_not_hold_its_batch():
+    batch = torch.zeros(64, 1000)
+    kept = FeatureCache(4000)
+    kept.put("a", np.array([0]), batch[:1])
+    _, features = kept.get("a", np.array([0]))
+    batch += 1
+    assert features.untyped_storage().nbytes() == 4000
+    assert not features.any()
+
+
+def test_the_next_question_on_kept_states_equals_one_on_fresh_ones(tmp_path):
+    scorer = make_encoder("blip", checkpoint=str(write_tiny_blip(tmp_path)), text_heads=TINY_BLIP_HEADS, device="cpu")
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 50, 80, 3), dtype=np.uint8)
+    kept = FeatureCache(1 << 20)
+    kept.put("clip.mp4", np.arange(6), scorer.embed(pixels))
+    found, states = kept.get("clip.mp4", np.array([4, 1]))
+    assert found.all()
+    fresh = scorer.relevance(scorer.embed(pixels[[4, 1]]), "a red car")
+    assert np.abs(scorer.relevance(states, "a red car") - fresh).max() < 1e-5
+
+
+def test_rows_and_frames_must_match():
+    with pytest.raises(InvalidInput, match="2 frames, 1 rows"):
+        FeatureCache(100).put("a", np.array([1, 2]), rows_of([1]))

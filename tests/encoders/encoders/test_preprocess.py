@@ -1,0 +1,76 @@
+"""Frames become what the encoders' own image processors make of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+from focus_eval.core.errors import EncoderError, InvalidInput
+from focus_eval.encoders.preprocess import (
+    ImageRules,
+    normalise,
+    read_image_rules,
+    resize_frames,
+    resize_on_device,
+)
+
+CLIP = CLIPImageProcessorPil()
+SIGLIP = SiglipImageProcessorPil(size={"height": 384, "width": 384})
+# Where Pillow 13 resizes a portrait image in another order, transformers follows it and the published runs did not.
+LANDSCAPE = [(360, 640), (240, 240), (1080, 1920), (75, 100), (33, 200)]
+
+
+@pytest.mark.parametrize("processor", [CLIP, SIGLIP], ids=["clip", "siglip"])
+@pytest.mark.parametrize("size", LANDSCAPE)
+def test_pixel_values_equal_those_of_transformers_pillow_processor(processor, size, tmp_path):
+    processor.save_pretrained(tmp_path)
+    frame = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    theirs = processor(Image.fromarray(frame), return_tensors="pt")["pixel_values"][0]
+    rules = read_image_rules(tmp_path)
+    resized = torch.from_numpy(resize_frames(frame[None], rules).copy()).permute(0, 3, 1, 2)
+    assert (normalise(resized, rules)[0] - theirs).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("rules", [ImageRules(height=96, width=96), ImageRules(height=80, width=80, shortest_edge=90)])
+@pytest.mark.parametrize("size", [(120, 200), (200, 120), (90, 90), (50, 70), (91, 300)])
+def test_the_device_resizes_as_pillow_does(rules, size):
+    frames = np.random.default_rng(1).integers(0, 256, (3, *size, 3), dtype=np.uint8)
+    on_device = resize_on_device(torch.from_numpy(frames), rules)
+    assert np.array_equal(on_device.permute(0, 2, 3, 1).numpy(), resize_frames(frames, rules))
+
+
+@pytest.mark.parametrize("rules", [ImageRules(height=96, width=96), ImageRules(height=80, width=80, shortest_edge=80)])
+def test_frames_of_the_right_size_come_back_unchanged(rules):
+    frames = np.random.default_rng(2).integers(0, 256, (2, 120, 200, 3), dtype=np.uint8)
+    prepared = resize_frames(frames, rules)
+    assert np.array_equal(resize_frames(prepared, rules), prepared)
+
+
+def test_old_and_new_spellings_of_the_settings_mean_the_same(tmp_path):
+    old = {"size": 224, "crop_size": 224, "resample": 3, "image_mean": CLIP.image_mean, "image_std": CLIP.image_std}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(old))
+    from_old = read_image_rules(tmp_path)
+    CLIP.save_pretrained(tmp_path)
+    assert read_image_rules(tmp_path) == from_old == ImageRules(height=224, width=224, shortest_edge=224)
+
+
+def test_a_step_switched_off_is_refused(tmp_path):
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": 8, "do_normalize": False}))
+    with pytest.raises(EncoderError, match="do_normalize is false"):
+        read_image_rules(tmp_path)
+
+
+def test_missing_settings_are_named(tmp_path):
+    with pytest.raises(EncoderError, match=r"preprocessor_config\.json"):
+        read_image_rules(tmp_path)
+
+
+def test_a_centre_larger_than_the_image_is_refused():
+    with pytest.raises(InvalidInput, match="cannot be cut"):
+        ImageRules(height=224, width=224, shortest_edge=200)

