@@ -12,7 +12,7 @@ from focus_eval.core.errors import InvalidInput
 
 # A few lines of YAML aliases can stand for billions of values; no file of ours comes near this many.
 MOST_YAML_VALUES = 1_000_000
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _IN_REPOSITORY = {"tasks": "tasks", "configs": "configs", "paper": "results/paper", "published": "results/published"}
 
 
