@@ -25,8 +25,14 @@ from focus_eval.core.errors import EncoderError
 from focus_eval.core.types import FloatArray
 from focus_eval.encoders.preprocess import ImageRules, Resize
 from focus_eval.encoders.protocol import checked_query
-from focus_eval.encoders.torch_scorer import EncoderOptions, MatchingScorer, Precision, checked_preprocess
-from focus_eval.encoders.weights import load_weights, locate
+from focus_eval.encoders.torch_scorer import (
+    EncoderOptions,
+    MatchingScorer,
+    Precision,
+    checked_preprocess,
+    revision_line,
+)
+from focus_eval.encoders.weights import load_weights, locate, weights_identity
 from focus_eval.video.reader import Pixels
 
 # Each field is one difference; `LAVIS` has them all, `TRANSFORMERS` none. What each changes is measured in
@@ -148,11 +154,12 @@ class BlipScorer(MatchingScorer):
     """
 
     name: ClassVar[str] = "blip"
+    default_checkpoint: ClassVar[str] = "blip-itm-large-coco"
 
     def __init__(
         self,
         *,
-        checkpoint: str = "blip-itm-large-coco",
+        checkpoint: str = default_checkpoint,
         revision: str | None = None,
         preprocess: Literal["lavis", "hf"] = "lavis",
         text_heads: int = 12,
@@ -162,7 +169,7 @@ class BlipScorer(MatchingScorer):
         resize: Resize = "auto",
         compile: bool = False,
     ) -> None:
-        rules = BlipRules(text_heads=text_heads) if checked_preprocess(preprocess) == "lavis" else TRANSFORMERS
+        rules = _rules(preprocess, text_heads)
         options = EncoderOptions(
             device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
         )
@@ -175,6 +182,22 @@ class BlipScorer(MatchingScorer):
             identity=located.identity,
             image_processor=_torchvision_processor(located.folder) if rules.resize == "torchvision" else None,
         )
+
+    @classmethod
+    def revision_of(
+        cls,
+        *,
+        checkpoint: str = default_checkpoint,
+        revision: str | None = None,
+        preprocess: Literal["lavis", "hf"] = "lavis",
+        text_heads: int = 12,
+        precision: str = "fp32",
+        compile: bool = False,
+        **_: Any,
+    ) -> str:
+        """Return the `revision` of an encoder with these options; loads no weights."""
+        settings = _settings(_rules(preprocess, text_heads))
+        return revision_line(weights_identity(checkpoint, revision), precision=precision, compile=compile, **settings)
 
     @classmethod
     def of_parts(
@@ -315,6 +338,10 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import BertTokenizer
 
     return BertTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _rules(preprocess: str, text_heads: int) -> BlipRules:
+    return BlipRules(text_heads=text_heads) if checked_preprocess(preprocess) == "lavis" else TRANSFORMERS
 
 
 def _settings(rules: BlipRules) -> dict[str, Any]:

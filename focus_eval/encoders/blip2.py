@@ -21,8 +21,14 @@ from focus_eval.encoders.blip import clean_caption
 from focus_eval.encoders.dual_encoder import load_tokenizer
 from focus_eval.encoders.preprocess import Resize, read_image_rules
 from focus_eval.encoders.protocol import checked_query
-from focus_eval.encoders.torch_scorer import EncoderOptions, MatchingScorer, Precision, checked_preprocess
-from focus_eval.encoders.weights import load_weights, locate
+from focus_eval.encoders.torch_scorer import (
+    EncoderOptions,
+    MatchingScorer,
+    Precision,
+    checked_preprocess,
+    revision_line,
+)
+from focus_eval.encoders.weights import load_weights, locate, weights_identity
 
 LAVIS_TOKENS = 32  # longest text with both ends in LAVIS, in training and in its matching head
 
@@ -43,11 +49,12 @@ class Blip2Scorer(MatchingScorer):
     """
 
     name: ClassVar[str] = "blip2"
+    default_checkpoint: ClassVar[str] = "blip2-itm-vit-g"
 
     def __init__(
         self,
         *,
-        checkpoint: str = "blip2-itm-vit-g",
+        checkpoint: str = default_checkpoint,
         revision: str | None = None,
         preprocess: Literal["lavis", "hf"] = "lavis",
         device: str = "auto",
@@ -71,6 +78,21 @@ class Blip2Scorer(MatchingScorer):
         self._vision = torch.compile(self._model.vision_model) if compile else self._model.vision_model
         self._text_runner = self._runner(batch_size)
         self.revision = self._label(located.identity, preprocess=preprocess)
+
+    @classmethod
+    def revision_of(
+        cls,
+        *,
+        checkpoint: str = default_checkpoint,
+        revision: str | None = None,
+        preprocess: Literal["lavis", "hf"] = "lavis",
+        precision: str = "fp32",
+        compile: bool = False,
+        **_: Any,
+    ) -> str:
+        """Return the `revision` of an encoder with these options; loads no weights."""
+        identity = weights_identity(checkpoint, revision)
+        return revision_line(identity, precision=precision, compile=compile, preprocess=checked_preprocess(preprocess))
 
     def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
         """Return the probability of a match, shape `(n,)`."""

@@ -20,8 +20,8 @@ from focus_eval.core.errors import EncoderError
 from focus_eval.core.types import FloatArray
 from focus_eval.encoders.preprocess import ImageRules, Resize, read_image_rules, read_preprocessor
 from focus_eval.encoders.protocol import checked_query
-from focus_eval.encoders.torch_scorer import EncoderOptions, Precision, TorchScorer
-from focus_eval.encoders.weights import Located, load_weights, locate
+from focus_eval.encoders.torch_scorer import EncoderOptions, Precision, TorchScorer, revision_line
+from focus_eval.encoders.weights import Located, load_weights, locate, weights_identity
 from focus_eval.video.reader import Pixels
 
 
@@ -78,6 +78,20 @@ class DualEncoderScorer(TorchScorer):
         self._text_runner = self._runner(batch_size)
         self._text_features: dict[str, FloatArray] = {}
         self.revision = self._label(located.identity)
+
+    @classmethod
+    def revision_of(
+        cls,
+        *,
+        checkpoint: str = "",
+        revision: str | None = None,
+        precision: str = "fp32",
+        compile: bool = False,
+        **_: Any,
+    ) -> str:
+        """Return the `revision` of an encoder with these options; loads no weights."""
+        identity = weights_identity(checkpoint or cls.default_checkpoint, revision)
+        return revision_line(identity, precision=precision, compile=compile)
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
         """Return image embeddings `(n, d)`, not normalised."""

@@ -148,11 +148,7 @@ class OfflineScorer:
         if missing:
             raise MissingDependency(f"encoder 'offline' needs {missing[0]}: pip install \"focus-eval[offline]\"")
         self.n_classes, self.centred = n_classes, centred
-        packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino", "timm")
-        self.revision = (
-            f"{', '.join(f'{package} {version(package)}' for package in packages)}, "
-            f"top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}"
-        )
+        self.revision = self.revision_of(n_classes=n_classes, centred=centred)
         self._lock = threading.Lock()
         self._vision: FrameClassifier | None = None
         self._text: SentenceEncoder | None = None
@@ -160,6 +156,13 @@ class OfflineScorer:
         self._ahead: threading.Thread | None = None
         self._making_space = threading.Lock()
         self._query_vector = lru_cache(maxsize=4096)(self._embed_query)
+
+    @staticmethod
+    def revision_of(*, n_classes: int = 10, centred: bool = True) -> str:
+        """Return the `revision` of an encoder with these options; loads no weights."""
+        packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino", "timm")
+        known = ", ".join(f"{package} {version(package)}" for package in packages)
+        return f"{known}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}"
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
         """Return ConSE embeddings of unit length, float32 `(n, 384)`, of RGB uint8 frames `(n, height, width, 3)`.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import typing
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
-from focus_eval.core.errors import EncoderError, InvalidInput, MissingDependency, unknown_name
+from focus_eval.core.errors import EncoderError, FocusEvalError, InvalidInput, MissingDependency, unknown_name
 from focus_eval.core.options import read_options
 from focus_eval.encoders.protocol import AnyScorer
 
@@ -65,6 +67,43 @@ def make_encoder(name: str, **options: Any) -> AnyScorer:
     if not all(hasattr(scorer, needed) for needed in ("name", "revision", "close")):
         raise EncoderError(f"encoder {name!r}: {made.__module__}.{made.__qualname__} does not make an encoder")
     return typing.cast(AnyScorer, scorer)
+
+
+def encoder_revision(name: str, options: Mapping[str, Any]) -> str:
+    """Return the `revision` that `make_encoder(name, **options)` has: what gives relevance, exactly.
+
+    An encoder with a class method `revision_of` says it without loading its weights; any other is made and asked, once
+    for each state of the files among its options. "not here" and the reason where it could not be made.
+    """
+    try:
+        made, values = encoder_class(name), parse_options(name, options)
+        files = [Path(value).expanduser() for value in values.values() if isinstance(value, (str, Path)) and value]
+        return _revision(made, name, json.dumps(values, sort_keys=True, default=str), _stamps(files))
+    except FocusEvalError as error:  # no run starts from that: preflight says what is missing
+        return f"not here: {error}"
+
+
+@lru_cache(maxsize=256)
+def _revision(made: Any, name: str, options: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
+    values = parse_options(name, json.loads(options))
+    if hasattr(made, "revision_of"):
+        return str(made.revision_of(**values))
+    encoder = make_encoder(name, **values)
+    try:
+        return encoder.revision
+    finally:
+        encoder.close()
+
+
+def _stamps(files: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
+    """Return what changes when one of `files`, or a file in a folder among them, does."""
+    found = []
+    for path in files:
+        for file in [path, *sorted(path.iterdir())] if path.is_dir() else [path]:
+            if file.exists():
+                stat = file.stat()
+                found.append((str(file), stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
 
 
 def encoder_class(name: str) -> type[Any]:

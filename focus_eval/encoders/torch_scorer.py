@@ -367,13 +367,13 @@ class TorchScorer:
         return tensor
 
     def _label(self, identity: str, **settings: Any) -> str:
-        """Return the revision line: the weights, and the options that can change a number."""
-        parts = [
-            identity,
-            *(f"{key}={value}" for key, value in settings.items()),
-            f"precision={self.options.precision}",
-        ]
-        return " ".join(parts + ["compiled"] * self.options.compile)
+        return revision_line(identity, precision=self.options.precision, compile=self.options.compile, **settings)
+
+
+def revision_line(identity: str, *, precision: str = "fp32", compile: bool = False, **settings: Any) -> str:
+    """Return an encoder's `revision`: the exact weights, and the options that can change a number."""
+    parts = [identity, *(f"{key}={value}" for key, value in settings.items()), f"precision={precision}"]
+    return " ".join(parts + ["compiled"] * compile)
 
 
 def _pieces(parts: Sequence[Pixels], batch: slice) -> Iterator[Pixels]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +169,10 @@ KNOWN = {
 
 
 SHARDS = "model.safetensors.index.json"
+# What of a local folder can change a number: weights, rules of images and text, templates.
+_HASHED = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
+# Files from this size on are hashed once; the hash is kept under the file's size and time of change.
+_LARGE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,15 +207,15 @@ def locate(checkpoint: str, *, revision: str | None = None, model_type: str | tu
     path = Path(checkpoint).expanduser()
     if path.is_dir():
         _check(path, str(path), model_type)
-        return Located(folder=path, identity=f"{path.resolve().name}@{_content_hash(path)}")
-    known = KNOWN.get(checkpoint) or next((item for item in KNOWN.values() if item.repository == checkpoint), None)
+        return Located(folder=path, identity=_identity(checkpoint, path))
+    known = known_checkpoint(checkpoint)
     repository = known.repository if known else checkpoint
     wanted = revision or (known.revision if known else "main")
     folder = cached_folder(repository, wanted)
     if folder is None or not (folder / "config.json").exists() or not weight_files(folder):
         raise MissingWeights(_missing_line(checkpoint, known, repository, wanted, folder))
     _check(folder, f"{repository}@{wanted}", model_type)
-    return Located(folder=folder, identity=f"{repository}@{folder.name}")
+    return Located(folder=folder, identity=_identity(repository, folder))
 
 
 def is_path(name: str) -> bool:
@@ -342,10 +348,69 @@ def _missing_line(
     )
 
 
-def _content_hash(folder: Path) -> str:
+def known_checkpoint(name: str) -> Checkpoint | None:
+    """Return the published checkpoint of that short name or repository; None where it is neither."""
+    return KNOWN.get(name) or next((item for item in KNOWN.values() if item.repository == name), None)
+
+
+def weights_folder(pretrained: str, revision: str = "main") -> Path | None:
+    """Return the folder of a checkpoint: itself, or its snapshot in the hub's cache; None where there is none."""
+    folder = Path(pretrained).expanduser()
+    return folder if folder.is_dir() else cached_folder(pretrained, revision)
+
+
+def weights_identity(pretrained: str, revision: str | None = None) -> str:
+    """Return what exactly is loaded: "repository@commit", or "folder@sha256:.." over the files of a local folder.
+
+    Where it is not on this machine: "repository@revision, not here"; no run starts from that.
+
+    Args:
+        pretrained: a known name, a repository of the hub, or a local folder; "" for none.
+        revision: commit, tag or branch of a repository; None: the known one, else "main".
+    """
+    if not pretrained:
+        return ""
+    known = known_checkpoint(pretrained)
+    repository = known.repository if known else pretrained
+    wanted = revision or (known.revision if known else "main")
+    folder = weights_folder(repository, wanted)
+    return f"{repository}@{wanted}, not here" if folder is None else _identity(repository, folder)
+
+
+def _identity(repository: str, folder: Path) -> str:
+    if Path(repository).expanduser().is_dir():
+        # By content and without the path: two machines then give one checkpoint one identity.
+        return f"{folder.resolve().name}@{_folder_hash(folder)}"
+    # In the hub's cache a snapshot's folder is named by its commit.
+    return f"{repository}@{folder.name}"
+
+
+def _folder_hash(folder: Path) -> str:
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in _HASHED)
     digest = hashlib.sha256()
-    for file in weight_files(folder):
-        with open(file, "rb") as opened:
-            while block := opened.read(1 << 20):
-                digest.update(block)
+    for file in files:
+        stat = file.stat()
+        digest.update(f"{file.name}\0{_file_hash(file, stat.st_size, stat.st_mtime_ns)}\n".encode())
     return f"sha256:{digest.hexdigest()[:16]}"
+
+
+@cache
+def _file_hash(file: Path, size: int, changed_ns: int) -> str:
+    if size < _LARGE_BYTES:
+        return _sha256(file)
+    home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "focus-eval" / "hashes"
+    key = hashlib.sha256(f"{file.resolve()}\0{size}\0{changed_ns}".encode()).hexdigest()[:32]
+    if (home / key).is_file():
+        return (home / key).read_text(encoding="utf-8")
+    found = _sha256(file)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / key).write_text(found, encoding="utf-8")
+    return found
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as opened:
+        while block := opened.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

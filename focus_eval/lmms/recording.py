@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from focus_eval.benchmarks.declared import DeclaredBenchmark
 from focus_eval.core.errors import RunError
+from focus_eval.encoders.weights import weights_identity
 from focus_eval.lmms.arguments import AdapterOptions
 from focus_eval.lmms.requests import PendingRequest, RequestParts
 from focus_eval.lmms.tasks import ParsedAnswer, read_answer, read_option, task_of, task_score
-from focus_eval.lmms.weights import weights_identity
 from focus_eval.pipeline.timing import device_name
-from focus_eval.rows.identity import answering_versions, git_revision, identity_hash, versions, with_effect
+from focus_eval.rows.identity import answer_identity, git_revision, identity_hash, versions
 from focus_eval.rows.records import AnswerRow, CellNames, RowWriter, SelectionRow, answer_row, replace_file
 from focus_eval.rows.store import load_rows
 from focus_eval.samplers.base import derived_rng
@@ -136,9 +136,6 @@ def answer_text(output: Any) -> str:
 # selection, and the task with its split and generation arguments. So another task has rows of its own, while the same
 # command finds its rows again, and with a larger `--limit` asks only for what is new. Nothing written is ever deleted.
 
-# Raised whenever our code may turn the same answer into another row, or show other frames.
-ADAPTER_VERSION = 1
-
 
 class FolderRecorder(Recorder):
     """The rows of one rank below `record`, one folder per cell. Files come into being with their first row.
@@ -221,7 +218,7 @@ class FolderRecorder(Recorder):
         known = {key: value for key, value in parts.generation.items() if value is not None}
         # Through JSON, so that a tuple and a list give one hash.
         generation = json.loads(json.dumps(known, default=str))
-        return {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
+        return answer_identity(**self._identity, task=parts.task, split=parts.split, generation=generation)
 
     def _writer(self, parts: RequestParts, kind: str) -> RowWriter:
         cell = self.names(parts).cell
@@ -289,15 +286,13 @@ def command_line_recorder(
         name=f"{model}-{chooser}-k{frames}-seed{options.seed}",
         identity={
             "model": model,
-            "arguments": with_effect(wrapper_arguments),
+            "arguments": wrapper_arguments,
             "weights": weights_identity(pretrained, str(wrapper_arguments.get("revision") or "main")),
-            "versions": answering_versions(),
             "adapter": str(prepared) if prepared is not None else "",
             "selection": selection_id,
             "frames": frames,
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
-            "adapter_version": ADAPTER_VERSION,
             # Left out where it is off: cells without subtitles keep the id they had before the option.
             **({"subtitles": True} if options.subtitles else {}),
         },

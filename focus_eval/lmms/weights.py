@@ -1,15 +1,12 @@
-"""Finds the exact weights that a model answers with, and says what of them is not there. Fetches nothing."""
+"""Says what is missing or wrong of the weights that a model answers with. Fetches nothing."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-from functools import cache
 from pathlib import Path
 
 from focus_eval.core.errors import FocusEvalError
-from focus_eval.encoders.weights import cached_folder, check_readable
+from focus_eval.encoders.weights import check_readable
 
 # What `config.json` of a model's checkpoint must say it is.
 MODEL_TYPES: dict[str, tuple[str, ...]] = {
@@ -23,33 +20,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
 _WITHOUT_PROCESSOR = ("llava_qwen",)
 _TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("tokenizer.model",))
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-_HASHED = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
-# Files from this size on are hashed once; the hash is kept under the file's size and time of change.
-_LARGE_BYTES = 256 << 20
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
-
-
-def weights_folder(pretrained: str, revision: str = "main") -> Path | None:
-    """Return the folder of a checkpoint: itself, or its snapshot in the hub's cache; None where there is none."""
-    folder = Path(pretrained).expanduser()
-    return folder if folder.is_dir() else cached_folder(pretrained, revision)
-
-
-def weights_identity(pretrained: str, revision: str = "main") -> str:
-    """Return what exactly is loaded: "repository@commit", or "folder@sha256:.." over the files of a local folder.
-
-    Where it is not on this machine: "repository@revision, not here"; no run starts from that.
-    """
-    if not pretrained:
-        return ""
-    folder = weights_folder(pretrained, revision)
-    if folder is None:
-        return f"{pretrained}@{revision}, not here"
-    if Path(pretrained).expanduser().is_dir():
-        # By content and without the path: two machines then give one checkpoint one identity.
-        return f"{folder.resolve().name}@{_folder_hash(folder)}"
-    # In the hub's cache a snapshot's folder is named by its commit.
-    return f"{pretrained}@{folder.name}"
 
 
 def weights_problems(folder: Path, model: str) -> list[str]:
@@ -98,34 +69,3 @@ def _shard_problems(folder: Path) -> list[str]:
         except FocusEvalError as error:
             problems.append(str(error))
     return problems
-
-
-def _folder_hash(folder: Path) -> str:
-    files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in _HASHED)
-    digest = hashlib.sha256()
-    for file in files:
-        stat = file.stat()
-        digest.update(f"{file.name}\0{_file_hash(file, stat.st_size, stat.st_mtime_ns)}\n".encode())
-    return f"sha256:{digest.hexdigest()[:16]}"
-
-
-@cache
-def _file_hash(file: Path, size: int, changed_ns: int) -> str:
-    if size < _LARGE_BYTES:
-        return _sha256(file)
-    home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "focus-eval" / "hashes"
-    key = hashlib.sha256(f"{file.resolve()}\0{size}\0{changed_ns}".encode()).hexdigest()[:32]
-    if (home / key).is_file():
-        return (home / key).read_text(encoding="utf-8")
-    found = _sha256(file)
-    home.mkdir(parents=True, exist_ok=True)
-    (home / key).write_text(found, encoding="utf-8")
-    return found
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with open(file, "rb") as opened:
-        while block := opened.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 from focus_eval.benchmarks.question import check_query_form
 from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
+from focus_eval.encoders.registry import encoder_revision
 from focus_eval.matrix.config import (
     BenchmarkConfig,
     EncoderConfig,
@@ -21,7 +23,7 @@ from focus_eval.matrix.config import (
     SamplerConfig,
 )
 from focus_eval.matrix.questions import find_documents, read_questions
-from focus_eval.rows.identity import answering_versions, identity_hash, with_effect
+from focus_eval.rows.identity import answer_identity, identity_hash, selection_identity, with_effect
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_name
 
@@ -39,24 +41,13 @@ HUB_ENCODERS: dict[str, str | tuple[str, ...]] = {
 
 
 def model_weights(model: ModelConfig) -> str:
-    """Return the exact checkpoint of `model` (see `lmms.weights.weights_identity`); "" where it names none."""
-    from focus_eval.lmms.weights import weights_identity
+    """Return the exact weights that `model` answers with, a checkpoint's or an encoder's; "" where it names none."""
+    from focus_eval.encoders.weights import weights_identity
 
+    if "answer_encoder" in model.args:
+        checkpoint = model.args.get("answer_encoder_checkpoint")
+        return encoder_revision(str(model.args["answer_encoder"]), {"checkpoint": checkpoint} if checkpoint else {})
     return weights_identity(str(model.args.get("pretrained") or ""), str(model.args.get("revision") or "main"))
-
-
-def encoder_weights(encoder: EncoderConfig) -> str:
-    """Return the exact checkpoint of `encoder`; "" where its weights are not a checkpoint from the hub."""
-    if encoder.encoder not in HUB_ENCODERS:
-        return ""
-    from focus_eval.encoders.weights import KNOWN
-    from focus_eval.lmms.weights import weights_identity
-
-    name = str(encoder.options.get("checkpoint") or encoder.name)
-    # A short name and the repository's full name mean the same pinned weights.
-    known = KNOWN.get(name) or next((item for item in KNOWN.values() if item.repository == name), None)
-    revision = encoder.options.get("revision") or (known.revision if known else "main")
-    return weights_identity(known.repository if known else name, str(revision))
 
 
 def questions_digest(config: BenchmarkConfig) -> str:
@@ -96,10 +87,6 @@ def _stamp(config: BenchmarkConfig) -> Hashable:
     return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in shards)
 
 
-# Raised whenever our code may turn the same answer into another row.
-ANSWER_VERSION = 1
-
-
 @dataclass(frozen=True, kw_only=True)
 class SelectionSpec:
     """One way to choose keyframes for all questions of one benchmark; serves every model with the same k.
@@ -121,27 +108,26 @@ class SelectionSpec:
     @cached_property
     def configuration(self) -> dict[str, Any]:
         """Everything a matrix says that can change a selection."""
-        return {
-            "benchmark": self.benchmark.benchmark,
-            "sampler": self.sampler.name,
-            "sampler_version": self.sampler.version,
-            "sampler_file": self.sampler.file_digest,
-            "options": self.sampler.options,
-            "encoder": self.encoder.encoder if self.encoder else "",
-            "encoder_options": dict(self.encoder.options) if self.encoder else {},
-            "k": self.k,
-            "seed": self.seed,
-            "coarse_seed": self.coarse_seed,
-            # The usual query is left out, so that selections made before there was a choice keep their names.
-            **({} if self.query == "question" else {"query": self.query}),
-        }
+        return self._identity(json.dumps(with_effect(self.encoder.options), sort_keys=True) if self.encoder else "")
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Everything that can change a selection: `configuration`, and what its names stand for on this machine."""
         # A name such as "main" may mean other weights tomorrow; the rows belong to the exact ones.
-        weights = encoder_weights(self.encoder) if self.encoder else ""
-        return {**self.configuration, "encoder_weights": weights, "questions": questions_digest(self.benchmark)}
+        revision = encoder_revision(self.encoder.encoder, self.encoder.options) if self.encoder else ""
+        return {**self._identity(revision), "questions": questions_digest(self.benchmark)}
+
+    def _identity(self, encoder_revision: str) -> dict[str, Any]:
+        chosen = selection_identity(
+            self.sampler,
+            k=self.k,
+            seed=self.seed,
+            coarse_seed=self.coarse_seed,
+            encoder=self.encoder.encoder if self.encoder else "",
+            encoder_revision=encoder_revision,
+            query=self.query,
+        )
+        return {"benchmark": self.benchmark.benchmark, **chosen}
 
     @cached_property
     def label(self) -> str:
@@ -183,25 +169,18 @@ class AnswerSpec:
         return {
             "selection": self.selection.configuration,
             "model": self.model.model,
-            "args": with_effect(self.model.args),
+            "arguments": with_effect(self.model.args),
             "frames": self.model.frames,
             "task": self.benchmark.task,
             "frame_policy": self.frame_policy,
             "answer_parsing": self.answer_parsing,
-            # So that raising it makes new cells, and old rows are not mixed with new ones.
-            "answer_version": ANSWER_VERSION,
         }
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that can change an answer: `configuration`, exact weights, and the versions that answer."""
-        return {
-            **self.configuration,
-            "selection": self.selection.identity,
-            "weights": model_weights(self.model),
-            # Another version of these packages may give another answer to the same prompt.
-            "versions": answering_versions(),
-        }
+        """Everything that can change an answer: `configuration`, and what its names stand for on this machine."""
+        said = {**self.configuration, "selection": self.selection.identity}
+        return answer_identity(**said, weights=model_weights(self.model))
 
     @cached_property
     def id(self) -> str:

@@ -383,8 +383,7 @@ def argument_problems(
 
 def weights_problems(model: ModelConfig) -> Iterator[Missing]:
     """Yield what is missing of a model's checkpoint: all of it, shards, the right architecture, its tokenizer."""
-    from focus_eval.encoders.weights import is_path
-    from focus_eval.lmms.weights import weights_folder
+    from focus_eval.encoders.weights import is_path, weights_folder
     from focus_eval.lmms.weights import weights_problems as problems_of
 
     pretrained, revision = str(model.args.get("pretrained") or ""), str(model.args.get("revision") or "main")
@@ -478,7 +477,8 @@ def _checkpoint_problems(encoder: EncoderConfig) -> Iterator[Missing]:
 
 def memory_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
     """Yield too few GPUs, or too little memory for the weights; a model that will run on the CPU is a note."""
-    from focus_eval.lmms.weights import weights_folder, weights_gigabytes
+    from focus_eval.encoders.weights import weights_folder
+    from focus_eval.lmms.weights import weights_gigabytes
 
     pretrained: Any = model.args.get("pretrained")
     folder = weights_folder(str(pretrained), str(model.args.get("revision") or "main")) if pretrained else None

@@ -18,7 +18,7 @@ from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.relevance import Progress, VideoRelevance, VideoSession
 from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.pipeline.timing import Meter, device_name
-from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.identity import identity_hash, selection_identity
 from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
 from focus_eval.samplers.base import FrameSampler, RelevanceFn, derived_rng
 from focus_eval.video import gives_exact_pixels, open_video
@@ -91,22 +91,16 @@ class Selector:
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that can change a selection, JSON values only."""
-        file = {"sampler_file": self.sampler.file_digest} if self.sampler.file_digest else {}
-        # The usual form is left out, so that ids made before there was a choice stay the same.
-        query = {} if self._query == "question" or self.encoder is None else {"query": self._query}
-        return {
-            **file,
-            **query,
-            **self._inexact_backend,
-            "sampler": self.sampler.name,
-            "sampler_version": self.sampler.version,
-            "options": self.sampler.options,
-            "encoder": self.encoder.name if self.encoder else "",
-            "encoder_revision": self.encoder.revision if self.encoder else "",
-            "k": self.k,
-            "seed": self.seed,
-            "coarse_seed": self._coarse_seed,
-        }
+        return selection_identity(
+            self.sampler,
+            k=self.k,
+            seed=self.seed,
+            coarse_seed=self._coarse_seed,
+            encoder=self.encoder.name if self.encoder else "",
+            encoder_revision=self.encoder.revision if self.encoder else "",
+            query=self._query,
+            inexact_backend=self._inexact_backend.get("video_backend", ""),
+        )
 
     @property
     def selection_id(self) -> str:

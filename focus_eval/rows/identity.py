@@ -1,15 +1,18 @@
-"""Hashes a configuration: equal hashes mean equal configurations."""
+"""Says what makes two results the same: the one identity of a selection and of an answer, and its hash."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from focus_eval.core.resources import resource_path
 
 # What a model's wrapper may be told without any answer changing: such arguments are part of no identity, so that a run
 # goes on with another device, batch size or limit on cost and finds its rows.
@@ -19,9 +22,124 @@ WITHOUT_EFFECT = (
 )  # fmt: skip
 
 
+# Raised whenever our code may turn the same answer into another row.
+ANSWER_VERSION = 1
+
+
 def with_effect(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a wrapper that can change an answer."""
     return {name: value for name, value in arguments.items() if name not in WITHOUT_EFFECT}
+
+
+class IdentifiedSampler(Protocol):
+    """What an identity says of a sampler; `FrameSampler` has it."""
+
+    @property
+    def name(self) -> str:
+        """Registered name."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Raised whenever the code may choose other frames."""
+        ...
+
+    @property
+    def file_digest(self) -> str:
+        """Hash of the file of a sampler that nobody installed, else ""."""
+        ...
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every option with its value."""
+        ...
+
+
+def selection_identity(
+    sampler: IdentifiedSampler,
+    *,
+    k: int,
+    seed: int,
+    coarse_seed: str = "question",
+    encoder: str = "",
+    encoder_revision: str = "",
+    query: str = "question",
+    inexact_backend: str = "",
+) -> dict[str, Any]:
+    """Return everything that can change the frames chosen for a question, JSON values only.
+
+    A run of one question, a part of a matrix and a simulation all say it through here; a matrix adds its questions.
+
+    Args:
+        encoder, encoder_revision: what gives relevance, to the byte of its weights or file; "" where nothing is pulled.
+        query: what of a question the encoder is given.
+        inexact_backend: the video reader, where its pixels are not the exact ones.
+    """
+    # What is as usual is left out, so that ids made before there was a choice stay the same.
+    unusual = {
+        "sampler_file": sampler.file_digest,
+        "query": query if encoder and query != "question" else "",
+        "video_backend": inexact_backend,
+    }
+    return {
+        **{name: value for name, value in unusual.items() if value},
+        "sampler": sampler.name,
+        "sampler_version": sampler.version,
+        "options": sampler.options,
+        "encoder": encoder,
+        "encoder_revision": encoder_revision,
+        "k": k,
+        "seed": seed,
+        "coarse_seed": coarse_seed,
+    }
+
+
+def answer_identity(
+    *,
+    model: str,
+    arguments: Mapping[str, Any],
+    weights: str,
+    selection: Any,
+    task: str,
+    frames: int | None,
+    frame_policy: str,
+    answer_parsing: str,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return everything that can change a model's answer, JSON values only.
+
+    Args:
+        arguments: of the model's wrapper; those without effect on an answer are left out.
+        weights: the exact checkpoint.
+        selection: identity or id of the selection that is shown.
+        task: the lmms-eval task; the prompt it is asked with is part of the identity.
+        more: what only some roads have, e.g. split and generation arguments.
+    """
+    return {
+        "model": model,
+        "arguments": with_effect(arguments),
+        "weights": weights,
+        "selection": selection,
+        "task": task,
+        "prompt": task_digest(task),
+        "frames": frames,
+        "frame_policy": frame_policy,
+        "answer_parsing": answer_parsing,
+        "answer_version": ANSWER_VERSION,
+        "versions": answering_versions(),
+        **more,
+    }
+
+
+def task_digest(task: str) -> str:
+    """Return a hash over the YAML of a task of ours, prompts included; "" for a task that lmms-eval's version fixes."""
+    digest, name = hashlib.sha256(), f"{task}.yaml"
+    while name and (file := resource_path("tasks") / name).is_file():
+        text = file.read_text(encoding="utf-8")
+        digest.update(text.encode())
+        included = re.search(r"^include: *(\S+)", text, flags=re.MULTILINE)
+        name = included[1] if included else ""
+    return digest.hexdigest()[:16] if (resource_path("tasks") / f"{task}.yaml").is_file() else ""
 
 
 def identity_hash(identity: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.resources import read_json_object
 from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.pipeline.selector import Selector
-from focus_eval.rows.identity import git_revision, identity_hash, versions
+from focus_eval.rows.identity import git_revision, identity_hash, selection_identity, versions
 from focus_eval.rows.records import RowWriter, SelectionRow, replace_file
 from focus_eval.rows.store import compact, finished_questions
 from focus_eval.samplers.base import FrameSampler
@@ -351,8 +351,8 @@ def _part(out: Path, source: Source, sampler: FrameSampler, k: int, seed: int) -
     default = type(sampler)().options
     changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
-    identity = {"sampler": sampler.name, "options": sampler.options, "k": k, "seed": seed, "source": source.revision,
-                "version": sampler.version, "file": sampler.file_digest}  # fmt: skip
+    # A sampler that never pulls sees no relevance, but its questions are those of the source as well.
+    identity = selection_identity(sampler, k=k, seed=seed, encoder=TraceEncoder.name, encoder_revision=source.revision)
     readable = re.sub(r"[^\w.,=+-]+", "_", f"{source.name}-{','.join([sampler.name, *changed])}-k{k}-seed{seed}")
     return out / "selections" / f"{readable}-{identity_hash(identity)[:8]}"
 
