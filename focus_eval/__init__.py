@@ -1,34 +1,77 @@
-"""focus-eval: frame samplers for long-video question answering, measured to the frame."""
+"""focus-eval: frame samplers for long-video question answering, measured to the frame.
+
+The names below are the public surface; every other module is private and may change without notice.
+"""
 
 from __future__ import annotations
 
+import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from focus_eval.core.errors import FocusEvalError
-from focus_eval.core.types import ClipReport, Selection, VideoInfo
-from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.registry import make_sampler
-
 if TYPE_CHECKING:
+    from focus_eval.core import errors
+    from focus_eval.core.options import option
+    from focus_eval.core.types import Selection, VideoInfo
+    from focus_eval.encoders.registry import make_encoder
     from focus_eval.pipeline.api import select_keyframes
+    from focus_eval.report.recall import recall
+    from focus_eval.report.run import load_run
+    from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest
+    from focus_eval.samplers.registry import make_sampler
+    from focus_eval.video import open_video
 
 __version__ = "0.2.0"
 __all__ = [
     "Choice",
-    "ClipReport",
-    "FocusEvalError",
     "FrameSampler",
+    "Ledger",
     "Selection",
     "SelectionRequest",
     "VideoInfo",
+    "errors",
+    "load_run",
+    "make_encoder",
     "make_sampler",
+    "open_video",
+    "option",
+    "recall",
     "select_keyframes",
 ]
+# Loaded at first use, so that `import focus_eval` takes milliseconds.
+_HOMES = {
+    "Choice": "samplers.base",
+    "FrameSampler": "samplers.base",
+    "Ledger": "samplers.base",
+    "Selection": "core.types",
+    "SelectionRequest": "samplers.base",
+    "VideoInfo": "core.types",
+    "load_run": "report.run",
+    "make_encoder": "encoders.registry",
+    "make_sampler": "samplers.registry",
+    "open_video": "video",
+    "option": "core.options",
+    "recall": "report.recall",
+    "select_keyframes": "pipeline.api",
+}
+# Public in the version before; each still works in this one, with a warning that says what to write.
+_DEPRECATED = {
+    "ClipReport": ("core.types", "it is private"),
+    "FocusEvalError": ("core.errors", "write focus_eval.errors.FocusEvalError"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "select_keyframes":
-        from focus_eval.pipeline.api import select_keyframes
-
-        return select_keyframes
+    if name == "errors":
+        return import_module("focus_eval.core.errors")
+    if name in _DEPRECATED:
+        home, instead = _DEPRECATED[name]
+        warnings.warn(f"focus_eval.{name} goes after version 0.3: {instead}", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(f"focus_eval.{home}"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"focus_eval.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

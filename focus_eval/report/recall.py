@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import make_benchmark
@@ -102,6 +103,26 @@ def recall_within(evidence_seconds: FloatArray, times: Times, distances: Sequenc
     right = chosen[np.minimum(after, chosen.size - 1)]
     nearest = np.minimum(np.abs(evidence_seconds - left), np.abs(evidence_seconds - right))
     return np.array([(nearest <= distance + 1e-6).mean() for distance in distances])
+
+
+def recall(keyframe_seconds: ArrayLike, evidence_seconds: ArrayLike, *, within_seconds: float = 2.0) -> float:
+    """Return evidence recall@d: the share of annotated moments with a keyframe within `within_seconds`, in [0, 1].
+
+    Args:
+        keyframe_seconds: times of the keyframes, shape `(k,)`, any order.
+        evidence_seconds: times of the annotated moments, shape `(n,)`, at least one.
+
+    Raises:
+        InvalidInput: no moment, or a distance below 0.
+    """
+    moments = np.asarray(evidence_seconds, dtype=np.float64).reshape(-1)
+    if not moments.size or not within_seconds >= 0:
+        raise InvalidInput(
+            f"recall needs a moment and a distance of at least 0 s, got {moments.size}, {within_seconds}"
+        )
+    return float(
+        recall_within(moments, np.asarray(keyframe_seconds, dtype=np.float64).reshape(-1), (within_seconds,))[0]
+    )
 
 
 def uniform_times(cases: Iterable[EvidenceCase], *, k: int) -> dict[str, FloatArray]:

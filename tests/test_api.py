@@ -1,0 +1,57 @@
+"""The public surface: fourteen names, each documented with an example that runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import focus_eval
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.running import run_matrix
+from focus_eval.video.synthetic import write_numbered_clip
+
+from .matrix.conftest import write_simulation
+
+REFERENCE = (Path(__file__).resolve().parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def test_the_public_names_are_those_of_the_reference():
+    documented = set(re.findall(r"^### (\w+)$", REFERENCE, flags=re.MULTILINE))
+    assert documented == set(focus_eval.__all__)
+    assert len(focus_eval.__all__) == 14
+    assert set(dir(focus_eval)) == {*focus_eval.__all__, "__version__"}
+    assert all(getattr(focus_eval, name).__doc__ for name in focus_eval.__all__)
+
+
+def test_the_examples_of_the_reference_run(tmp_path, monkeypatch):
+    write_numbered_clip(tmp_path / "talk.mp4", n_frames=80, fps=10)
+    run_matrix(load_matrix(write_simulation(tmp_path / "made")), out=tmp_path / "results" / "runs" / "example")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", REFERENCE, flags=re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 10
+    # A dataclass looks its module up by name.
+    module = type(sys)("reference")
+    monkeypatch.setitem(sys.modules, "reference", module)
+    for block in blocks:
+        exec(compile(block, "docs/api.md", "exec"), module.__dict__)
+
+
+@pytest.mark.parametrize("name", ["ClipReport", "FocusEvalError"])
+def test_a_name_that_goes_warns_for_one_version(name):
+    with pytest.warns(DeprecationWarning, match=f"focus_eval.{name} goes after version 0.3"):
+        assert getattr(focus_eval, name).__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        focus_eval.nothing  # noqa: B018
+
+
+def test_importing_the_package_imports_no_module_of_it():
+    code = "import focus_eval, sys; print(sorted(m for m in sys.modules if m.startswith(('focus_eval.', 'numpy'))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
