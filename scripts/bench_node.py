@@ -44,7 +44,7 @@ from focus_eval.matrix import selecting
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.machine import BATCH_FRAMES, WorkerShare
+from focus_eval.matrix.machine import BATCH_FRAMES, WorkerResources
 from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.selecting import SelectWorker, select_jobs
 from focus_eval.video import open_video
@@ -104,7 +104,7 @@ def run_worker(
     run = RunFolder(folder / f"run-{time.monotonic_ns()}" / "run")
     read: list[tuple[Path, np.ndarray]] = []
 
-    class Share(WorkerShare):
+    class Share(WorkerResources):
         videos_at_once = setting.videos
 
         def threads_per_video(self, n_videos=None):
@@ -140,9 +140,9 @@ def _question(number: int, clip: Path) -> dict[str, object]:
 
 def settings(cores: int) -> dict[str, Setting]:
     """Return how a worker with `cores` cores worked, works, and works with others on its GPU."""
-    share = WorkerShare(cores, 0)
+    share = WorkerResources(cores, 0)
     several = max(1, cores // 8)
-    part = WorkerShare(max(1, cores // several), 0)
+    part = WorkerResources(max(1, cores // several), 0)
     now = Setting(
         cores=cores, videos=share.videos_at_once, threads=share.threads_per_video(), batch=BATCH_FRAMES, fills=True
     )

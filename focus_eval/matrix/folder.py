@@ -94,7 +94,7 @@ class Pool:
         with FileLock(part / ".lock"):
             yield
 
-    def held(self, part: Path) -> list[Path]:
+    def files_in_use(self, part: Path) -> list[Path]:
         """Return the files of `part` that another run still writes to."""
         by_run: dict[str, list[Path]] = {}
         for file in part.glob("rows-*.jsonl"):
@@ -192,11 +192,11 @@ class RunFolder:
         part = self.open_part(spec)
         # Two runs that end together must not both fold the same lines.
         with self.pool.alone_in(part):
-            held = self.pool.held(part)
+            in_use = self.pool.files_in_use(part)
             if isinstance(spec, AnswerSpec):
-                compact(part, AnswerRow, order, held=held)
+                compact(part, AnswerRow, order, in_use=in_use)
             else:
-                compact(part, SelectionRow, order, held=held)
+                compact(part, SelectionRow, order, in_use=in_use)
 
     def drop_errors(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
         """Forget the rows that record an error, so that they are tried again.
@@ -214,7 +214,7 @@ class RunFolder:
             return
         folder = self.part(spec)
         # Its files cannot be taken away from it, and its errors would come back.
-        if self.pool.held(folder):
+        if self.pool.files_in_use(folder):
             raise RunError(f"{folder}: another run writes here; retry its errors when that run has ended")
         # Written whole before anything old goes: a kill leaves the rows twice, which `load_rows` reads once.
         file = folder / self.pool.file_name("kept")

@@ -71,7 +71,7 @@ _HELD_BY_DECODER = 10
 
 
 @dataclass(frozen=True)
-class WorkerShare:
+class WorkerResources:
     """What one worker may use.
 
     Args:
@@ -101,17 +101,17 @@ class WorkerShare:
         return 3 * width * height * (BATCHES_HELD * BATCH_FRAMES + _HELD_BY_THREAD * n_threads + of_decoders)
 
 
-def local_share(resources: Resources) -> WorkerShare:
+def local_resources(resources: Resources) -> WorkerResources:
     """Return the share of a worker that runs in this process: the cores of one GPU, or all where there is none."""
     # One process may run per GPU, so each leaves the others their cores.
     cores = resources.decode_cores or max(1, n_cores() // max(1, len(gpu_gigabytes())))
-    return WorkerShare(cores, int(resources.frame_gigabytes * 1e9))
+    return WorkerResources(cores, int(resources.frame_gigabytes * 1e9))
 
 
-def cluster_share(resources: Resources) -> WorkerShare:
+def cluster_resources(resources: Resources) -> WorkerResources:
     """Return the share of a worker of a cluster: the cores that it is given there."""
     cores = resources.decode_cores or max(1, int(resources.cpus))
-    return WorkerShare(cores, int(resources.frame_gigabytes * 1e9), resources.gpus)
+    return WorkerResources(cores, int(resources.frame_gigabytes * 1e9), resources.gpus)
 
 
 class FrameMemory:
@@ -126,7 +126,7 @@ class FrameMemory:
         self._changed = threading.Condition()
 
     @contextmanager
-    def held(self, n_bytes: int) -> Iterator[None]:
+    def reserved(self, n_bytes: int) -> Iterator[None]:
         """Wait until `n_bytes` fit beside what others hold (or nobody holds any), and hold them for the block."""
         with self._changed:
             # A video larger than the limit goes alone, else it would wait for ever.

@@ -13,7 +13,7 @@ from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import Resources, worker_resources
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.machine import WorkerShare
+from focus_eval.matrix.machine import WorkerResources
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs
 
@@ -61,14 +61,14 @@ class Phase(ABC, Generic[PartT, JobT]):
         """Return the questions of `job` that still have no row, after its worker was lost."""
 
     @abstractmethod
-    def worker(self, *, name: str, store: Path | None, share: WorkerShare) -> Worker:
+    def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> Worker:
         """Return a worker that writes files of this `name`; `store` holds embeddings and relevance."""
 
     def groups(self, jobs: list[JobT], resources: Resources) -> Iterator[tuple[Resources, list[JobT]]]:
         """Yield the jobs that may run side by side, with what one of their workers takes."""
         yield resources, jobs
 
-    def jobs_at_once(self, share: WorkerShare) -> int:
+    def jobs_at_once(self, share: WorkerResources) -> int:
         """Return how many jobs one worker does at a time."""
         return 1
 
@@ -86,10 +86,10 @@ class SelectPhase(Phase[SelectionSpec, SelectJob]):
             {spec.name: self.run.finished(spec).ids() for spec in self.parts if spec.name in job.missing}
         )
 
-    def worker(self, *, name: str, store: Path | None, share: WorkerShare) -> SelectWorker:
+    def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> SelectWorker:
         return SelectWorker(self.parts, self.sets, self.run, name=name, store=store, share=share)
 
-    def jobs_at_once(self, share: WorkerShare) -> int:
+    def jobs_at_once(self, share: WorkerResources) -> int:
         return share.videos_at_once
 
 
@@ -105,7 +105,7 @@ class AnswerPhase(Phase[AnswerSpec, AnswerJob]):
         (cell,) = [cell for cell in self.parts if cell.name == job.cell]
         return job.without(self.run.finished(cell).ids())
 
-    def worker(self, *, name: str, store: Path | None, share: WorkerShare) -> AnswerWorker:
+    def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> AnswerWorker:
         return AnswerWorker(self.parts, self.sets, self.run, name=name)
 
     def groups(self, jobs: list[AnswerJob], resources: Resources) -> Iterator[tuple[Resources, list[AnswerJob]]]:

@@ -14,7 +14,7 @@ from typing import Any
 from focus_eval.core.errors import MissingDependency, RunError
 from focus_eval.matrix.config import Resources
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.machine import WorkerShare, cluster_share
+from focus_eval.matrix.machine import WorkerResources, cluster_resources
 from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
 from focus_eval.samplers.registry import sampler_file_modules
 
@@ -88,7 +88,7 @@ class _Pool:
         self._size = min(fits)
         self._phase = phase
         self._store = store
-        self._share = cluster_share(resources)
+        self._share = cluster_resources(resources)
         for module in sampler_file_modules():
             ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         # Once into the cluster's object store, instead of with every actor.
@@ -170,7 +170,7 @@ class _Pool:
 class _Worker:
     """What runs in an actor: one worker of a phase, and the count of what it wrote."""
 
-    def __init__(self, phase: Phase[Any, Any], name: str, store: Path | None, share: WorkerShare) -> None:
+    def __init__(self, phase: Phase[Any, Any], name: str, store: Path | None, share: WorkerResources) -> None:
         self._worker = phase.worker(name=name, store=store, share=share)
 
     def started(self) -> bool:

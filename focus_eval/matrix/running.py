@@ -11,7 +11,7 @@ from focus_eval.core.errors import RunError, unknown_name
 from focus_eval.matrix.cells import SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig, Resources
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.machine import best_device, local_share, measured_energy
+from focus_eval.matrix.machine import best_device, local_resources, measured_energy
 from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
 from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.questions import QuestionSet
@@ -55,7 +55,7 @@ class LocalEngine:
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], done: Callable[[int, int], None]) -> None:
         """Do the jobs with one worker."""
-        worker = phase.worker(name="local", store=self._store, share=local_share(self._resources))
+        worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
         try:
             worker.run_all(jobs, on_row=lambda row: done(1, int(row.error is not None)))
         finally:

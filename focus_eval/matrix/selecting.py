@@ -23,7 +23,7 @@ from focus_eval.encoders.registry import make_encoder
 from focus_eval.matrix.cells import SelectionSpec
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.machine import BATCH_FRAMES, FrameMemory, WorkerShare
+from focus_eval.matrix.machine import BATCH_FRAMES, FrameMemory, WorkerResources
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.selector import Selector
@@ -116,7 +116,7 @@ class SelectWorker:
         *,
         name: str,
         store: Path | None,
-        share: WorkerShare,
+        share: WorkerResources,
     ) -> None:
         self._share = share
         self._n_threads = share.threads_per_video()
@@ -184,10 +184,10 @@ class SelectWorker:
             for asked_question in asked:
                 self._write(asked_question, _row(asked_question), on_row)
             return
-        with self._clock.job() as held:
+        with self._clock.job() as device_seconds:
             rows = self._rows_of_video(questions.video_path(job.video), asked)
             # The threads' seconds overlap; the rows of a video must add up to the time the device was held for it.
-            rows = charged_rows(rows, held(), loading=loading, gpus=self._share.gpus)
+            rows = charged_rows(rows, device_seconds(), loading=loading, gpus=self._share.gpus)
         for asked_question, row in zip(asked, rows, strict=True):
             self._write(asked_question, row, on_row)
         self._note_recoveries()
@@ -199,7 +199,7 @@ class SelectWorker:
             return [_row(asked_question) for asked_question in asked]
         n_bytes = self._share.bytes_of_video(reader.width, reader.height, n_threads=self._n_threads)
         # Room first, then the batcher: no frame is decoded before there is room for it.
-        with reader, self._memory.held(n_bytes), self._batcher(reader) as batcher:
+        with reader, self._memory.reserved(n_bytes), self._batcher(reader) as batcher:
             return batcher.run([partial(_row, asked_question, batcher) for asked_question in asked])
 
     def _write(self, asked: _Asked, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None) -> None:

@@ -102,23 +102,23 @@ class SharedClock:
 
 
 def charged_rows(
-    rows: Sequence[SelectionRow], held: float, *, loading: float = 0.0, gpus: float = 1.0
+    rows: Sequence[SelectionRow], device_seconds: float, *, loading: float = 0.0, gpus: float = 1.0
 ) -> list[SelectionRow]:
     """Return the rows of questions served together with seconds that add up to the time the device was held for them.
 
     Their threads wait for one another, so what each measured overlaps; the proportions are kept.
 
     Args:
-        held: wall-clock seconds of the whole.
+        device_seconds: wall-clock seconds of the whole.
         loading: seconds the encoder took to load before, booked as `open` on the rows that use one.
         gpus: what of a GPU was held, or how many: a worker with half a GPU pays half its seconds. 0, a worker without
             a GPU, pays for its machine.
     """
-    held, loading = held * (gpus or 1.0), loading * (gpus or 1.0)
+    device_seconds, loading = device_seconds * (gpus or 1.0), loading * (gpus or 1.0)
     measured = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
     users = sum(bool(row.encoder and row.seconds) for row in rows)
     # What the threads measured overlaps and adds up to more than was held; only its proportions count.
-    factor = held / measured if measured else 0.0
+    factor = device_seconds / measured if measured else 0.0
 
     def charged(row: SelectionRow) -> SelectionRow:
         seconds = {stage: value * (factor if stage in HELD_STAGES else 1.0) for stage, value in row.seconds.items()}

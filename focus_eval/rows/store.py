@@ -397,16 +397,16 @@ class FinishedQuestions:
             self._parquet = state
 
 
-def compact(folder: Path, kind: type[RowT], order: list[str], *, held: Collection[Path] = ()) -> None:
+def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collection[Path] = ()) -> None:
     """Turn the JSON lines of `folder` into Parquet, in the order of question ids `order`.
 
-    Safe to kill: the lines go only once both files are in place. Files in `held` are still being written by others:
+    Safe to kill: the lines go only once both files are in place. Files in `in_use` are still being written by others:
     their rows are read, and the files stay.
 
     Raises:
         InvalidInput: a row of a question that is not in `order`.
     """
-    finished = [path for path in folder.glob("*.jsonl") if path not in held]
+    finished = [path for path in folder.glob("*.jsonl") if path not in in_use]
     if not finished:
         return  # nothing was added
     place = {question_id: at for at, question_id in enumerate(order)}

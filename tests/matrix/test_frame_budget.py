@@ -12,7 +12,7 @@ import yaml
 
 from focus_eval.encoders.torch_scorer import TorchScorer
 from focus_eval.matrix.config import Resources, load_matrix
-from focus_eval.matrix.machine import WorkerShare
+from focus_eval.matrix.machine import WorkerResources
 from focus_eval.matrix.running import run_matrix
 from focus_eval.pipeline.relevance import VideoSession
 from focus_eval.video.synthetic import write_long_clip
@@ -74,7 +74,7 @@ def peak_bytes(matrix, out, *, gigabytes):
 
 
 def test_frames_of_all_videos_stay_within_the_budget_and_the_rows_are_the_same(matrix, as_on_a_gpu, tmp_path):
-    share = WorkerShare(2, 0)
+    share = WorkerResources(2, 0)
     video = share.bytes_of_video(WIDTH, HEIGHT, n_threads=share.threads_per_video(N_VIDEOS))
     run_matrix(matrix, out=tmp_path / "plenty" / "run")  # imports and caches are no frames
     peak = peak_bytes(matrix, tmp_path / "little" / "run", gigabytes=1.01 * video / 1e9)

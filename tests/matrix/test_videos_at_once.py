@@ -21,7 +21,7 @@ from focus_eval.matrix import phases, selecting
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import EncoderConfig, SamplerConfig, load_matrix
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.machine import WorkerShare
+from focus_eval.matrix.machine import WorkerResources
 from focus_eval.matrix.plan import make_plan
 from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.selecting import SelectWorker
@@ -72,7 +72,7 @@ def matrix(tmp_path_factory):
 def one_at_a_time(matrix, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WorkerShare, "videos_at_once", 1)
+        patch.setattr(WorkerResources, "videos_at_once", 1)
         run_matrix(matrix, out=folder / "run")
     return result_bytes(folder / "run")
 
@@ -212,7 +212,7 @@ def test_batches_filled_across_videos_change_no_row(matrix, tmp_path, monkeypatc
     monkeypatch.setattr(FullBatches, "_next_batch", counting)
     monkeypatch.setattr(FullBatches, "open_pass", together)
     for folder, at_once in (("alone", 1), ("four", N_VIDEOS)):
-        monkeypatch.setattr(WorkerShare, "videos_at_once", at_once)
+        monkeypatch.setattr(WorkerResources, "videos_at_once", at_once)
         frame = run_matrix(mixed, out=tmp_path / folder / "run")
         assert frame["error"].isna().all()
     assert set(sizes) == {16}

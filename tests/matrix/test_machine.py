@@ -9,35 +9,35 @@ import pytest
 
 from focus_eval.matrix import machine as worker_share
 from focus_eval.matrix.config import Resources
-from focus_eval.matrix.machine import FrameMemory, WorkerShare, cluster_share, local_share
+from focus_eval.matrix.machine import FrameMemory, WorkerResources, cluster_resources, local_resources
 
 
 @pytest.mark.parametrize(("cores", "videos", "threads"), [(1, 3, 1), (2, 4, 1), (4, 5, 1), (16, 11, 2), (64, 35, 3)])
 def test_more_cores_take_more_videos_and_no_core_has_more_than_two_threads(cores, videos, threads):
-    share = WorkerShare(cores, 10**9)
+    share = WorkerResources(cores, 10**9)
     assert (share.videos_at_once, share.threads_per_video()) == (videos, threads)
     assert cores <= videos * threads <= max(videos, 2 * cores)
 
 
 @pytest.mark.parametrize(("cores", "n_videos", "threads"), [(2, 1, 2), (2, 2, 2), (2, 3, 1), (16, 1, 8), (16, 8, 4)])
 def test_few_videos_are_decoded_by_more_threads_each(cores, n_videos, threads):
-    share = WorkerShare(cores, 10**9)
+    share = WorkerResources(cores, 10**9)
     assert share.threads_per_video(n_videos) == threads
     assert share.threads_per_video(1000) == share.threads_per_video()
 
 
 def test_the_bytes_of_a_4k_video_hold_what_was_measured():
     """Measured 2026-11-22: the process grew by 3.39 GB with two decoding threads; see docs/performance.md."""
-    assert 3.39e9 <= WorkerShare(2, 0).bytes_of_video(3840, 2160, n_threads=2) <= 1.1 * 3.39e9
+    assert 3.39e9 <= WorkerResources(2, 0).bytes_of_video(3840, 2160, n_threads=2) <= 1.1 * 3.39e9
 
 
 def test_a_worker_gets_the_cores_of_one_gpu_unless_told(monkeypatch):
     monkeypatch.setattr(worker_share, "n_cores", lambda: 64)
     monkeypatch.setattr(worker_share, "gpu_gigabytes", lambda: [80.0] * 8)
-    assert local_share(Resources()).cores == 8
-    assert local_share(Resources(decode_cores=20)).cores == 20
-    assert cluster_share(Resources(cpus=14)).cores == 14
-    assert cluster_share(Resources(cpus=14, gpus=0.5, decode_cores=3)).cores == 3
+    assert local_resources(Resources()).cores == 8
+    assert local_resources(Resources(decode_cores=20)).cores == 20
+    assert cluster_resources(Resources(cpus=14)).cores == 14
+    assert cluster_resources(Resources(cpus=14, gpus=0.5, decode_cores=3)).cores == 3
 
 
 def test_videos_in_work_never_hold_more_than_the_budget_and_a_larger_one_runs_alone():
@@ -45,7 +45,7 @@ def test_videos_in_work_never_hold_more_than_the_budget_and_a_larger_one_runs_al
     lock, inside, met = threading.Lock(), [], threading.Event()
 
     def hold(n_bytes):
-        with memory.held(n_bytes):
+        with memory.reserved(n_bytes):
             with lock:
                 inside.append(n_bytes)
                 most.append(sum(inside))
