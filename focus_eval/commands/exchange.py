@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 AnnotationsOption = Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")]
 BenchmarkOption = Annotated[str, typer.Option(help="Name of the benchmark.")]
-SamplerOption = Annotated[str | None, typer.Option(help="Sampler to take, if the file has several.")]
+FormatOption = Annotated[
+    list[str],
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the format, e.g. sampler=focus; repeatable."),
+]
 
 
 def import_(
-    format: Annotated[str, typer.Argument(help="aks, focus, bolt, qca, wfs, toolmerge, answers, rows, or auto.")],
+    format: Annotated[str, typer.Argument(help="Format of the file, or auto; see focus-eval plugins.")],
     file: Annotated[Path, typer.Argument(help="Selection file, or a run's folder (rows).")],
     out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write.")],
     annotations: AnnotationsOption = None,
@@ -34,12 +37,8 @@ def import_(
         Path | None, typer.Option(help="CSV with the columns id, duration_s and fps; finds indices past the end.")
     ] = None,
     unit: Annotated[str | None, typer.Option(help="frames or seconds. [default: the format's own]")] = None,
-    field: Annotated[str | None, typer.Option(help="Name of the field that holds the frames (format wfs).")] = None,
-    sampler: SamplerOption = None,
+    option: FormatOption = [],  # noqa: B006
     allow_missing: Annotated[bool, typer.Option(help="Leave out questions without frames.")] = False,
-    column: Annotated[
-        list[str], typer.Option(metavar="NAME=FIELD", help="Field of the format answers; repeatable.")
-    ] = [],  # noqa: B006
     model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "",
     name: Annotated[str, typer.Option(help="Name of the selection in the rows. [default: the file's]")] = "",
 ) -> None:
@@ -61,11 +60,9 @@ def import_(
         format=format,
         questions=questions,
         unit=unit,
-        field=field,
         fps=fps,
-        sampler=sampler,
         allow_missing=allow_missing,
-        columns=parse_assignments(column),
+        **parse_assignments(option),
     )
     if out.suffix != ".parquet":
         if questions is None or rate_of is None:
@@ -94,22 +91,20 @@ def export(
         Path | None, typer.Option(help="The benchmark's annotation file; gives the order of rows.")
     ] = None,
     benchmark: BenchmarkOption = "longvideobench",
-    sampler: SamplerOption = None,
+    option: FormatOption = [],  # noqa: B006
 ) -> None:
     """Write selections in the format of AKS or FOCUS.
 
     Both list frames in the order of the annotation's rows.
     """
-    from focus_eval.selections import export_aks, export_focus, load_selections
+    from focus_eval.core.options import parse_assignments
+    from focus_eval.selections import load_selections, write_selections
 
-    writers = {"aks": export_aks, "focus": export_focus}
-    if format not in writers:
-        raise unknown_name("export format", format, writers)
     questions = read_questions(benchmark, annotations)
     if questions is None:
         raise InvalidInput("these formats list selections in the order of the annotations; give --annotations")
-    selections = load_selections(source, questions=questions, sampler=sampler)
-    for path in writers[format](selections, out, questions=questions):
+    selections = load_selections(source, questions=questions, **parse_assignments(option))
+    for path in write_selections(selections, out, format=format, questions=questions):
         typer.echo(str(path))
 
 
@@ -276,9 +271,7 @@ def evidence(
     format: Annotated[
         list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
     ] = [],  # noqa: B006
-    column: Annotated[
-        list[str], typer.Option(metavar="NAME=FIELD", help="Field of the format answers; repeatable.")
-    ] = [],  # noqa: B006
+    option: FormatOption = [],  # noqa: B006
     model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "model",
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
     distance: Annotated[float, typer.Option(help="Seconds within which evidence is in view: 1, 2 or 5.")] = 5.0,
@@ -305,7 +298,7 @@ def evidence(
         answered, others = load_run(run), None
     else:
         answered, others = _from_files(
-            selections, format, column, estimate, benchmark=benchmark, model=model, annotations=annotations, rates=rates
+            selections, format, option, estimate, benchmark=benchmark, model=model, annotations=annotations, rates=rates
         )
     tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
     if others is not None:
@@ -319,7 +312,7 @@ def evidence(
 def _from_files(
     selections: Sequence[str],
     formats: Sequence[str],
-    columns: Sequence[str],
+    options: Sequence[str],
     estimate: Sequence[str],
     *,
     benchmark: str,
@@ -340,13 +333,14 @@ def _from_files(
         raise InvalidInput(f"{len(formats)} formats for {len(selections)} selection files; give one, or one for each")
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
-    named = dict(parse_assignments(list(columns)))
+    named = parse_assignments(options)
     kinds = list(formats) * len(selections) if len(formats) == 1 else list(formats) or ["auto"] * len(selections)
     made = []
-    for text, kind in [*zip(selections, kinds, strict=True), *((text, "auto") for text in estimate)]:
+    files = [(text, kind, named) for text, kind in zip(selections, kinds, strict=True)]
+    for text, kind, given in [*files, *((text, "auto", {}) for text in estimate)]:
         name, equals, file = text.partition("=")
         name, file = (name, file) if equals else (Path(text).stem, text)
-        loaded = load_selections(file, format=kind, questions=questions, fps=fps, columns=named)
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **given)
         made.append(published_rows(loaded, questions, rate_of, name=name, model=model))
     answered, others = made[: len(selections)], made[len(selections) :]
     without = next((item.name for item in answered if not item.answers), None)

@@ -25,6 +25,10 @@ class MissingDependency(FocusEvalError, ImportError):
     """An extra that is not installed; the message names the install command."""
 
 
+class PluginError(FocusEvalError):
+    """A plugin that cannot be loaded, is not what it says, or takes a name that is taken."""
+
+
 class MissingWeights(FocusEvalError):
     """A checkpoint that is not on this machine; the message says which, how large and how to fetch it."""
 
@@ -38,7 +42,7 @@ class EncoderError(FocusEvalError):
 
 
 class SamplerError(FocusEvalError):
-    """A sampler that broke its contract, or a plugin that could not be loaded."""
+    """A sampler that broke its contract."""
 
 
 class BrokenContract(SamplerError):

@@ -1,13 +1,17 @@
-"""Reads options given as text and checks their values: the one reader for the command line, YAML and --model_args.
+"""Reads options: the one reader for Python, YAML, the command line and `--model_args`.
 
-A boolean is `true` or `false` and nothing else; `none` is None where an option may be None.
+An option is declared once, as a field of a dataclass or a keyword of a constructor. Its value may come as text
+("0.25", "true", "none"): a boolean is `true` or `false` and nothing else, `none` is None where an option may be None.
+A plugin with options is one text too: `focus:alpha=0.1,clip_seconds=8`.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 import types
-from collections.abc import Iterable, Mapping
-from dataclasses import field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -20,6 +24,9 @@ T = TypeVar("T")
 _NOT_THAT = object()
 _PLAIN = (bool, int, float, str, type(None))
 _NO_LIMITS: Mapping[str, Any] = {}
+# The first colon before an assignment ends the name: `peaks.py:Peaks:gap=2` names `peaks.py:Peaks`.
+_NAMED = re.compile(r"(?P<name>.+?):(?P<options>[A-Za-z_]\w*=.*)", re.DOTALL)
+_NEXT = re.compile(r",(?=\s*[A-Za-z_]\w*\s*=)")
 
 
 def option(default: T, *, above: float | None = None, at_least: float | None = None, at_most: float | None = None) -> T:
@@ -32,6 +39,61 @@ def option(default: T, *, above: float | None = None, at_least: float | None = N
         default=default, metadata={word: limit for word, limit in limits.items() if limit is not None}
     )
     return declared  # type: ignore[no-any-return]
+
+
+def make(owner: str, kind: Callable[..., T], values: Mapping[str, Any]) -> T:
+    """Return `kind` made with `values`, text read in the types that its fields or its constructor declare.
+
+    Args:
+        owner: whose options they are, for messages: "sampler 'focus'".
+
+    Raises:
+        UnknownName: an option that is not declared; the message has the nearest name.
+        InvalidInput: a value of another type or outside its range, or an option without a default left out.
+    """
+    options = read_options(owner, declared_types(kind), values)
+    try:
+        inspect.signature(kind).bind(**options)
+    except TypeError as error:
+        raise InvalidInput(f"{owner}: {error}; its options: {', '.join(declared_types(kind)) or 'none'}") from error
+    return kind(**options)
+
+
+def declared_types(kind: Callable[..., Any]) -> dict[str, Any]:
+    """Return the options of a class by name, with their declared types: its fields, or its constructor's keywords."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        return field_types(kind)
+    hints = get_type_hints(kind.__init__ if isinstance(kind, type) else kind)  # type: ignore[misc]
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(kind).parameters.values()
+    return {item.name: hints.get(item.name, Any) for item in parameters if item.kind in named}
+
+
+def parse_named(text: str) -> tuple[str, dict[str, str]]:
+    """Return the name and the options, still text, of `name:option=value,option=value`; the options may be left out.
+
+    A comma separates only where `option=` follows, so a value may hold commas.
+
+    Raises:
+        InvalidInput: an option that is given twice.
+    """
+    found = _NAMED.fullmatch(text)
+    if found is None:
+        return text, {}
+    return found["name"], parse_assignments(_NEXT.split(found["options"]))
+
+
+def named_options(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name in `text`, and the options in it together with `options`.
+
+    Raises:
+        InvalidInput: an option that is given in both.
+    """
+    name, written = parse_named(text)
+    twice = sorted({*written} & {*options})
+    if twice:
+        raise InvalidInput(f"option {twice[0]!r} of {name!r} is given twice: in {text!r} and as {options[twice[0]]!r}")
+    return name, {**written, **options}
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:

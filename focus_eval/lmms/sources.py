@@ -129,7 +129,7 @@ class ReplayedSelections:
     Args:
         path: the file, or the folder of a run.
         frames: most frames a selection may have; more is refused, not thinned out.
-        options: format, unit, field, sampler, allow_missing of `load_selections`.
+        options: format, unit and allow_missing of `load_selections`, and those of the format.
     """
 
     def __init__(self, path: Path, *, frames: int, options: Mapping[str, Any] | None = None) -> None:
@@ -139,7 +139,7 @@ class ReplayedSelections:
         self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
         # By content: a file that was changed in place is another selection.
         self._content = _content_hash(path)
-        from focus_eval.selections.loading import is_rows_path
+        from focus_eval.selections.rows import is_rows_path
 
         if is_rows_path(path):  # refused before any weight loads
             self._read(None)
@@ -260,9 +260,10 @@ class GivenRows:
 
 
 def _reader_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    optional_text = str | None
-    known = {"format": str, "unit": optional_text, "field": optional_text, "sampler": optional_text}
-    return read_options("selections", {**known, "allow_missing": bool}, texts(options))
+    """Return the options of `load_selections`; those of the format itself stay text, which the format reads."""
+    known = {"format": str, "unit": str | None, "allow_missing": bool}
+    ours = {name: value for name, value in options.items() if name in known}
+    return {**texts(options), **read_options("selections", known, texts(ours))}
 
 
 def _content_hash(path: Path) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from focus_eval.selections.aks import export_aks
-from focus_eval.selections.focus import export_focus
-from focus_eval.selections.imported import ImportedSelection, selections_hash
-from focus_eval.selections.loading import FORMATS, load_selections, read_parquet, write_parquet
+from focus_eval.selections.imported import ImportedSelection, SelectionFormat, Source, selections_hash
+from focus_eval.selections.loading import load_selections, write_selections
+from focus_eval.selections.rows import read_parquet, write_parquet
 
 __all__ = [
-    "FORMATS",
     "ImportedSelection",
-    "export_aks",
-    "export_focus",
+    "SelectionFormat",
+    "Source",
     "load_selections",
     "read_parquet",
     "selections_hash",
     "write_parquet",
+    "write_selections",
 ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from focus_eval.rows.records import AskedQuestion
 from focus_eval.selections.imported import (
     DETAILS_FILE,
     ImportedSelection,
+    SelectionFormat,
     Source,
     frames_of,
     in_order,
@@ -17,32 +18,26 @@ from focus_eval.selections.imported import (
     write_json,
 )
 
-# Its habit, where the caller names no unit.
-UNIT = "frames"
 
+class Aks(SelectionFormat):
+    """The AKS pipeline's list by row."""
 
-def detects(path: Path, data: Any) -> bool:
-    """Return whether `data` is a list of lists, without FOCUS's details beside it."""
-    return is_list_of_lists(data) and not path.with_name(DETAILS_FILE).exists()
+    name: ClassVar[str] = "aks"
+    summary: ClassVar[str] = "a list, one entry of frames per row of the annotation"
+    is_written: ClassVar[bool] = True
 
+    def detects(self, source: Source) -> bool:
+        """Return whether it is a list of lists, without FOCUS's details beside it."""
+        return is_list_of_lists(source.data) and not source.path.with_name(DETAILS_FILE).exists()
 
-def read(data: Any, source: Source) -> Iterable[ImportedSelection]:
-    """Yield the selections of a list by row.
+    def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selections of a list by row."""
+        for row, (values, question) in enumerate(source.rows_with_questions(source.data)):
+            yield from source.selection(values, question_id=question.id, where=f"row {row}", video=question.video)
 
-    Raises:
-        SelectionMismatch: a file that does not fit; names the entry at fault.
-    """
-    for row, (values, question) in enumerate(source.rows_with_questions(data)):
-        yield from source.selection(values, question_id=question.id, where=f"row {row}", video=question.video)
-
-
-def export_aks(
-    selections: Mapping[str, ImportedSelection], path: Path, *, questions: Sequence[AskedQuestion]
-) -> list[Path]:
-    """Write the list-by-row file of the AKS pipeline: frames of every question in the annotation's order.
-
-    Raises:
-        SelectionMismatch: a question without a selection, or one in seconds.
-    """
-    write_json(path, [list(frames_of(chosen)) for chosen in in_order(selections, questions)])
-    return [path]
+    def write(
+        self, selections: Mapping[str, ImportedSelection], path: Path, *, questions: Sequence[AskedQuestion]
+    ) -> list[Path]:
+        """Write the frames of every question in the annotation's order."""
+        write_json(path, [list(frames_of(chosen)) for chosen in in_order(selections, questions)])
+        return [path]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from focus_eval.core.errors import SelectionMismatch, unknown_name
-from focus_eval.selections.imported import ImportedSelection, PublishedAnswer, Source
+from focus_eval.core.errors import SelectionMismatch
+from focus_eval.selections.imported import ImportedSelection, PublishedAnswer, SelectionFormat, Source
 
-UNIT = "frames"
 LETTERS = "ABCDEFGH"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerShape:
-    """Which field of a row holds what.
+class Answers(SelectionFormat):
+    """A list of rows, each with the model's answer, in fields that the options name.
 
     Args:
         id: the question's id in the annotation.
@@ -25,6 +23,10 @@ class AnswerShape:
         correct_answer, correct: the right letter, and whether the answer is right; "" where the file has none.
     """
 
+    name: ClassVar[str] = "answers"
+    # Never detected: an annotation's `answer` is the right one, a model's looks the same.
+    summary: ClassVar[str] = "rows of id, times or frames, and the model's answer, in fields that the options name"
+
     id: str = "id"
     times: str = "times"
     frames: str = "frames"
@@ -32,56 +34,38 @@ class AnswerShape:
     correct_answer: str = ""
     correct: str = ""
 
-    @classmethod
-    def of(cls, columns: Mapping[str, str]) -> AnswerShape:
-        """Return the shape with the named columns: {"id": "qid", "times": "ts"}.
+    def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selections and answers of a list of rows.
 
         Raises:
-            UnknownName: a name that is not part of the shape.
+            SelectionMismatch: a row without id, keyframes or answer, or whose verdict contradicts its letters.
         """
-        for name in columns:
-            if name not in cls.__dataclass_fields__:
-                raise unknown_name("column", name, cls.__dataclass_fields__)
-        return cls(**columns)
+        data = source.data
+        if not isinstance(data, list) or not all(isinstance(row, Mapping) for row in data):
+            raise SelectionMismatch(f"{source.path.name}: format {source.format!r} is a list of rows, one per question")
+        for at, row in enumerate(data):
+            keyframes = self._keyframes_field(row, at, source)
+            question_id = str(row[self.id])
+            answered = _answer(row, self, where=f"{source.path.name}: row {at} ({question_id})")
+            unit = "seconds" if keyframes == self.times else "frames"
+            yield from source.selection(
+                row[keyframes], question_id=question_id, where=f"row {at}", unit=unit, details={"answered": answered}
+            )
 
-
-def detects(path: Path, data: Any) -> bool:
-    """Return False: an annotation's `answer` is the right one, a model's looks the same; the format must be named."""
-    return False
-
-
-def read(data: Any, source: Source) -> Iterable[ImportedSelection]:
-    """Yield the selections and answers of a list of rows.
-
-    Raises:
-        SelectionMismatch: a row without id, keyframes or answer, or whose verdict contradicts its letters.
-    """
-    yield from read_shape(data, source, AnswerShape.of(source.columns))
-
-
-def read_shape(data: Any, source: Source, shape: AnswerShape) -> Iterable[ImportedSelection]:
-    """Yield the selections and answers of rows of `shape`. Raises as `read`."""
-    if not isinstance(data, list) or not all(isinstance(row, Mapping) for row in data):
-        raise SelectionMismatch(f"{source.path.name}: format {source.format!r} is a list of rows, one per question")
-    for at, row in enumerate(data):
-        keyframes = next((name for name in (shape.times, shape.frames) if name and name in row), None)
-        missing = [name for name in (shape.id, shape.answer, shape.correct_answer, shape.correct) if name]
+    def _keyframes_field(self, row: Mapping[str, Any], at: int, source: Source) -> str:
+        keyframes = next((name for name in (self.times, self.frames) if name and name in row), None)
+        missing = [name for name in (self.id, self.answer, self.correct_answer, self.correct) if name]
         missing = [name for name in missing if name not in row]
         if keyframes is None:
-            missing.append(" or ".join(name for name in (shape.times, shape.frames) if name))
+            missing.append(" or ".join(name for name in (self.times, self.frames) if name))
         if missing or keyframes is None:
             raise SelectionMismatch(
                 f"{source.path.name}: row {at} lacks {', '.join(missing)}; it has: {', '.join(map(str, row))}"
             )
-        question_id = str(row[shape.id])
-        answered = _answer(row, shape, where=f"{source.path.name}: row {at} ({question_id})")
-        unit = "seconds" if keyframes == shape.times else "frames"
-        yield from source.selection(
-            row[keyframes], question_id=question_id, where=f"row {at}", unit=unit, details={"answered": answered}
-        )
+        return keyframes
 
 
-def _answer(row: Mapping[str, Any], shape: AnswerShape, *, where: str) -> PublishedAnswer:
+def _answer(row: Mapping[str, Any], shape: Answers, *, where: str) -> PublishedAnswer:
     letter = row[shape.answer]
     if letter is not None and (not isinstance(letter, str) or len(letter) != 1 or letter not in LETTERS):
         raise SelectionMismatch(f"{where}: answer {letter!r} is not an option letter A to H or null")

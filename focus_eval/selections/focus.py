@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.core.resources import read_json
@@ -12,6 +12,7 @@ from focus_eval.rows.records import AskedQuestion
 from focus_eval.selections.imported import (
     DETAILS_FILE,
     ImportedSelection,
+    SelectionFormat,
     Source,
     frames_of,
     in_order,
@@ -19,51 +20,52 @@ from focus_eval.selections.imported import (
     write_json,
 )
 
-UNIT = "frames"
 FRAMES_FILE = "selected_frames.json"
 
 
-def detects(path: Path, data: Any) -> bool:
-    """Return whether `data` is a list of lists with the sampling details beside it."""
-    return is_list_of_lists(data) and path.with_name(DETAILS_FILE).exists()
+class PublicFocus(SelectionFormat):
+    """The public FOCUS code's list by row, with the pulls and clips of the details beside it."""
 
+    name: ClassVar[str] = "focus"
+    summary: ClassVar[str] = "as aks, selected_frames.json (or its folder) with sampling_details.json beside it"
+    is_written: ClassVar[bool] = True
 
-def read(data: Any, source: Source) -> Iterable[ImportedSelection]:
-    """Yield the selections of a list by row, with the pulls and clips of the details beside it.
+    def detects(self, source: Source) -> bool:
+        """Return whether it is a list of lists with the sampling details beside it, or a folder with such a list."""
+        if source.path.is_dir():
+            return (source.path / FRAMES_FILE).is_file()
+        return is_list_of_lists(source.data) and source.path.with_name(DETAILS_FILE).exists()
 
-    Raises:
-        SelectionMismatch: a file that does not fit; names the entry at fault.
-    """
-    beside = source.path.with_name(DETAILS_FILE)
-    details = read_json(beside) if beside.exists() else [{} for _ in data]
-    if not isinstance(details, list) or len(details) != len(data):
-        raise SelectionMismatch(f"{beside.name}: {len(details)} entries for {len(data)} rows of {source.path.name}")
-    for row, (values, question) in enumerate(source.rows_with_questions(data)):
-        yield from source.selection(
-            values,
-            question_id=question.id,
-            where=f"row {row}",
-            video=question.video,
-            details=_focus_details(details[row], values, where=f"{beside.name}: row {row} ({question.id})"),
-        )
+    def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selections of a list by row, with their details."""
+        if source.path.is_dir():
+            source = source.at(source.path / FRAMES_FILE)
+        beside, rows = source.path.with_name(DETAILS_FILE), [*source.rows_with_questions(source.data)]
+        details = read_json(beside) if beside.exists() else [{} for _ in rows]
+        if not isinstance(details, list) or len(details) != len(rows):
+            raise SelectionMismatch(f"{beside.name}: {len(details)} entries for {len(rows)} rows of {source.path.name}")
+        for row, (values, question) in enumerate(rows):
+            yield from source.selection(
+                values,
+                question_id=question.id,
+                where=f"row {row}",
+                video=question.video,
+                details=_focus_details(details[row], values, where=f"{beside.name}: row {row} ({question.id})"),
+            )
 
+    def write(
+        self, selections: Mapping[str, ImportedSelection], path: Path, *, questions: Sequence[AskedQuestion]
+    ) -> list[Path]:
+        """Write `path` and `sampling_details.json` beside it.
 
-def export_focus(
-    selections: Mapping[str, ImportedSelection], path: Path, *, questions: Sequence[AskedQuestion]
-) -> list[Path]:
-    """Write `path` (the public FOCUS code's `selected_frames.json`) and `sampling_details.json` beside it.
-
-    A row does not say which pull belonged to which stage, so all stand under `coarse_sampling`, in pull order. An
-    arm's score is its mean plus its radius. What that format has no place for stands under `focus_eval`.
-
-    Raises:
-        SelectionMismatch: a question without a selection, or one in seconds.
-    """
-    ordered = in_order(selections, questions)
-    write_json(path, [list(frames_of(chosen)) for chosen in ordered])
-    beside = path.with_name(DETAILS_FILE)
-    write_json(beside, [_details(row, chosen) for row, chosen in enumerate(ordered)])
-    return [path, beside]
+        A row does not say which pull belonged to which stage, so all stand under `coarse_sampling`, in pull order. An
+        arm's score is its mean plus its radius. What that format has no place for stands under `focus_eval`.
+        """
+        ordered = in_order(selections, questions)
+        write_json(path, [list(frames_of(chosen)) for chosen in ordered])
+        beside = path.with_name(DETAILS_FILE)
+        write_json(beside, [_details(row, chosen) for row, chosen in enumerate(ordered)])
+        return [path, beside]
 
 
 def _focus_details(entry: Any, values: Any, *, where: str) -> dict[str, Any]:

@@ -7,13 +7,17 @@ import hashlib
 import json
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.core.options import checked_values
+from focus_eval.core.resources import read_json
 from focus_eval.core.types import VideoInfo
 from focus_eval.rows.records import AskedQuestion
 
@@ -135,6 +139,8 @@ def selections_hash(selections: Mapping[str, ImportedSelection]) -> str:
 
 # Written beside the frames by the public FOCUS code: by this file its list is told from AKS's.
 DETAILS_FILE = "sampling_details.json"
+# Rows by line, in columns, or packed.
+_NOT_JSON = (".jsonl", ".parquet", ".csv", ".tsv", ".gz", ".zip", ".npz", ".npy", ".pt", ".txt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,22 +148,31 @@ class Source:
     """A file of selections and what the caller said of it.
 
     Args:
-        path: the file.
-        format: name of its format.
+        path: the file, or a folder.
+        format: name of its format; "" while it is being found.
         unit: "frames" or "seconds".
-        field: name of the field of frames, where the caller gave one.
         questions: in the order of the annotation; None where none were given.
         allow_missing: leave out questions without frames instead of refusing the file.
-        columns: names of the fields of published answers (`AnswerShape`), where the caller gave some.
     """
 
     path: Path
-    format: str
-    unit: str
-    field: str | None = None
+    format: str = ""
+    unit: str = "frames"
     questions: Sequence[AskedQuestion] | None = None
     allow_missing: bool = False
-    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def data(self) -> Any:
+        """The JSON value in the file, read once; None for a folder and for a file of rows, whatever is in it.
+
+        Raises:
+            InvalidInput: no such file, or not JSON.
+        """
+        return None if self.path.is_dir() or self.path.suffix in _NOT_JSON else read_json(self.path)
+
+    def at(self, path: Path) -> Source:
+        """Return the same for another file: what a folder holds."""
+        return dataclasses.replace(self, path=path)
 
     def selection(
         self,
@@ -208,9 +223,61 @@ class Source:
         return zip(data, self.questions, strict=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SelectionFormat(ABC):
+    """A format of selection files. A subclass in a file of this package, or an entry point, is found by its `name`.
+
+    A format with options is a frozen dataclass whose fields, all with defaults, are the options.
+
+    Class attributes:
+        name: how it is registered.
+        summary: what such a file is, in a line.
+        unit: what its numbers usually are, "frames" or "seconds".
+        is_general: a file of another format may look like one of this; asked after the others.
+        is_written: `write` exists.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    unit: ClassVar[str] = "frames"
+    is_general: ClassVar[bool] = False
+    is_written: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name, value in checked_values(f"selection format {self.name!r}", self).items():
+            object.__setattr__(self, name, value)
+
+    def detects(self, source: Source) -> bool:
+        """Return whether `source` looks like this format; False where a file does not show it and must be named."""
+        return False
+
+    @abstractmethod
+    def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selections, in the file's order.
+
+        Raises:
+            SelectionMismatch: a file that does not fit; names the entry at fault.
+        """
+
+    def write(
+        self, selections: Mapping[str, ImportedSelection], path: Path, *, questions: Sequence[AskedQuestion]
+    ) -> list[Path]:
+        """Write the selections of `questions`, in their order, and return the files written.
+
+        Raises:
+            SelectionMismatch: a question without a selection, or one that the format cannot say.
+        """
+        raise InvalidInput(f"selection format {self.name!r} is read, not written")
+
+
 def is_list_of_lists(data: Any) -> bool:
     """Return whether `data` is a list of lists, at least one."""
     return isinstance(data, list) and bool(data) and all(isinstance(row, list) for row in data)
+
+
+def is_list_of_rows(data: Any) -> bool:
+    """Return whether `data` is a list of objects, at least one."""
+    return isinstance(data, list) and bool(data) and all(isinstance(row, Mapping) for row in data)
 
 
 def is_mapping_of_lists(data: Any) -> bool:

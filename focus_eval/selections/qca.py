@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.rows.records import AskedQuestion
-from focus_eval.selections.imported import ImportedSelection, Source, is_mapping_of_lists, video_stem
-
-UNIT = "frames"
+from focus_eval.selections.imported import ImportedSelection, SelectionFormat, Source, is_mapping_of_lists, video_stem
 
 
-def detects(path: Path, data: Any) -> bool:
-    """Return whether `data` maps names to lists of numbers."""
-    return is_mapping_of_lists(data) and not any(isinstance(value[0], Mapping) for value in data.values() if value)
+class Qca(SelectionFormat):
+    """QCA's mapping from question id, or video, to frames."""
 
+    name: ClassVar[str] = "qca"
+    summary: ClassVar[str] = "by question id (or by video, for all its questions): frames"
 
-def read(data: Any, source: Source) -> Iterable[ImportedSelection]:
-    """Yield the selections by question id; frames of a video go to all its questions.
+    def detects(self, source: Source) -> bool:
+        """Return whether it maps names to lists of numbers."""
+        data = source.data
+        return is_mapping_of_lists(data) and not any(isinstance(value[0], Mapping) for value in data.values() if value)
 
-    Raises:
-        SelectionMismatch: a file that does not fit; names the entry at fault.
-    """
-    if not isinstance(data, Mapping):
-        raise SelectionMismatch(f"{source.path.name}: format 'qca' is a mapping from question id (or video) to frames")
-    of_video: dict[str, list[AskedQuestion]] = {}
-    by_id = {asked.id: asked for asked in source.questions or ()}
-    for asked in source.questions or ():
-        of_video.setdefault(video_stem(asked.video), []).append(asked)
-    for key, values in data.items():
-        asked_here = [by_id[key]] if key in by_id else of_video.get(video_stem(key), [])
-        pairs = [(asked.id, asked.video) for asked in asked_here] or [(str(key), "")]
-        for question_id, video in pairs:
-            yield from source.selection(values, question_id=question_id, where=f"key {key!r}", video=video)
+    def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selections by question id; frames of a video go to all its questions."""
+        if not isinstance(source.data, Mapping):
+            raise SelectionMismatch(
+                f"{source.path.name}: format 'qca' is a mapping from question id (or video) to frames"
+            )
+        of_video: dict[str, list[AskedQuestion]] = {}
+        by_id = {asked.id: asked for asked in source.questions or ()}
+        for asked in source.questions or ():
+            of_video.setdefault(video_stem(asked.video), []).append(asked)
+        for key, values in source.data.items():
+            asked_here = [by_id[key]] if key in by_id else of_video.get(video_stem(key), [])
+            pairs = [(asked.id, asked.video) for asked in asked_here] or [(str(key), "")]
+            for question_id, video in pairs:
+                yield from source.selection(values, question_id=question_id, where=f"key {key!r}", video=video)

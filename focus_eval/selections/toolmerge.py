@@ -6,40 +6,38 @@ Its `frames_used` are not native frame indices, whatever its README says: they c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
 
 from focus_eval.core.errors import SelectionMismatch
-from focus_eval.selections.answers import AnswerShape, read_shape
-from focus_eval.selections.imported import ImportedSelection, Source
-
-UNIT = "seconds"
-SHAPE = AnswerShape(
-    id="uid",
-    times="timestamps_used",
-    frames="",
-    answer="answer",
-    correct_answer="ground_truth",
-    correct="correct",
-)
+from focus_eval.selections.answers import Answers
+from focus_eval.selections.imported import ImportedSelection, Source, is_list_of_rows
 
 
-def detects(path: Path, data: Any) -> bool:
-    """Return whether `data` is a list of objects with `uid` and `timestamps_used`."""
-    is_rows = isinstance(data, list) and bool(data) and all(isinstance(row, Mapping) for row in data)
-    return is_rows and all("uid" in row and "timestamps_used" in row for row in data)
+@dataclass(frozen=True, kw_only=True)
+class ToolMerge(Answers):
+    """ToolMerge's rows."""
 
+    name: ClassVar[str] = "toolmerge"
+    summary: ClassVar[str] = "rows of `uid`, `timestamps_used`, and the model's `answer`"
+    unit: ClassVar[str] = "seconds"
 
-def read(data: Any, source: Source) -> Iterable[ImportedSelection]:
-    """Yield the selections and answers of a ToolMerge file.
+    id: str = "uid"
+    times: str = "timestamps_used"
+    frames: str = ""
+    correct_answer: str = "ground_truth"
+    correct: str = "correct"
 
-    Raises:
-        SelectionMismatch: a row that lacks a field, or frames asked for instead of times.
-    """
-    if source.unit != "seconds":
-        raise SelectionMismatch(
-            f"{source.path.name}: ToolMerge's frames_used count on a grid of 2 frames per second, not in the file; "
-            "its times are read (unit: seconds)"
-        )
-    yield from read_shape(data, source, SHAPE)
+    def detects(self, source: Source) -> bool:
+        """Return whether it is a list of objects with `uid` and `timestamps_used`."""
+        return is_list_of_rows(source.data) and all("uid" in row and "timestamps_used" in row for row in source.data)
+
+    def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selections and answers of a ToolMerge file."""
+        if source.unit != "seconds":
+            raise SelectionMismatch(
+                f"{source.path.name}: ToolMerge's frames_used count on a grid of 2 frames per second, not in the file; "
+                "its times are read (unit: seconds)"
+            )
+        yield from super().read(source)

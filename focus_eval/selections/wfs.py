@@ -3,40 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from focus_eval.core.errors import SelectionMismatch
-from focus_eval.selections.imported import ImportedSelection, Source
+from focus_eval.selections.imported import ImportedSelection, SelectionFormat, Source, is_list_of_rows
 
-UNIT = "frames"
 _FRAME_FIELDS = ("keyframe_indices", "selected_frames", "frame_indices", "frame_idx", "keyframes", "frames")
 _ID_FIELDS = ("id", "question_id", "qid", "question_idx")
 
 
-def detects(path: Path, data: Any) -> bool:
-    """Return whether `data` is a list of objects."""
-    return isinstance(data, list) and bool(data) and all(isinstance(row, Mapping) for row in data)
+@dataclass(frozen=True, kw_only=True)
+class Wfs(SelectionFormat):
+    """WFS-SB's copy of the annotation.
 
-
-def read(data: Any, source: Source) -> Iterable[ImportedSelection]:
-    """Yield the selections of the annotation's rows.
-
-    Raises:
-        SelectionMismatch: a file that does not fit; names the entry at fault.
+    Args:
+        field: name of the field of frames; None for the usual one that is there.
     """
-    if not isinstance(data, list) or not all(isinstance(row, Mapping) for row in data):
-        raise SelectionMismatch(f"{source.path.name}: format 'wfs' is a list of the annotation's rows")
-    frames_field = source.field or _first_field(data, _FRAME_FIELDS, source.path, "frames")
-    id_field = _first_field(data, _ID_FIELDS, source.path, "an id")
-    for row, values in enumerate(data):
-        if frames_field not in values or id_field not in values:
-            missing = frames_field if frames_field not in values else id_field
-            raise SelectionMismatch(f"{source.path.name}: row {row} has no field {missing!r}")
-        video = str(values.get("video_path") or values.get("video_name") or values.get("videoID") or "")
-        yield from source.selection(
-            values[frames_field], question_id=str(values[id_field]), where=f"row {row}", video=video
-        )
+
+    name: ClassVar[str] = "wfs"
+    summary: ClassVar[str] = "the rows of the annotation with a field of frames (option `field`)"
+    is_general: ClassVar[bool] = True
+
+    field: str | None = None
+
+    def detects(self, source: Source) -> bool:
+        """Return whether it is a list of objects."""
+        return is_list_of_rows(source.data)
+
+    def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selections of the annotation's rows."""
+        rows = source.data
+        if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+            raise SelectionMismatch(f"{source.path.name}: format 'wfs' is a list of the annotation's rows")
+        frames_field = self.field or _first_field(rows, _FRAME_FIELDS, source.path, "frames")
+        id_field = _first_field(rows, _ID_FIELDS, source.path, "an id")
+        for row, values in enumerate(rows):
+            if frames_field not in values or id_field not in values:
+                missing = frames_field if frames_field not in values else id_field
+                raise SelectionMismatch(f"{source.path.name}: row {row} has no field {missing!r}")
+            video = str(values.get("video_path") or values.get("video_name") or values.get("videoID") or "")
+            yield from source.selection(
+                values[frames_field], question_id=str(values[id_field]), where=f"row {row}", video=video
+            )
 
 
 def _first_field(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, what: str) -> str:

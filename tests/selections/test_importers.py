@@ -282,3 +282,27 @@ def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
     assert sorted(path.name for path in part.iterdir()) == ["costs.parquet", "rows.parquet"]
     assert load_selections(tmp_path / "run") == before
     assert load_selections(part / "rows.parquet") == before
+
+
+def test_a_format_with_options_is_one_text(tmp_path):
+    rows = [{"id": "a", "chosen": [1, 2], "frames": [3]}]
+    assert load_selections(written(tmp_path, rows), format="wfs:field=chosen")["a"].keyframes == (1, 2)
+    with pytest.raises(InvalidInput, match=r"option of selection format 'wfs': 'feild'; did you mean 'field'"):
+        load_selections(written(tmp_path, rows), format="wfs:feild=chosen")
+    with pytest.raises(InvalidInput, match="option 'field' of 'wfs' is given twice"):
+        load_selections(written(tmp_path, rows), format="wfs:field=chosen", field="frames")
+
+
+def test_an_option_of_another_format_is_refused_not_ignored(tmp_path):
+    with pytest.raises(InvalidInput, match="unknown option of selection format 'qca': 'sampler'"):
+        load_selections(written(tmp_path, {"a": [1]}), sampler="focus")
+
+
+def test_a_file_that_two_formats_claim_needs_its_format_named(tmp_path, monkeypatch):
+    from focus_eval.selections.bolt import Bolt
+
+    monkeypatch.setattr(Bolt, "detects", lambda self, source: True)
+    path = written(tmp_path, {"a": [1]})
+    with pytest.raises(SelectionMismatch, match="looks like bolt and qca; name its format"):
+        load_selections(path)
+    assert load_selections(path, format="qca")["a"].keyframes == (1,)

@@ -11,11 +11,10 @@ from focus_eval.core.errors import SelectionMismatch
 from focus_eval.rows.store import JSON_COLUMNS
 from focus_eval.selections import (
     ImportedSelection,
-    export_aks,
-    export_focus,
     load_selections,
     read_parquet,
     write_parquet,
+    write_selections,
 )
 from tests.selections.test_importers import questions, row, write_rows
 
@@ -34,9 +33,9 @@ def test_published_frames_survive_parquet_and_both_formats(shared, tmp_path, fil
     first = load_selections(shared(f"data/{file}"), questions=asked)
     write_parquet(first, tmp_path / "selections.parquet")
     assert read_parquet(tmp_path / "selections.parquet") == first
-    for write, kind in ((export_aks, "aks"), (export_focus, "focus")):
+    for kind in ("aks", "focus"):
         folder = tmp_path / kind
-        write(first, folder / "selected_frames.json", questions=asked)
+        write_selections(first, folder / "selected_frames.json", format=kind, questions=asked)
         again = load_selections(folder / "selected_frames.json", format=kind, questions=asked)
         assert {key: found.keyframes for key, found in again.items()} == {
             key: found.keyframes for key, found in first.items()
@@ -46,13 +45,13 @@ def test_published_frames_survive_parquet_and_both_formats(shared, tmp_path, fil
 def test_an_aks_file_comes_back_as_it_was(shared, tmp_path):
     asked = read_annotations("videomme", shared("data/videomme.json"))
     path = shared("data/aks_videomme_blip_64.json")
-    export_aks(load_selections(path, questions=asked), tmp_path / "out.json", questions=asked)
+    write_selections(load_selections(path, questions=asked), tmp_path / "out.json", format="aks", questions=asked)
     assert json.loads((tmp_path / "out.json").read_text()) == json.loads(path.read_text())
 
 
 def test_rows_survive_the_focus_format_with_pulls_and_arms(ours, tmp_path):
     asked = questions("a", "b")
-    export_focus(ours, tmp_path / "selected_frames.json", questions=asked)
+    write_selections(ours, tmp_path / "selected_frames.json", format="focus", questions=asked)
     again = load_selections(tmp_path, questions=asked)
     for key, selection in again.items():
         assert selection.where.startswith("selected_frames.json")
@@ -63,7 +62,7 @@ def test_rows_survive_the_focus_format_with_pulls_and_arms(ours, tmp_path):
 
 def test_focuss_own_details_become_pulls_and_half_open_arms(ours, tmp_path):
     asked = questions("a", "b")
-    export_focus(ours, tmp_path / "selected_frames.json", questions=asked)
+    write_selections(ours, tmp_path / "selected_frames.json", format="focus", questions=asked)
     details = json.loads((tmp_path / "sampling_details.json").read_text())
     for entry in details:
         del entry["focus_eval"]
@@ -75,7 +74,7 @@ def test_focuss_own_details_become_pulls_and_half_open_arms(ours, tmp_path):
 
 def test_details_that_belong_to_other_frames_are_refused(ours, tmp_path):
     asked = questions("a", "b")
-    export_focus(ours, tmp_path / "selected_frames.json", questions=asked)
+    write_selections(ours, tmp_path / "selected_frames.json", format="focus", questions=asked)
     (tmp_path / "selected_frames.json").write_text("[[1, 51], [2, 60, 2999]]")
     with pytest.raises(SelectionMismatch, match=r"sampling_details.json: row 0 \(a\): its final frames are not"):
         load_selections(tmp_path, questions=asked)
@@ -101,8 +100,8 @@ def test_whole_rows_in_parquet_are_read(ours, tmp_path):
 
 def test_an_export_needs_every_question_and_frames(ours, tmp_path):
     with pytest.raises(SelectionMismatch, match=r"row 2 \(c\): no selection"):
-        export_aks(ours, tmp_path / "x.json", questions=questions("a", "b", "c"))
+        write_selections(ours, tmp_path / "x.json", format="aks", questions=questions("a", "b", "c"))
     in_seconds = {"a": ImportedSelection(question_id="a", sampler="bolt", times_seconds=(1.0,))}
     with pytest.raises(SelectionMismatch, match="a: chosen in seconds"):
-        export_aks(in_seconds, tmp_path / "x.json", questions=questions("a"))
+        write_selections(in_seconds, tmp_path / "x.json", format="aks", questions=questions("a"))
     assert not (tmp_path / "x.json").exists()

@@ -1,0 +1,322 @@
+"""Finds samplers, encoders, video readers, selection formats, benchmarks and models by name: the one registry.
+
+A built-in plugin is a class whose body states its name, in a file of its package. Files are read, not imported, so
+listing names imports nothing and loading one plugin imports one file. Installed packages add theirs by entry point.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import re
+import sys
+import traceback
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from focus_eval.core.errors import MissingDependency, PluginError, UnknownName, unknown_name
+
+T = TypeVar("T")
+_ROOT = Path(__file__).resolve().parents[1]
+_TOP = _ROOT.name
+_FILE_MODULE = "focus_eval_plugin_file_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """A plugin that was found and not imported.
+
+    Args:
+        name: how it is registered.
+        where: `module:Class`, or the path of a YAML file.
+        module: the module of a built-in class; "" for anything else.
+        point: the entry point of an installed package, if it is one.
+    """
+
+    name: str
+    where: str
+    module: str = ""
+    point: EntryPoint | None = None
+
+    def load(self) -> Any:
+        """Return the class, what the entry point names, or the path of the YAML file."""
+        if self.point is not None:
+            return self.point.load()
+        if not self.module:
+            return Path(self.where)
+        return getattr(importlib.import_module(self.module), self.where.partition(":")[2])
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Class attributes with literal values, inherited ones included; {} where they need an import."""
+        return _facts(self.module, self.where.partition(":")[2]) if self.module else {}
+
+
+class Registry(Generic[T]):
+    """The plugins of one kind.
+
+    Args:
+        noun: what messages call one: "sampler".
+        group: the entry-point group for other packages.
+        built_in: finds ours; see `classes_in`.
+        check: turns what was loaded into what the registry gives, or raises `PluginError`; called with it, its
+            registered name and a label for messages.
+        takes_files: whether `path/to/file.py:Class` names a plugin.
+        warns: a name that is taken gives a warning instead of an error.
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        *,
+        group: str,
+        built_in: Callable[[], Iterable[Plugin]],
+        check: Callable[[Any, str, str], T],
+        takes_files: bool = False,
+        warns: bool = False,
+    ) -> None:
+        self.noun = noun
+        self.group = group
+        self._built_in = built_in
+        self._check = check
+        self._takes_files = takes_files
+        self._warns = warns
+        self._loaded: dict[str, T] = {}
+
+    def names(self) -> list[str]:
+        """Return every name, ascending; imports no plugin.
+
+        Raises:
+            PluginError: an installed package takes a name that is taken.
+        """
+        return sorted(self.plugins)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.plugins
+
+    def load(self, name: str) -> T:
+        """Return the plugin `name`, importing its file and no other plugin's.
+
+        Raises:
+            UnknownName: no such plugin; the message has the nearest name where one is near.
+            MissingDependency: a package it needs is not installed; the message has the install command.
+            PluginError: it cannot be loaded, or is not what it should be.
+        """
+        if name not in self._loaded:
+            is_file = self._takes_files and ".py:" in name
+            self._loaded[name] = self._from_file(name) if is_file else self._from_plugin(self.find(name))
+        return self._loaded[name]
+
+    def find(self, name: str) -> Plugin:
+        """Return where the plugin `name` is. Raises as `load`, but imports nothing."""
+        if name in self.plugins:
+            return self.plugins[name]
+        if self._takes_files and name.endswith(".py"):
+            raise UnknownName(f"unknown {self.noun} {name!r}; write a {self.noun} in a file as FILE.py:Class")
+        raise unknown_name(self.noun, name, self.plugins)
+
+    def fact(self, name: str, attribute: str, default: Any = None) -> Any:
+        """Return a class attribute of plugin `name`, without importing it where it is one of ours. Raises as `load`."""
+        if name in self.plugins and self.plugins[name].module:
+            return self.plugins[name].facts.get(attribute, default)
+        return getattr(self.load(name), attribute, default)
+
+    @contextmanager
+    def naming_extras(self, name: str) -> Iterator[None]:
+        """Raise a package that is missing while `name` is loaded or made as `MissingDependency`."""
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            missing = error.name or str(error)
+            if missing.partition(".")[0] == _TOP:  # a mistake of ours, not a missing package
+                raise
+            extra = self.fact(name, "extra", "") if name in self.plugins and self.plugins[name].module else ""
+            fix = f': pip install "focus-eval[{extra}]"' if extra else ", which is not installed"
+            raise MissingDependency(f"{self.noun} {name!r} needs {missing}{fix}") from error
+
+    @cached_property
+    def plugins(self) -> Mapping[str, Plugin]:
+        """Every plugin by name: ours, then those of installed packages."""
+        found: dict[str, Plugin] = {}
+        for plugin in self._built_in():
+            if plugin.name in found:
+                other = found[plugin.name].where
+                raise PluginError(f"{self.noun} {plugin.name!r} ({plugin.where}): the name is taken by {other}")
+            found[plugin.name] = plugin
+        for point in sorted(entry_points(group=self.group), key=lambda entry: (entry.name, entry.value)):
+            if point.name not in found:
+                found[point.name] = Plugin(name=point.name, where=point.value, point=point)
+                continue
+            said = f"{self._label(point.name, point.value)}: the name is taken by {found[point.name].where}"
+            if not self._warns:
+                raise PluginError(f"{said}; uninstall or rename it")
+            warnings.warn(f"{said}; rename the entry point", stacklevel=2)
+        return found
+
+    def clear(self) -> None:
+        """Look for plugins again at the next use: packages were installed or removed meanwhile."""
+        self._loaded.clear()
+        self.__dict__.pop("plugins", None)
+
+    def _label(self, name: str, where: str) -> str:
+        return f"{self.noun} plugin {name!r} ({where})"
+
+    def _from_plugin(self, plugin: Plugin) -> T:
+        if plugin.point is None:
+            with self.naming_extras(plugin.name):
+                return self._check(plugin.load(), plugin.name, f"{self.noun} {plugin.name!r} ({plugin.where})")
+        label = self._label(plugin.name, plugin.where)
+        try:
+            loaded = plugin.load()
+        except Exception as error:  # whatever a plugin raises at import is raised on under its name
+            raise PluginError(f"{label} cannot be loaded: {type(error).__name__}: {error}") from error
+        return self._check(loaded, plugin.name, label)
+
+    def _from_file(self, spec: str) -> T:
+        kind = self._check(_class_in_file(self.noun, spec), "", f"{self.noun} {spec!r}")
+        name = getattr(kind, "name", "")
+        if name in self.plugins:
+            raise PluginError(f"{self.noun} {spec!r}: its name {name!r} is taken; give the class another `name`")
+        return kind
+
+
+def classes_in(
+    package: str, *, base: str = "", name_of: Callable[[Mapping[str, Any]], str] | None = None
+) -> Callable[[], Iterator[Plugin]]:
+    """Return a function that finds the named classes in the files of `package` without importing them.
+
+    Args:
+        package: dotted name of a package of ours.
+        base: the class that each derives from, by its name; "" for any class.
+        name_of: the registered name from the literal attributes of a class's own body, "" for none; its `name` by
+            default.
+    """
+
+    def find() -> Iterator[Plugin]:
+        for path in sorted(_file_of(package).parent.glob("*.py")):
+            module = f"{package}.{path.stem}"
+            # Most files hold no plugin; parsing is what takes time.
+            if not _NAMED.search(path.read_text(encoding="utf-8")):
+                continue
+            for class_name, node in _parsed(module).classes.items():
+                own = _literals(node)
+                name = own.get("name", "") if name_of is None else name_of(own)
+                if name and (not base or _derives(module, class_name, base)):
+                    yield Plugin(name=name, where=f"{module}:{class_name}", module=module)
+
+    return find
+
+
+def file_modules() -> dict[str, Any]:
+    """Return the modules of plugin files nobody installed, by name: another process cannot import them by name."""
+    return {name: module for name, module in sys.modules.items() if name.startswith(_FILE_MODULE)}
+
+
+def check_class(loaded: Any, label: str, *, base: type[T]) -> type[T]:
+    """Return `loaded` if it is a class derived from `base`.
+
+    Raises:
+        PluginError: it is not, or lacks a method that `base` leaves open.
+    """
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
+        said = f"is not a {base.__name__} class; derive it from {base.__module__}.{base.__name__}"
+        raise PluginError(f"{label} {said}")
+    missing = sorted(getattr(loaded, "__abstractmethods__", ()))
+    if missing:
+        raise PluginError(f"{label} has no `{missing[0]}` method")
+    return loaded
+
+
+# A line of a class body that states a name: `name = "focus"`, `name: ClassVar[str] = "focus"`, `model_id = ..`.
+_NAMED = re.compile(r"^    (?:name|model_id)\b[^=\n]*= *[\"']", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The classes of a module, and the module that each imported name comes from."""
+
+    classes: Mapping[str, ast.ClassDef]
+    imported: Mapping[str, str]
+
+
+@cache
+def _parsed(module: str) -> _Source:
+    tree = ast.parse(_file_of(module).read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    imported = {alias.asname or alias.name: str(node.module) for node in imports for alias in node.names}
+    return _Source(classes, {name: origin for name, origin in imported.items() if origin.startswith(f"{_TOP}.")})
+
+
+def _file_of(module: str) -> Path:
+    path = _ROOT.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _bases(module: str, class_name: str) -> Iterator[tuple[str, str]]:
+    """Yield the bases of a class as (module of ours or "", name)."""
+    source = _parsed(module)
+    for node in source.classes[class_name].bases:
+        if isinstance(node, ast.Name):
+            yield (module if node.id in source.classes else source.imported.get(node.id, "")), node.id
+
+
+def _derives(module: str, class_name: str, base: str) -> bool:
+    return any(
+        name == base or (origin != "" and name in _parsed(origin).classes and _derives(origin, name, base))
+        for origin, name in _bases(module, class_name)
+    )
+
+
+def _facts(module: str, class_name: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for origin, name in reversed([*_bases(module, class_name)]):
+        if origin and name in _parsed(origin).classes:
+            facts |= _facts(origin, name)
+    return facts | _literals(_parsed(module).classes[class_name])
+
+
+def _literals(node: ast.ClassDef) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for line in node.body:
+        targets = (
+            line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
+        )
+        value = getattr(line, "value", None)
+        if len(targets) == 1 and isinstance(targets[0], ast.Name) and value is not None:
+            try:
+                found[targets[0].id] = ast.literal_eval(value)
+            except ValueError:
+                continue
+    return found
+
+
+def _class_in_file(noun: str, spec: str) -> Any:
+    path_text, _, class_name = spec.rpartition(":")
+    path = Path(path_text).resolve()
+    if not path.is_file():
+        raise PluginError(f"{noun} {spec!r}: there is no file {path}")
+    # Dataclasses look their module up in sys.modules, so the file needs an entry there under a name of its own.
+    module_name = f"{_FILE_MODULE}{zlib.crc32(str(path).encode()):08x}"
+    found = importlib.util.spec_from_file_location(module_name, path)
+    if found is None or found.loader is None:
+        raise PluginError(f"{noun} {spec!r}: {path} is not a Python file")
+    module = sys.modules[module_name] = importlib.util.module_from_spec(found)
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:  # whatever the file raises is raised on under its path
+        lines = [place.lineno for place in traceback.extract_tb(error.__traceback__) if place.filename == str(path)]
+        where = f", line {lines[-1]}," if lines else ""
+        raise PluginError(f"{noun} file {path}{where} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not hasattr(module, class_name):
+        classes = [name for name, kind in vars(module).items() if getattr(kind, "__module__", "") == module_name]
+        raise PluginError(f"{noun} file {path} has no class {class_name!r}; it has {', '.join(classes) or 'none'}")
+    return getattr(module, class_name)

@@ -1,0 +1,187 @@
+"""Reads our own rows of selections, JSON lines or Parquet, and writes published selections as Parquet."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.rows.store import read_records
+from focus_eval.selections.imported import ImportedSelection, SelectionFormat, Source, selections_hash
+
+_SUFFIXES = (".jsonl", ".parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(SelectionFormat):
+    """Rows of ours: a file, or the folder of a run.
+
+    Args:
+        sampler: a sampler's name or a selection id; needed where the rows hold several.
+    """
+
+    name: ClassVar[str] = "rows"
+    summary: ClassVar[str] = "ours: Parquet, JSON lines, or a run's folder (option `sampler`)"
+    is_general: ClassVar[bool] = True
+
+    sampler: str | None = None
+
+    def detects(self, source: Source) -> bool:
+        """Return whether it looks like rows."""
+        return is_rows_path(source.path)
+
+    def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Return the selections of one sampler."""
+        if source.unit != "frames":
+            raise SelectionMismatch(f"{source.path.name}: rows say themselves what is in seconds; leave out the unit")
+        return load_rows(source.path, sampler=self.sampler, allow_missing=source.allow_missing)
+
+
+def is_rows_path(path: Path) -> bool:
+    """Return whether `path` looks like our rows: by its suffix, or as a folder that holds such files."""
+    return path.suffix in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
+
+
+def load_rows(path: Path, *, sampler: str | None = None, allow_missing: bool = False) -> list[ImportedSelection]:
+    """Return the selections of one sampler from our rows.
+
+    Args:
+        sampler: a sampler's name or a selection id; needed where the rows hold several.
+        allow_missing: leave out rows that record an error.
+
+    Raises:
+        SelectionMismatch: several samplers and none named, or an error row; names the row.
+        InvalidInput: no rows, or a broken line.
+    """
+    files = _row_files(path) if path.is_dir() else [path]
+    rows = [(where, row) for file in files for where, row in _rows_of(file)]
+    if not rows:
+        raise InvalidInput(f"{path}: no selection rows (*.jsonl or *.parquet) here")
+    rows = _of_one_sampler(rows, sampler, path)
+    selections = []
+    for where, row in rows:
+        if row.get("error"):
+            if not allow_missing:
+                raise SelectionMismatch(f"{where} ({row.get('question_id')}): no selection, {row['error']}")
+            continue
+        selections.append(_selection(row, where))
+    return selections
+
+
+def _row_files(folder: Path) -> list[Path]:
+    """Files of rows in a run's folder, in its `selections/`, or in one part of that; costs stand apart and are none."""
+    inside = folder / "selections" if (folder / "selections").is_dir() else folder
+    files = [*inside.glob("*"), *inside.glob("*/*")]
+    return sorted(file for file in files if file.suffix in _SUFFIXES and file.name != "costs.parquet")
+
+
+def _rows_of(file: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    if not file.is_file():
+        raise InvalidInput(f"{file}: no such file")
+    unit = "row" if file.suffix == ".parquet" else "line"
+    return [(f"{file.name}: {unit} {number}", row) for number, row in read_records(file)]
+
+
+def _of_one_sampler(
+    rows: list[tuple[str, Mapping[str, Any]]], sampler: str | None, path: Path
+) -> list[tuple[str, Mapping[str, Any]]]:
+    if sampler is not None:
+        kept = [(where, row) for where, row in rows if sampler in (row.get("sampler"), row.get("selection_id"))]
+        if not kept:
+            names = sorted({str(row.get("sampler")) for _, row in rows})
+            raise SelectionMismatch(f"{path}: no rows of {sampler!r}; there are: {', '.join(names)}")
+        rows = kept
+    kinds = {(str(row.get("sampler")), str(row.get("selection_id", "")), str(row.get("benchmark"))) for _, row in rows}
+    if len(kinds) > 1:
+        listed = ", ".join(f"{name} {identity}" for name, identity, _ in sorted(kinds))
+        raise SelectionMismatch(f"{path}: rows of {len(kinds)} samplers ({listed}); say which (sampler=)")
+    return rows
+
+
+def _selection(row: Mapping[str, Any], where: str) -> ImportedSelection:
+    keyframes, times = row.get("keyframes"), row.get("times_seconds") or None
+    if keyframes is None and times is None:
+        raise SelectionMismatch(f"{where}: no keyframes; not a selection row")
+    try:
+        return ImportedSelection(
+            question_id=str(row["question_id"]),
+            sampler=str(row.get("sampler") or "rows"),
+            keyframes=None if keyframes is None else tuple(int(frame) for frame in keyframes),
+            times_seconds=None if times is None else tuple(float(time) for time in times),
+            benchmark=str(row.get("benchmark") or ""),
+            video=str(row.get("video") or ""),
+            k=int(row.get("k") or 0),
+            n_frames=int(row.get("n_frames") or 0),
+            fps=float(row.get("fps") or 0.0),
+            pulled_frames=tuple(int(frame) for frame in row.get("pulled_frames") or ()),
+            pulled_relevance=tuple(None if item is None else float(item) for item in row.get("pulled_relevance") or ()),
+            clips=tuple(tuple(clip) for clip in row.get("clips") or ()),
+            scales=None if row.get("scales") is None else tuple(float(scale) for scale in row["scales"]),
+            where=where,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise SelectionMismatch(f"{where}: not a selection row ({type(error).__name__}: {error})") from error
+
+
+# Parquet, one row per question, with the columns of a `SelectionRow` that a published selection can fill; a file of
+# whole `SelectionRow`s is read as well. `clips` is JSON text, for its fields are of mixed kinds.
+
+
+def write_parquet(selections: Mapping[str, ImportedSelection], path: Path) -> None:
+    """Write `selections` to one Parquet file, completely or not at all."""
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".unfinished")
+    pq.write_table(_table(selections), unfinished, compression="zstd")
+    os.replace(unfinished, path)
+
+
+def read_parquet(path: Path) -> dict[str, ImportedSelection]:
+    """Return the selections of a file that `write_parquet` wrote, by question id.
+
+    Raises:
+        InvalidInput: no such file, or not Parquet.
+        SelectionMismatch: rows of several samplers.
+    """
+
+    return {load_row.question_id: load_row for load_row in load_rows(path)}
+
+
+def _table(selections: Mapping[str, ImportedSelection]) -> Any:
+    import pyarrow as pa
+
+    identity = selections_hash(selections)
+    names = [declared.name for declared in fields(ImportedSelection) if declared.name not in ("where", "answered")]
+    records: list[dict[str, Any]] = []
+    for selection in selections.values():
+        values = asdict(selection)
+        record = {name: values[name] for name in names}
+        record["clips"] = json.dumps(values["clips"])
+        record["selection_id"] = identity
+        records.append(record)
+    return pa.Table.from_pylist(records, schema=_schema(pa))
+
+
+def _schema(pa: Any) -> Any:
+    kinds: Iterable[tuple[str, Any]] = (
+        ("question_id", pa.string()),
+        ("sampler", pa.string()),
+        ("keyframes", pa.list_(pa.int64())),
+        ("times_seconds", pa.list_(pa.float64())),
+        ("benchmark", pa.string()),
+        ("video", pa.string()),
+        ("k", pa.int64()),
+        ("n_frames", pa.int64()),
+        ("fps", pa.float64()),
+        ("pulled_frames", pa.list_(pa.int64())),
+        ("pulled_relevance", pa.list_(pa.float64())),
+        ("clips", pa.string()),
+        ("scales", pa.list_(pa.float64())),
+        ("selection_id", pa.string()),
+    )
+    return pa.schema(list(kinds))
