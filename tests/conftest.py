@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from focus_eval.core import plugins
+from focus_eval.core.plugins import Registry
 
 RECORDED = Path(__file__).parent / "recorded"
 N_BLIP_WORDS = 30524
@@ -70,3 +74,20 @@ def recorded_blip(tmp_path_factory):
     weights[name] = kept.new_zeros(N_BLIP_WORDS, kept.shape[1]).index_copy(0, rows.long(), kept)
     save_file(weights, folder / "weights.safetensors")
     return folder
+
+
+@pytest.fixture
+def install_plugins(monkeypatch):
+    """Return a function from a registry and {name: "module:attribute"} that makes them its installed plugins."""
+    changed = []
+
+    def install(registry: Registry, **named: str) -> None:
+        points = [EntryPoint(name, value, registry.group) for name, value in named.items()]
+        monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == registry.group else [])
+        registry.clear()
+        changed.append(registry)
+
+    yield install
+    monkeypatch.undo()
+    for registry in changed:
+        registry.clear()

@@ -15,7 +15,6 @@ from focus_eval.lmms.arguments import AdapterOptions
 from focus_eval.lmms.sources import ReplayedSelections, check_source
 from focus_eval.matrix.config import load_matrix, read_yaml_value
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.samplers.registry import parse_options as sampler_options
 
 NEITHER = ["yes", "no", "on", "off", "1", "0", "ja"]
 MATRIX = """
@@ -40,7 +39,8 @@ def write_matrix(folder, boolean="true", rest=""):
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("True", True), ("false", False), ("False", False)])
 def test_true_and_false_are_read_through_every_door(tmp_path, text, value):
     given = parse_assignments([f"fixed_frames={text}"])
-    assert sampler_options("qframe", given) == {"fixed_frames": value}
+    assert make_sampler("qframe", **given).fixed_frames is value
+    assert make_sampler(f"qframe:fixed_frames={text}").fixed_frames is value
     assert encoder_options("offline", {"centred": text}) == {"centred": value}
     assert read_yaml_value(text) is value
     options = load_matrix(write_matrix(tmp_path, text)).samplers[0].options
@@ -51,7 +51,7 @@ def test_true_and_false_are_read_through_every_door(tmp_path, text, value):
 def test_nothing_else_is_a_boolean_through_any_door(tmp_path, text):
     says = "must be true or false"
     with pytest.raises(InvalidInput, match=says):
-        sampler_options("qframe", {"fixed_frames": text})
+        make_sampler("qframe", fixed_frames=text)
     with pytest.raises(InvalidInput, match=says):
         encoder_options("offline", {"centred": text})
     with pytest.raises(InvalidInput, match=says):

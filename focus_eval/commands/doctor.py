@@ -58,12 +58,11 @@ def devices() -> dict[str, str]:
 
 def decoders() -> dict[str, str]:
     """Return each package that decodes videos with its version, or what to install."""
-    from focus_eval.video import backend_names
+    from focus_eval.video import READERS
 
-    packages = {"pyav": ("av", ""), "torchcodec": ("torchcodec", "torchcodec"), "decord": ("decord", "lmms")}
     found = {}
-    for name in (name for name in backend_names() if not name.startswith("torchcodec_")):
-        package, extra = packages.get(name, (name, ""))
+    for name in (name for name in READERS.names() if not READERS.fact(name, "needs_gpu", False)):
+        package, extra = READERS.fact(name, "package", "") or name, READERS.fact(name, "extra", "")
         missing = f'missing: pip install "focus-eval[{extra}]"' if extra else "missing"
         found[name] = _version(package) or _version(f"eva-{package}") or missing
     if found.get("pyav", "missing") != "missing":

@@ -33,11 +33,8 @@ def check(
     the contract is broken.
     """
     from focus_eval.samplers.contract import check_sampler
-    from focus_eval.samplers.registry import parse_options
 
-    texts = parse_assignments(option)
-    options = parse_options(sampler, texts) if texts else {}
-    verdict = check_sampler(sampler, options, seconds_allowed=seconds)
+    verdict = check_sampler(sampler, parse_assignments(option), seconds_allowed=seconds)
     print(f"{sampler}{_declared(sampler, verdict)}")
     _print_promises(verdict)
     _print_end(verdict)

@@ -26,11 +26,11 @@ def select(
     video: Annotated[Path, typer.Argument(help="Video file.")],
     query: Annotated[str, typer.Option(help="What to look for, in words.")],
     k: Annotated[int, typer.Option("-k", help="Number of keyframes.")] = 8,
-    sampler: Annotated[str, typer.Option(help="Name of a sampler, or FILE.py:Class.")] = "focus",
+    sampler: Annotated[str, typer.Option(help="Sampler, e.g. focus:alpha=0.1, or FILE.py:Class.")] = "focus",
     option: Annotated[
         list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
     ] = [],  # noqa: B006
-    encoder: Annotated[str, typer.Option(help="Name of an encoder.")] = "offline",
+    encoder: Annotated[str, typer.Option(help="Encoder, e.g. clip:device=cpu.")] = "offline",
     encoder_option: Annotated[
         list[str],
         typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable."),
@@ -95,9 +95,9 @@ def _selector(
     from focus_eval.commands.console import say_if_slow
     from focus_eval.encoders.registry import make_encoder
     from focus_eval.pipeline.selector import Selector
-    from focus_eval.samplers.registry import make_sampler, parse_options
+    from focus_eval.samplers.registry import make_sampler
 
-    made = make_sampler(sampler, **parse_options(sampler, parse_assignments(sampler_options)))
+    made = make_sampler(sampler, **parse_assignments(sampler_options))
     with say_if_slow(f"loading encoder {encoder}"):
         made_encoder = make_encoder(encoder, **parse_assignments(encoder_options)) if made.needs_encoder else None
     kept = None

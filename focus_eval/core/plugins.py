@@ -7,6 +7,7 @@ listing names imports nothing and loading one plugin imports one file. Installed
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import importlib.util
 import re
@@ -20,7 +21,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import ModuleType
+from typing import Any, Generic, TypeVar, cast
 
 from focus_eval.core.errors import MissingDependency, PluginError, UnknownName, unknown_name
 
@@ -67,8 +69,7 @@ class Registry(Generic[T]):
         noun: what messages call one: "sampler".
         group: the entry-point group for other packages.
         built_in: finds ours; see `classes_in`.
-        check: turns what was loaded into what the registry gives, or raises `PluginError`; called with it, its
-            registered name and a label for messages.
+        check: returns what was loaded, or raises `PluginError`; called with it and a label for messages.
         takes_files: whether `path/to/file.py:Class` names a plugin.
         warns: a name that is taken gives a warning instead of an error.
     """
@@ -79,7 +80,7 @@ class Registry(Generic[T]):
         *,
         group: str,
         built_in: Callable[[], Iterable[Plugin]],
-        check: Callable[[Any, str, str], T],
+        check: Callable[[Any, str], T],
         takes_files: bool = False,
         warns: bool = False,
     ) -> None:
@@ -172,20 +173,26 @@ class Registry(Generic[T]):
     def _from_plugin(self, plugin: Plugin) -> T:
         if plugin.point is None:
             with self.naming_extras(plugin.name):
-                return self._check(plugin.load(), plugin.name, f"{self.noun} {plugin.name!r} ({plugin.where})")
+                return self._check(plugin.load(), f"{self.noun} {plugin.name!r} ({plugin.where})")
         label = self._label(plugin.name, plugin.where)
         try:
             loaded = plugin.load()
         except Exception as error:  # whatever a plugin raises at import is raised on under its name
             raise PluginError(f"{label} cannot be loaded: {type(error).__name__}: {error}") from error
-        return self._check(loaded, plugin.name, label)
+        kind = self._check(loaded, label)
+        stated = getattr(kind, "name", plugin.name)
+        if stated != plugin.name:
+            raise PluginError(f"{label} calls itself {stated!r}; entry point and class must agree")
+        return kind
 
     def _from_file(self, spec: str) -> T:
-        kind = self._check(_class_in_file(self.noun, spec), "", f"{self.noun} {spec!r}")
-        name = getattr(kind, "name", "")
-        if name in self.plugins:
-            raise PluginError(f"{self.noun} {spec!r}: its name {name!r} is taken; give the class another `name`")
-        return kind
+        loaded, digest = _class_in_file(self.noun, spec)
+        kind: Any = self._check(loaded, f"{self.noun} {spec!r}")
+        if kind.name in self.plugins:
+            raise PluginError(f"{self.noun} {spec!r}: its name {kind.name!r} is taken; give the class another `name`")
+        # Nobody raises the version of a file at every edit: its content is part of what it does.
+        kind.file_digest = digest
+        return cast(T, kind)
 
 
 def classes_in(
@@ -215,12 +222,12 @@ def classes_in(
     return find
 
 
-def file_modules() -> dict[str, Any]:
-    """Return the modules of plugin files nobody installed, by name: another process cannot import them by name."""
-    return {name: module for name, module in sys.modules.items() if name.startswith(_FILE_MODULE)}
+def file_modules() -> list[ModuleType]:
+    """Return the modules of plugin files that were loaded: another process can import none of them by name."""
+    return [module for name, module in sys.modules.items() if name.startswith(_FILE_MODULE)]
 
 
-def check_class(loaded: Any, label: str, *, base: type[T]) -> type[T]:
+def check_derived(loaded: Any, label: str, *, base: type) -> Any:
     """Return `loaded` if it is a class derived from `base`.
 
     Raises:
@@ -299,7 +306,8 @@ def _literals(node: ast.ClassDef) -> dict[str, Any]:
     return found
 
 
-def _class_in_file(noun: str, spec: str) -> Any:
+def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
+    """Return the class that `path/to/file.py:Class` names, and a hash of the file."""
     path_text, _, class_name = spec.rpartition(":")
     path = Path(path_text).resolve()
     if not path.is_file():
@@ -319,4 +327,4 @@ def _class_in_file(noun: str, spec: str) -> Any:
     if not hasattr(module, class_name):
         classes = [name for name, kind in vars(module).items() if getattr(kind, "__module__", "") == module_name]
         raise PluginError(f"{noun} file {path} has no class {class_name!r}; it has {', '.join(classes) or 'none'}")
-    return getattr(module, class_name)
+    return getattr(module, class_name), hashlib.sha256(path.read_bytes()).hexdigest()[:16]

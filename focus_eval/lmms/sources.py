@@ -66,8 +66,8 @@ def check_source(options: AdapterOptions) -> None:
     if options.is_native or options.selections:
         _refuse_idle(options)
         return
-    parsed = samplers.parse_options(options.sampler, texts(options.sampler_options))
-    if samplers.make_sampler(options.sampler, **parsed).needs_encoder and not options.encoder:
+    sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
+    if sampler.needs_encoder and not options.encoder:
         names = ", ".join(encoders.encoder_names())
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
 
@@ -94,8 +94,7 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers import registry as samplers
 
-    parsed = samplers.parse_options(options.sampler, texts(options.sampler_options))
-    sampler = samplers.make_sampler(options.sampler, **parsed)
+    sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
     encoder = None
     if sampler.needs_encoder:
         given = texts(options.encoder_options)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.core.errors import MissingDependency, RunError
+from focus_eval.core.plugins import file_modules
 from focus_eval.matrix.config import Resources
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import WorkerResources, cluster_resources
 from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
-from focus_eval.samplers.registry import sampler_file_modules
 
 # A node or two may be lost in a long run; more often than this it is the job that kills its workers.
 MAX_LOSSES = 5
@@ -89,7 +89,7 @@ class _Pool:
         self._phase = phase
         self._store = store
         self._share = cluster_resources(resources)
-        for module in sampler_file_modules():
+        for module in file_modules():
             ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         # Once into the cluster's object store, instead of with every actor.
         self._shared = ray.put(phase)

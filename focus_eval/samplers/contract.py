@@ -17,9 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from focus_eval.core.errors import BrokenContract, EncoderError, FocusEvalError, SamplerError
+from focus_eval.core.options import field_types, parse_named, read_options
 from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo
 from focus_eval.samplers.base import FlatSource, FrameSampler
-from focus_eval.samplers.registry import make_sampler, parse_options
+from focus_eval.samplers.registry import make_sampler
 
 Pattern = Literal["events", "ties", "flat 0", "flat 0.5", "flat 1", "not a number"]
 
@@ -301,14 +302,14 @@ def check_sampler(
     for check in [_order, _budget, _errors, _planned] if runs else []:
         if (broken := check(sampler)) is not None:
             found.setdefault(broken.promise, broken)
-    if (broken := _options(name, sampler)) is not None:
+    if (broken := _options(sampler)) is not None:
         found["options"] = broken
     seconds, pulls, broken = _ten_hours(sampler, seconds_allowed)
     if broken is not None:
         found.setdefault(broken.promise, broken)
     tries_elsewhere = elsewhere and runs and not found.keys() & {"determinism", "order"}
     if tries_elsewhere:
-        (there,) = fingerprints_elsewhere([(name, dict(sampler.options))])
+        (there,) = fingerprints_elsewhere([(parse_named(name)[0], sampler.options)])
         if (broken := differing(there, fingerprints(sampler))) is not None:
             found.setdefault(broken.promise, broken)
     in_order = tuple(found[promise] for promise in PROMISES if promise in found)
@@ -395,12 +396,12 @@ def _planned(sampler: FrameSampler) -> Broken | None:
     return None
 
 
-def _options(name: str, sampler: FrameSampler) -> Broken | None:
+def _options(sampler: FrameSampler) -> Broken | None:
     texts = {
         option: value if isinstance(value, str) else str(value).lower() for option, value in sampler.options.items()
     }
     try:
-        read = parse_options(name, texts)
+        read = read_options(f"sampler {sampler.name!r}", field_types(type(sampler)), texts)
     except FocusEvalError as error:
         return Broken("options", None, str(error))
     if read != sampler.options:

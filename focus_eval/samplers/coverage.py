@@ -13,11 +13,11 @@ from functools import lru_cache
 import numpy as np
 
 from focus_eval.core.errors import EncoderError, InvalidInput
-from focus_eval.core.options import option
+from focus_eval.core.options import option, parse_assignments
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Clips, equal_clips, min_max, within_capacity
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.registry import make_sampler, parse_options
+from focus_eval.samplers.registry import make_sampler
 
 
 def one_fps(video: VideoInfo) -> IntArray:
@@ -130,8 +130,7 @@ def sampler_from_text(text: str) -> FrameSampler:
     name, *parts = text.split() or [""]
     if not name or not all("=" in part for part in parts):
         raise InvalidInput(f"{text!r} must be a sampler and its options: focus alpha=0.5")
-    texts = dict(part.partition("=")[::2] for part in parts)
-    return make_sampler(name, **parse_options(name, texts))
+    return make_sampler(name, **parse_assignments(parts))
 
 
 def diverse_best(

@@ -9,7 +9,7 @@ from typing import Any
 
 from focus_eval.core.errors import SelectionMismatch, unknown_name
 from focus_eval.core.options import make, named_options
-from focus_eval.core.plugins import Registry, check_class, classes_in
+from focus_eval.core.plugins import Registry, check_derived, classes_in
 from focus_eval.rows.records import AskedQuestion
 from focus_eval.selections.imported import (
     ImportedSelection,
@@ -20,8 +20,9 @@ from focus_eval.selections.imported import (
 )
 
 
-def _check(loaded: Any, name: str, label: str) -> type[SelectionFormat]:
-    return check_class(loaded, label, base=SelectionFormat)
+def _check(loaded: Any, label: str) -> type[SelectionFormat]:
+    kind: type[SelectionFormat] = check_derived(loaded, label, base=SelectionFormat)
+    return kind
 
 
 FORMATS = Registry(

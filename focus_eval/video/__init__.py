@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.errors import InvalidInput, PluginError
+from focus_eval.core.options import declared_types, named_options, read_options
+from focus_eval.core.plugins import Registry, classes_in
 
 if TYPE_CHECKING:
     from focus_eval.video.reader import VideoReader
 
-# name: module of this package and its reader class.
-_BACKENDS = {
-    "pyav": ("pyav", "PyAVReader"),
-    "torchcodec": ("torchcodec", "TorchCodecReader"),
-    "decord": ("decord", "DecordReader"),
-    "torchcodec_cuda": ("torchcodec_cuda", "TorchCodecCudaReader"),
-    "torchcodec_cuda_near": ("torchcodec_cuda", "TorchCodecCudaNearReader"),
-}
+_PROTOCOL = ("frame_times", "stream", "read", "close", "__enter__", "__exit__")
+
+
+def _check(loaded: Any, label: str) -> Any:
+    missing = [method for method in _PROTOCOL if not hasattr(loaded, method)]
+    if not isinstance(loaded, type) or missing:
+        raise PluginError(f"{label} is not a reader: it has no {missing[0] if missing else 'class'}")
+    return loaded
+
+
+READERS: Registry[Any] = Registry(
+    "video reader",
+    group="focus_eval.video_readers",
+    built_in=classes_in("focus_eval.video", base="ScannedReader"),
+    check=_check,
+)
 
 
 def open_video(path: str | Path, *, backend: str = "pyav", n_threads: int | None = None) -> VideoReader:
@@ -26,22 +35,24 @@ def open_video(path: str | Path, *, backend: str = "pyav", n_threads: int | None
 
     Args:
         backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras); "torchcodec_cuda" decodes on
-            a GPU and refuses a file where that gives other frames, "torchcodec_cuda_near" accepts other rounding.
+            a GPU and refuses a file where that gives other frames, "torchcodec_cuda_near" accepts other rounding; or a
+            plugin's name. With its options: "pyav:n_threads=2".
         n_threads: threads to decode with; None: what the backend takes for the cores there are. Set 1 where several
             videos are decoded at a time.
 
     Raises:
         VideoError: the file is not there, is not a video, or is damaged; the message starts with its path.
-        UnknownName: no such backend.
+        UnknownName: no such reader.
+        PluginError: a plugin that cannot be loaded.
         InvalidInput: fewer than 1 thread.
         MissingDependency: the backend's package is not installed.
     """
-    if backend not in _BACKENDS:
-        raise unknown_name("video backend", backend, _BACKENDS)
     if n_threads is not None and n_threads < 1:
         raise InvalidInput(f"n_threads must be at least 1, got {n_threads}")
-    module, name = _BACKENDS[backend]
-    reader: VideoReader = getattr(import_module(f"focus_eval.video.{module}"), name)(Path(path), n_threads=n_threads)
+    name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
+    kind = READERS.load(name)
+    known = {option: hint for option, hint in declared_types(kind).items() if option != "path"}
+    reader: VideoReader = kind(Path(path), **read_options(f"video reader {name!r}", known, options))
     return reader
 
 
@@ -50,9 +61,4 @@ def gives_exact_pixels(backend: str) -> bool:
 
     What was computed from other pixels must not be taken for what the exact ones give.
     """
-    return backend != "torchcodec_cuda_near"
-
-
-def backend_names() -> tuple[str, ...]:
-    """Return the names `open_video` accepts as backend."""
-    return tuple(_BACKENDS)
+    return bool(READERS.fact(named_options(backend, {})[0], "gives_exact_pixels", False))

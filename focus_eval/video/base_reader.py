@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +23,20 @@ class ScannedReader(ABC):
 
     Length, rate and sync frames come from one scan whatever decodes, so that a selection does not depend on the
     backend.
+
+    Class attributes:
+        name: how a reader is registered.
+        gives_exact_pixels: whether all files that it opens give the same pixels as with the default reader.
+        package: the distribution that decodes, by which `focus-eval doctor` knows its version.
+        extra: the extra of this package that brings what the reader imports.
+        needs_gpu: whether it opens nothing without a GPU.
     """
+
+    name: ClassVar[str]
+    gives_exact_pixels: ClassVar[bool] = False
+    package: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    needs_gpu: ClassVar[bool] = False
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

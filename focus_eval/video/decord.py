@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+import decord
 import numpy as np
 
-from focus_eval.core.errors import MissingDependency
 from focus_eval.video.library_reader import ByIndexReader
 from focus_eval.video.reader import Pixels
-
-try:
-    import decord
-except ImportError as error:
-    raise MissingDependency("decord is not installed: pip install 'focus-eval[lmms]'") from error
 
 
 class DecordReader(ByIndexReader):
@@ -23,6 +18,10 @@ class DecordReader(ByIndexReader):
     some files (`docs/fidelity.md`): that is why it is not the default.
     """
 
+    name: ClassVar[str] = "decord"
+    gives_exact_pixels: ClassVar[bool] = True
+    package: ClassVar[str] = "decord"
+    extra: ClassVar[str] = "lmms"
     library = "decord"
     failures = (decord.DECORDError, RuntimeError)
 

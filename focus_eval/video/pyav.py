@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from threading import Event
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -192,6 +192,10 @@ class PyAVReader(ScannedReader):
         n_threads: threads to decode with, so groups of pictures side by side; None: one per core, at most 4. Few
             where several videos are decoded at a time.
     """
+
+    name: ClassVar[str] = "pyav"
+    package: ClassVar[str] = "av"
+    gives_exact_pixels: ClassVar[bool] = True
 
     def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
         super().__init__(path)

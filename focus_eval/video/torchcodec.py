@@ -17,8 +17,6 @@ _NO_FFMPEG = "torchcodec cannot load FFmpeg's shared libraries; install ffmpeg, 
 
 try:
     from torchcodec.decoders import VideoDecoder  # type: ignore[attr-defined]
-except ImportError as error:
-    raise MissingDependency("torchcodec is not installed: pip install 'focus-eval[torchcodec]'") from error
 except (OSError, RuntimeError) as error:
     raise MissingDependency(_NO_FFMPEG) from error
 
@@ -26,6 +24,10 @@ except (OSError, RuntimeError) as error:
 class TorchCodecReader(ByIndexReader):
     """Reads a video by frame index through torchcodec in its exact seek mode, which reads all packets on opening."""
 
+    name: ClassVar[str] = "torchcodec"
+    gives_exact_pixels: ClassVar[bool] = True
+    package: ClassVar[str] = "torchcodec"
+    extra: ClassVar[str] = "torchcodec"
     library = "torchcodec"
     failures = (RuntimeError, ValueError, IndexError)
     device: ClassVar[str] = "cpu"
@@ -62,6 +64,8 @@ class TorchCodecCudaReader(TorchCodecReader):
         VideoError: as `TorchCodecReader`; no GPU; a frame that is not the exact one.
     """
 
+    name: ClassVar[str] = "torchcodec_cuda"
+    needs_gpu: ClassVar[bool] = True
     device: ClassVar[str] = "cuda"
     most_levels: ClassVar[float] = 0.0
 
@@ -93,6 +97,8 @@ class TorchCodecCudaReader(TorchCodecReader):
 class TorchCodecCudaNearReader(TorchCodecCudaReader):
     """As `TorchCodecCudaReader`, but pixels may be rounded differently; only a wrong frame is refused."""
 
+    name: ClassVar[str] = "torchcodec_cuda_near"
+    gives_exact_pixels: ClassVar[bool] = False
     most_levels: ClassVar[float] = NEAR_LEVELS
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from importlib.metadata import EntryPoint
 
 import pytest
 
 from focus_eval import make_sampler
-from focus_eval.core.errors import InvalidInput, SamplerError, UnknownName
-from focus_eval.samplers import registry
-from focus_eval.samplers.registry import parse_options, sampler_class, sampler_classes
+from focus_eval.core.errors import BrokenContract, InvalidInput, PluginError, UnknownName
+from focus_eval.samplers.registry import SAMPLERS, sampler_class, sampler_classes
 
 TOY = """
     from dataclasses import dataclass
@@ -44,23 +42,16 @@ def toy_file(tmp_path):
 
 
 @pytest.fixture
-def plugins(monkeypatch, tmp_path):
+def plugins(monkeypatch, tmp_path, install_plugins):
     """A function that makes entry points as an installed package would, given {name: source of a module}."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def install(**modules):
-        points = []
         for name, source in modules.items():
             (tmp_path / f"plugin_{name}.py").write_text(textwrap.dedent(source))
-            points.append(EntryPoint(name, f"plugin_{name}:First", registry.ENTRY_POINT_GROUP))
-        monkeypatch.setattr(registry, "entry_points", lambda group: points)
-        registry._entry_points.cache_clear()
-        registry._plugin.cache_clear()
+        install_plugins(SAMPLERS, **{name: f"plugin_{name}:First" for name in modules})
 
-    yield install
-    monkeypatch.undo()
-    registry._entry_points.cache_clear()
-    registry._plugin.cache_clear()
+    return install
 
 
 def test_the_samplers_of_the_text_are_all_there():
@@ -81,7 +72,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
     with pytest.raises(UnknownName, match="did you mean 'alpha'"):
         make_sampler("focus", alhpa=0.5)
     with pytest.raises(UnknownName, match="did you mean 'alpha'"):
-        parse_options("focus", {"alhpa": "0.5"})
+        make_sampler("focus:alhpa=0.5")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +80,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
     [
         ("focus", {"alpha": 0}, "'alpha' of sampler 'focus' must be a finite number (above 0 and at most 1), got 0"),
         ("focus", {"alpha": 1.01}, "at most 1"),
-        ("focus", {"alpha": "0.25"}, "must be a finite number"),
+        ("focus", {"alpha": "much"}, "must be a finite number"),
         ("focus", {"alpha": True}, "must be a finite number"),
         ("focus", {"alpha": float("nan")}, "must be a finite number"),
         ("focus", {"pulls_per_arm": 2.5}, "must be an integer"),
@@ -115,14 +106,22 @@ def test_a_value_outside_its_type_or_range_is_refused(name, options, says):
 
 
 def test_text_becomes_the_type_the_option_declares():
-    assert parse_options("focus", {"alpha": "0.5", "pulls_per_arm": " 4 "}) == {"alpha": 0.5, "pulls_per_arm": 4}
-    assert parse_options("focus_released", {"min_gap_sec": "auto"}) == {"min_gap_sec": "auto"}
-    assert parse_options("focus_released", {"min_gap_sec": "0.5"}) == {"min_gap_sec": 0.5}
-    assert parse_options("focus_released", {"region_half_window_sec": "none"}) == {"region_half_window_sec": None}
-    assert parse_options("focus_released", {"region_half_window_sec": "2"}) == {"region_half_window_sec": 2.0}
-    assert parse_options("focus_iterative", {"max_pulls": "500"}) == {"max_pulls": 500}
-    assert parse_options("qframe", {"fixed_frames": "true"}) == {"fixed_frames": True}
-    assert parse_options("aks", {"max_depth": 3}) == {"max_depth": 3}
+    focus = make_sampler("focus", alpha="0.5", pulls_per_arm=" 4 ")
+    assert (focus.alpha, focus.pulls_per_arm) == (0.5, 4)
+    assert make_sampler("focus_released", min_gap_sec="auto").min_gap_sec == "auto"
+    assert make_sampler("focus_released", min_gap_sec="0.5").min_gap_sec == 0.5
+    assert make_sampler("focus_released", region_half_window_sec="none").region_half_window_sec is None
+    assert make_sampler("focus_released", region_half_window_sec="2").region_half_window_sec == 2.0
+    assert make_sampler("focus_iterative", max_pulls="500").max_pulls == 500
+    assert make_sampler("qframe", fixed_frames="true").fixed_frames is True
+    assert make_sampler("aks", max_depth=3).max_depth == 3
+
+
+def test_a_sampler_with_its_options_is_one_text():
+    assert make_sampler("focus:alpha=0.5,pulls_per_arm=4") == make_sampler("focus", alpha=0.5, pulls_per_arm=4)
+    assert make_sampler("focus:alpha=0.5", pulls_per_arm=4) == make_sampler("focus", alpha=0.5, pulls_per_arm=4)
+    with pytest.raises(InvalidInput, match="option 'alpha' of 'focus' is given twice"):
+        make_sampler("focus:alpha=0.5", alpha=0.1)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_text_becomes_the_type_the_option_declares():
 )
 def test_text_that_is_no_value_of_the_option_is_refused(name, texts):
     with pytest.raises(InvalidInput, match="must be"):
-        parse_options(name, texts)
+        make_sampler(name, **texts)
 
 
 def test_an_integer_and_a_float_of_the_same_value_make_the_same_sampler():
@@ -146,7 +145,7 @@ def test_a_sampler_comes_from_a_file(toy_file):
     sampler = make_sampler(f"{toy_file}:First", start=5)
     selection = sampler.select(VideoInfo(100, 10.0), k=3, pull=None, rng=None)
     assert selection.keyframes == (5, 6, 7)
-    assert parse_options(f"{toy_file}:First", {"start": "7"}) == {"start": 7}
+    assert make_sampler(f"{toy_file}:First:start=7").start == 7
     assert sampler_class(f"{toy_file}:First") is type(sampler)
 
 
@@ -181,13 +180,13 @@ def test_a_sampler_comes_from_a_file(toy_file):
 def test_a_file_that_holds_no_usable_sampler_is_refused_with_the_reason(tmp_path, change, class_name, says):
     path = tmp_path / "broken.py"
     path.write_text(textwrap.dedent(TOY.replace(*change) if change[0] else TOY))
-    with pytest.raises(SamplerError, match=says) as refused:
+    with pytest.raises((PluginError, BrokenContract), match=says) as refused:
         make_sampler(f"{path}:{class_name}")
     assert "broken.py" in str(refused.value)
 
 
 def test_a_missing_file_is_refused():
-    with pytest.raises(SamplerError, match="there is no file"):
+    with pytest.raises(PluginError, match="there is no file"):
         make_sampler("nowhere/mine.py:Mine")
 
 
@@ -199,7 +198,7 @@ def test_a_plugin_is_listed_and_made(plugins):
 
 def test_a_broken_plugin_raises_and_says_which(plugins):
     plugins(broken="raise OSError('no weights')")
-    with pytest.raises(SamplerError, match=r"'broken' \(plugin_broken:First\) cannot be loaded: OSError: no weights"):
+    with pytest.raises(PluginError, match=r"'broken' \(plugin_broken:First\) cannot be loaded: OSError: no weights"):
         sampler_classes()
 
 
@@ -210,17 +209,27 @@ def test_a_plugin_nobody_asked_for_is_not_loaded(plugins):
 
 def test_a_plugin_may_not_take_a_name(plugins):
     plugins(focus=TOY)
-    with pytest.raises(SamplerError, match="the name is taken"):
+    with pytest.raises(PluginError, match="the name is taken"):
         make_sampler("focus")
 
 
 def test_a_plugin_must_agree_with_its_class_about_the_name(plugins):
     plugins(other=TOY)
-    with pytest.raises(SamplerError, match="calls itself 'first'"):
+    with pytest.raises(PluginError, match="calls itself 'first'"):
         make_sampler("other")
 
 
-def test_importing_the_package_imports_no_sampler():
-    code = "import focus_eval, sys; print([m for m in sys.modules if m.startswith('focus_eval.samplers.focus')])"
+LOADED = "print(*sorted(m for m in sys.modules if m.startswith('focus_eval.samplers.')))"
+
+
+def test_making_a_sampler_imports_its_files_and_no_other_samplers():
+    code = f"import sys; from focus_eval import make_sampler; make_sampler('focus'); {LOADED}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    needed = ["bandit", "base", "focus", "registry", "two_stage"]
+    assert found.stdout.split() == [f"focus_eval.samplers.{name}" for name in needed]
+
+
+def test_listing_the_samplers_imports_none():
+    code = f"import sys; from focus_eval.samplers.registry import SAMPLERS; assert SAMPLERS.names(); {LOADED}"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["focus_eval.samplers.base", "focus_eval.samplers.registry"]
