@@ -13,8 +13,8 @@ from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.measures import QuestionMeans, question_means, strata_of
 from focus_eval.report.recall import DISTANCES_SECONDS
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.statistics import PairedComparison, compare_paired, holm
-from focus_eval.report.table import Table, TableRow, Value
+from focus_eval.report.statistics import PairedComparison, compare_paired
+from focus_eval.report.table import Cells, Table, Value, difference_table
 
 BASELINES = ("uniform", "uniform_1fps")
 TABLE_NAMES = ("against_baseline", "recall_against_baseline", "recall_pairs", "comparison")
@@ -150,26 +150,14 @@ def comparison_table(
     of: str = "accuracy",
 ) -> Table:
     """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names what differs."""
-    adjusted = holm([pair.compared.p_value for pair in pairs])
     has_mcnemar = of == "accuracy" and any(pair.compared.mcnemar is not None for pair in pairs)
-    rows = [
-        TableRow((*pair.where, pair.a, pair.b), _figures(pair.compared, float(p_value), has_mcnemar))
-        for pair, p_value in zip(pairs, adjusted, strict=True)
-    ]
-    return Table(
+    last = ("McNemar p", "Detectable") if has_mcnemar else ("Detectable",)
+    return difference_table(
+        [((*pair.where, pair.a, pair.b), _cells(pair.compared)) for pair in pairs],
         name=name,
         title=title,
         key_titles=(*keys, "A", "B"),
-        columns=(
-            "B − A (points)",
-            "Questions",
-            "Better A / B",
-            "p",
-            "p (Holm)",
-            *(("McNemar p",) if has_mcnemar else ()),
-            "Detectable",
-        ),
-        rows=tuple(rows),
+        columns=("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)", *last),
         notes=tuple(_notes(pairs, of, has_mcnemar)),
     )
 
@@ -190,31 +178,14 @@ def baseline_labels(run: Run, baseline: str | None) -> tuple[str, ...]:
     return tuple(sorted(named, key=sampler_order))
 
 
-def p_text(value: float) -> str:
-    """Return a p-value with three decimals, "<0.001" below that."""
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _figures(comparison: PairedComparison, adjusted: float, has_mcnemar: bool) -> tuple[Value | str, ...]:
-    low, high = comparison.difference.low, comparison.difference.high
-    difference = Value(
-        ours=100 * comparison.difference.value,
-        low=None if low is None else 100 * low,
-        high=None if high is None else 100 * high,
-        has_too_few_videos=low is None,
-        is_difference=True,
-        p_adjusted=adjusted,
-    )
-    mcnemar = Value() if comparison.mcnemar is None else Value(ours=comparison.mcnemar, text=p_text(comparison.mcnemar))
-    return (
-        difference,
-        str(comparison.difference.questions),
-        f"{comparison.better_a} / {comparison.better_b}",
-        Value(ours=comparison.p_value, text=p_text(comparison.p_value) + ("" if comparison.is_exact else "*")),
-        Value(ours=adjusted, text=p_text(adjusted)),
-        *((mcnemar,) if has_mcnemar else ()),
-        Value() if comparison.detectable is None else Value(ours=100 * comparison.detectable),
-    )
+def _cells(compared: PairedComparison) -> Cells:
+    return {
+        "B − A (points)": compared,
+        "Questions": str(compared.difference.questions),
+        "Better A / B": f"{compared.better_a} / {compared.better_b}",
+        "McNemar p": Value.of_p(compared.mcnemar),
+        "Detectable": Value() if compared.detectable is None else Value(ours=100 * compared.detectable),
+    }
 
 
 def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
@@ -224,10 +195,6 @@ def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
     )
     if of == "accuracy" and any(strata_of(pair.where[0], ["x"]) for pair in pairs):
         yield "MLVU and VSI-Bench: the difference of the means over task types."
-    yield (
-        "p: sign-flip permutation test over videos, two-sided, all assignments of signs or (*) 100,000 random ones; "
-        "Holm adjusts it over this table. An arrow marks an adjusted p below 0.05."
-    )
     if has_mcnemar:
         yield "McNemar p: where every score is 0 or 1 from one seed; it takes questions of one video for independent."
     yield "Better A / B: questions on which that sampler has the higher score, undivided."

@@ -6,27 +6,26 @@ has. Questions about one video are not independent: every interval and test is c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report.comparisons import p_text
 from focus_eval.report.recall import BUCKETS, DISTANCES_SECONDS
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import (
     FEWEST_VIDEOS,
     Estimate,
     PairedComparison,
+    Tested,
     compare_paired,
-    holm,
     mean_estimate,
     sign_flip_p,
     video_sums,
 )
-from focus_eval.report.table import Table, TableRow, Value
+from focus_eval.report.table import Cells, Table, Value, difference_table
 
 VIEWS = ("all", "some", "none")
 CHANGES = ("gained", "lost", "all both times", "none both times", "in part")
@@ -197,10 +196,6 @@ _CLUSTERED = (
     "In brackets 95 % intervals clustered by video (accuracies: t on the logit scale; differences: t), in parentheses "
     "the number of (question, seed) pairs."
 )
-_TEST = (
-    "p: sign-flip permutation test over videos, two-sided; Holm adjusts it over this table. An arrow marks an "
-    "adjusted p below 0.05."
-)
 _IN_VIEW = "All in view: every annotated moment has a keyframe within d seconds; none in view: no moment has one."
 
 
@@ -261,92 +256,55 @@ def _series(answers: pd.DataFrame) -> list[tuple[tuple[str, ...], pd.DataFrame]]
 def _view_table(
     lines: Sequence[tuple[tuple[str, ...], ViewAccuracy]], *, keys: tuple[str, ...], name: str, title: str
 ) -> Table:
-    tested = [made.p_value for _, made in lines if made.p_value is not None]
-    adjusted = iter(holm(tested))
-    rows = []
-    for key, made in lines:
-        p_adjusted = float(next(adjusted)) if made.p_value is not None else None
-        rows.append(TableRow(key, tuple(_view_figures(made, p_adjusted))))
-    return Table(
+    return difference_table(
+        [(key, _view_cells(made)) for key, made in lines],
         name=name,
         title=title,
         key_titles=keys,
         columns=_VIEW_COLUMNS,
-        rows=tuple(rows),
-        notes=(_IN_VIEW, _CLUSTERED, _TEST),
+        notes=(_IN_VIEW, _CLUSTERED),
     )
 
 
-def _view_figures(made: ViewAccuracy, p_adjusted: float | None) -> Iterable[Value]:
-    all_in, some, none = (made.by_view[view] for view in VIEWS)
-    yield _accuracy(all_in)
-    yield _accuracy(none)
-    yield _difference(made.difference, p_adjusted)
-    yield Value() if made.p_value is None else Value(ours=made.p_value, text=p_text(made.p_value))
-    yield Value() if p_adjusted is None else Value(ours=p_adjusted, text=p_text(p_adjusted))
-    yield _accuracy(some)
-    yield _accuracy(made.overall)
+def _view_cells(made: ViewAccuracy) -> Cells:
+    found = {"All in view": made.by_view["all"], "None in view": made.by_view["none"]}
+    found |= {"Some in view": made.by_view["some"], "Overall": made.overall}
+    cells: Cells = {column: _accuracy(estimate) for column, estimate in found.items()}
+    if made.difference is not None:
+        cells["All − none"] = Tested(difference=made.difference, p_value=made.p_value)
+    return cells
 
 
 def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, distance: float, who: str) -> Table | None:
     """The first selection of each benchmark and model against its others; None where there is just one."""
-    lines: list[tuple[tuple[str, ...], WithinQuestion]] = []
+    lines: list[tuple[tuple[str, ...], Cells]] = []
     first: dict[tuple[str, ...], tuple[tuple[str, ...], pd.DataFrame]] = {}
     for key, part in parts:
         base_key, base = first.setdefault(key[:2], (key, part))
         if base_key != key:
             names = (f"{base_key[2]}, K = {base_key[3]}", f"{key[2]}, K = {key[3]}")
-            made = within_question(base, part, distance=distance)
-            lines += [((*key[:2], *names, item.change), item) for item in made]
+            for item in within_question(base, part, distance=distance):
+                cells: Cells = {"Pairs": str(item.compared.difference.questions), "B − A": item.compared}
+                cells |= {"A": Value(ours=100 * item.accuracy_a), "B": Value(ours=100 * item.accuracy_b)}
+                lines.append(((*key[:2], *names, item.change), cells))
     if not lines:
         return None
-    adjusted = holm([line.compared.p_value for _, line in lines])
-    rows = tuple(
-        TableRow(key, tuple(_within_figures(line, float(p)))) for (key, line), p in zip(lines, adjusted, strict=True)
-    )
-    return Table(
+    return difference_table(
+        lines,
         name="evidence_within",
         title=f"The same questions from two selections, evidence within {distance:g} s, {who}",
         key_titles=("Benchmark", "Model", "A", "B", "Evidence"),
         columns=("Pairs", "A", "B", "B − A", "p", "p (Holm)"),
-        rows=rows,
         notes=(
             "gained: none in view in A, all in B; lost: all in A, none in B; in part: some of it in view in A or B.",
             _CLUSTERED,
-            _TEST,
         ),
     )
 
 
-def _within_figures(question: WithinQuestion, p_adjusted: float) -> Iterable[Value | str]:
-    yield str(question.compared.difference.questions)
-    yield Value(ours=100 * question.accuracy_a)
-    yield Value(ours=100 * question.accuracy_b)
-    yield _difference(question.compared.difference, p_adjusted)
-    yield Value(ours=question.compared.p_value, text=p_text(question.compared.p_value))
-    yield Value(ours=p_adjusted, text=p_text(p_adjusted))
-
-
 def _accuracy(made: Estimate | None) -> Value:
-    if made is None:
-        return Value()
-    figure = _percent(made)
-    return Value(ours=figure.ours, low=figure.low, high=figure.high, text=f"{figure.ours_text} ({made.questions})")
-
-
-def _difference(made: Estimate | None, p_adjusted: float | None) -> Value:
-    return Value() if made is None else _percent(made, is_difference=True, p_adjusted=p_adjusted)
-
-
-def _percent(made: Estimate, *, is_difference: bool = False, p_adjusted: float | None = None) -> Value:
-    return Value(
-        ours=100 * made.value,
-        low=None if made.low is None else 100 * made.low,
-        high=None if made.high is None else 100 * made.high,
-        has_too_few_videos=made.low is None,
-        is_difference=is_difference,
-        p_adjusted=p_adjusted,
-    )
+    value = Value.of(made)
+    return value if made is None else replace(value, text=f"{value.ours_text} ({made.questions})")
 
 
 def _bucket_order(bucket: str) -> tuple[int, str]:

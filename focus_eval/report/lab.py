@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,19 +12,16 @@ import numpy as np
 import pandas as pd
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report.comparisons import p_text
 from focus_eval.report.figures import FAINT, PAGE_INCHES, Style, figure_style, log_if_wide, styles_of
 from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
 from focus_eval.report.statistics import (
-    FEWEST_VIDEOS,
     Estimate,
     PairedComparison,
     compare_paired,
     difference_estimate,
-    holm,
     mean_estimate,
 )
-from focus_eval.report.table import SIGNIFICANT, Table, TableRow, Value
+from focus_eval.report.table import SIGNIFICANT, Cells, Table, TableRow, Value, difference_table
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -73,13 +69,10 @@ def recall_overview(frame: pd.DataFrame) -> Table:
     rows = []
     for (benchmark, k, label), part in _groups(frame, [*_KEYS, "label"]):
         chosen = part[part["error"].isna()]
-        cost = 100 * chosen["n_pulls"].sum() / max(1, chosen["n_frames"].sum())
-        recalls = [_percent(_mean(chosen, f"recall@{distance}")) for distance in (1, 2, 5)]
+        recalls = [Value.of(_mean(chosen, f"recall@{distance}")) for distance in (1, 2, 5)]
         seconds = Value(ours=1000 * float(chosen["select_seconds"].mean()), digits=1)
         counts = (str(len(chosen)), str(int(part["error"].notna().sum()) or ""))
-        rows.append(
-            TableRow((benchmark, str(k), label), (Value(ours=float(cost), digits=2), *recalls, seconds, *counts))
-        )
+        rows.append(TableRow((benchmark, str(k), label), (_cost(chosen), *recalls, seconds, *counts)))
     return Table(
         name="recall",
         title="Evidence recall",
@@ -130,10 +123,9 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
     ks = sorted(set(frame["k"]))
     rows = []
     for (benchmark, label), part in _by(frame, ["benchmark", "label"]):
-        figures = [_percent(_mean(part[part["k"] == k], RECALL)) for k in ks]
+        figures = [Value.of(_mean(part[part["k"] == k], RECALL)) for k in ks]
         largest = part[part["k"] == part["k"].max()]
-        cost = Value(ours=100 * float(largest["n_pulls"].sum() / max(1, largest["n_frames"].sum())), digits=2)
-        rows.append(TableRow((benchmark, label), (cost, *figures)))
+        rows.append(TableRow((benchmark, label), (_cost(largest), *figures)))
     return Table(
         name="recall_by_k",
         title="Evidence recall within 2 s (%)",
@@ -150,30 +142,29 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
     answers = answers[(answers["k"] == k) & answers["error"].isna()]
     seen = _answered_by_ceiling(answers)
     base, labels = baseline_label(part, baseline), sorted(set(part["label"]), key=sampler_order)
-    pairs = {label: paired_by_question(part, base, label) for label in labels if label != base}
-    compared = {
-        label: compare_paired(both["score_a"], both["score_b"], both["video"].tolist()) for label, both in pairs.items()
-    }
-    adjusted = dict(zip(compared, holm([entry.p_value for entry in compared.values()]), strict=True))
-    rows = []
+    lines = []
     for label in labels:
         mine = part[part["label"] == label]
         scores = answers[answers["selection_id"].isin(set(mine["selection_id"]))]
-        cost = Value(ours=100 * float(mine["n_pulls"].sum() / max(1, mine["n_frames"].sum())), digits=2)
-        gain = _points(compared[label].difference, float(adjusted[label])) if label in compared else Value()
         known = scores[scores["question_id"].isin(seen)]
-        accuracy = [_percent(_mean(shown, "score")) if len(shown) else Value() for shown in (scores, known)]
-        rows.append(TableRow((label,), (_percent(_mean(mine, RECALL)), cost, gain, *accuracy)))
+        cells: Cells = {
+            "recall within 2 s (%)": Value.of(_mean(mine, RECALL)),
+            "frames scored (%)": _cost(mine),
+            "accuracy (%)": Value.of(_mean(scores, "score")),
+            "answerable only (%)": Value.of(_mean(known, "score")),
+        }
+        if label != base:
+            cells[f"minus {base}"] = _compared(paired_by_question(part, base, label))
+        lines.append(((label,), cells))
     n_questions = answers["question_id"].nunique()
-    return Table(
+    return difference_table(
+        lines,
         name=f"demo_k{k}",
         title=f"What finds the evidence, at what cost (K = {k})",
         key_titles=("Sampler",),
         columns=("recall within 2 s (%)", "frames scored (%)", f"minus {base}", "accuracy (%)", "answerable only (%)"),
-        rows=tuple(rows),
         notes=(
-            f"minus {base}: recall, paired by question, in points; 95 % interval clustered by video; an arrow where "
-            "the sign-flip test's p, adjusted by Holm over this table, is below 0.05.",
+            f"minus {base}: recall, paired by question, in points; 95 % interval: t, clustered by video.",
             f"Answerable: the {len(seen)} of {n_questions} questions that are answered from the frames at the evidence "
             "(oracle). The others are beyond this encoder, whatever is shown.",
             *_effect_note(part, answers),
@@ -206,10 +197,9 @@ def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
     if means.empty:
         return []
     videos = joined.drop_duplicates("question_id").set_index("question_id")["video"].loc[means.index].tolist()
-    effect = difference_estimate(means[True] - means[False], videos)
-    ends = "" if effect.low is None or effect.high is None else f" [{100 * effect.low:.1f}, {100 * effect.high:.1f}]"
+    said = Value.of(difference_estimate(means[True] - means[False], videos), is_difference=True).ours_text
     return [
-        f"With evidence in view the same question is answered right {100 * effect.value:+.1f}{ends} points more often "
+        f"With evidence in view the same question is answered right {said} points more often "
         f"than without, over the {len(means)} questions that some samplers find and some do not."
     ]
 
@@ -245,37 +235,36 @@ def _differences(
     frame: pd.DataFrame, baseline: str, split: _Split, names: Sequence[str], *, name: str, title: str
 ) -> Table:
     base = baseline_label(frame, baseline)
-    lines: list[tuple[tuple[str, ...], float, list[Estimate | None]]] = []
+    lines: list[tuple[tuple[str, ...], Cells]] = []
     for (benchmark, k), part in _groups(frame, _KEYS):
         kind = split(part)
         for label in sorted(set(part["label"]) - {base}, key=sampler_order):
             both = paired_by_question(part, base, label)
             if both.empty:
                 continue
-            compared = compare_paired(both["score_a"], both["score_b"], both["video"].tolist())
-            inside = [paired_by_question(part[kind == name], base, label) for name in names]
-            gains = [(both["score_b"] - both["score_a"], both["video"].tolist()) for both in inside]
-            parts = [difference_estimate(gain, videos) if len(gain) else None for gain, videos in gains]
-            lines.append(((benchmark, str(k), label), compared.p_value, [compared.difference, *parts]))
-    adjusted = holm([p_value for _, p_value, _ in lines])
-    rows = []
-    for (keys, _, estimates), p_value in zip(lines, adjusted, strict=True):
-        first, *others = (
-            _points(estimate, float(p_value) if at == 0 else None) for at, estimate in enumerate(estimates)
-        )
-        rows.append(TableRow(keys, (first, Value(ours=float(p_value), text=p_text(float(p_value))), *others)))
-    return Table(
+            cells: Cells = {"all (points)": _compared(both)}
+            for column in names:
+                inside = paired_by_question(part[kind == column], base, label)
+                gain = inside["score_b"] - inside["score_a"]
+                if len(gain):
+                    estimate = difference_estimate(gain, inside["video"].tolist())
+                    cells[column] = Value.of(estimate, is_difference=True)
+            lines.append(((benchmark, str(k), label), cells))
+    return difference_table(
+        lines,
         name=name,
         title=f"Evidence recall within 2 s minus that of {base}, {title}",
         key_titles=("Benchmark", "K", "Sampler"),
         columns=("all (points)", "p (Holm)", *names),
-        rows=tuple(rows),
         notes=(
-            "Paired by question; 95 % interval: t, clustered by video. p: sign-flip permutation over videos, adjusted "
-            "over this table by Holm; an arrow marks p below 0.05. Columns after p are not tested.",
+            "Paired by question; 95 % interval: t, clustered by video. Columns after p are not tested.",
             "Too few videos: fewer than 5 in which the two differ.",
         ),
     )
+
+
+def _compared(both: pd.DataFrame) -> PairedComparison:
+    return compare_paired(both["score_a"], both["score_b"], both["video"].tolist())
 
 
 def _by(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[str, str], pd.DataFrame]]:
@@ -298,16 +287,9 @@ def _mean(part: pd.DataFrame, column: str) -> Estimate | None:
     return mean_estimate(by_question["score"], by_question["video"].tolist()) if len(by_question) else None
 
 
-def _percent(estimate: Estimate | None) -> Value:
-    if estimate is None:
-        return Value()
-    if estimate.low is None or estimate.high is None:
-        return Value(ours=100 * estimate.value, has_too_few_videos=True)
-    return Value(ours=100 * estimate.value, low=100 * estimate.low, high=100 * estimate.high)
-
-
-def _points(estimate: Estimate | None, p_value: float | None) -> Value:
-    return Value() if estimate is None else replace(_percent(estimate), is_difference=True, p_adjusted=p_value)
+def _cost(part: pd.DataFrame) -> Value:
+    """Frames scored over frames in percent, summed over questions."""
+    return Value(ours=100 * float(part["n_pulls"].sum() / max(1, part["n_frames"].sum())), digits=2)
 
 
 def _binned(values: pd.Series, edges: Sequence[float], names: Sequence[str]) -> pd.Series:
@@ -420,28 +402,23 @@ def verdict_table(frame: pd.DataFrame, new: str, others: Sequence[str]) -> Table
     """
     mine = baseline_label(frame, new)
     buckets = ["all", *(bucket for bucket in BUCKETS if bucket in set(frame["bucket"]))]
-    lines: list[tuple[str, str, list[PairedComparison]]] = []
+    lines = []
     for k in sorted(set(frame["k"])):
         for other in others:
             part = frame[frame["k"] == k]
-            lines.append(
-                (str(k), other, [_compared(part, mine, baseline_label(frame, other), bucket) for bucket in buckets])
-            )
-    adjusted = iter(holm([entry.p_value for _, _, compared in lines for entry in compared]))
-    rows = tuple(
-        TableRow((f"K = {k}", other), tuple(_figure(entry, float(next(adjusted))) for entry in compared))
-        for k, other, compared in lines
-    )
-    return Table(
+            cells: Cells = {}
+            for bucket in buckets:
+                here = part if bucket == "all" else part[part["bucket"] == bucket]
+                cells[bucket] = _compared(paired_by_question(here, baseline_label(frame, other), mine))
+            lines.append(((f"K = {k}", other), cells))
+    return difference_table(
+        lines,
         name="verdict",
         title=f"Evidence recall within 2 s: {new} minus the others (points)",
         key_titles=("K", "Other"),
         columns=tuple(buckets),
-        rows=rows,
-        notes=(
-            "Paired by question; 95 % interval: t, clustered by video. In brackets p of the sign-flip permutation test "
-            "over videos, adjusted by Holm over this table; an arrow marks p below 0.05.",
-        ),
+        notes=("Paired by question; 95 % interval: t, clustered by video. In parentheses the adjusted p.",),
+        shows_p=True,
     )
 
 
@@ -476,25 +453,6 @@ def verdict_page(title: str, sections: Sequence[tuple[str, Sequence[str | Table]
             body.append(_html_table(item) if isinstance(item, Table) else _html_text(item))
     head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{_STYLE}</style>"
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(body)}</body></html>"
-
-
-def _compared(part: pd.DataFrame, mine: str, other: str, bucket: str) -> PairedComparison:
-    here = part if bucket == "all" else part[part["bucket"] == bucket]
-    both = paired_by_question(here, other, mine)
-    return compare_paired(both["score_a"], both["score_b"], both["video"].tolist())
-
-
-def _figure(comparison: PairedComparison, adjusted: float) -> Value:
-    value, low, high = comparison.difference.value, comparison.difference.low, comparison.difference.high
-    figure = Value(
-        ours=100 * value,
-        low=None if low is None else 100 * low,
-        high=None if high is None else 100 * high,
-        has_too_few_videos=comparison.difference.videos < FEWEST_VIDEOS or low is None,
-        is_difference=True,
-        p_adjusted=adjusted,
-    )
-    return Value(ours=figure.ours, p_adjusted=adjusted, text=f"{figure.ours_text} ({p_text(adjusted)})")
 
 
 def _html_text(text: str) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from focus_eval.core.types import FloatArray
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.statistics import Estimate, mean_estimate, spread_over_seeds, stratum_weights
+from focus_eval.report.statistics import mean_estimate, spread_over_seeds, stratum_weights
 from focus_eval.report.table import Counts, Table, TableRow, Value
 from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES
 
@@ -118,7 +118,7 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
     means = [_mean(scores, _strata(scores) if over_types else None) for scores in per_seed if scores.keys]
     spread = spread_over_seeds([100 * mean for mean in means or [estimate.value]])
     return replace(
-        _figure_of(estimate),
+        Value.of(estimate),
         published=published,
         spread=spread.deviation if spread.seeds > 1 else None,
         seeds=spread.seeds,
@@ -134,7 +134,7 @@ def reported_figure(part: pd.DataFrame) -> Value:
 def recall_figure(chosen: pd.DataFrame, metric: str) -> Value:
     """Return evidence recall in percent, `metric` being "recall@1" and the like, over the questions of `chosen`."""
     questions = question_means(chosen, metric)
-    return _figure_of(mean_estimate(questions.values, questions.videos)) if questions.keys else Value()
+    return Value.of(mean_estimate(questions.values, questions.videos)) if questions.keys else Value()
 
 
 def frames_scored_percent(chosen: pd.DataFrame) -> float | None:
@@ -196,15 +196,6 @@ def _strata(questions: QuestionMeans) -> list[str] | None:
 def _mean(questions: QuestionMeans, strata: Sequence[str] | None) -> float:
     weights = stratum_weights(strata) if strata else None
     return float(np.average(questions.values, weights=weights))
-
-
-def _figure_of(estimate: Estimate) -> Value:
-    return Value(
-        ours=100 * estimate.value,
-        low=None if estimate.low is None else 100 * estimate.low,
-        high=None if estimate.high is None else 100 * estimate.high,
-        has_too_few_videos=estimate.low is None,
-    )
 
 
 def _distinct_questions(part: pd.DataFrame) -> int:

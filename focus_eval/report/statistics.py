@@ -38,6 +38,20 @@ class Estimate:
             raise InvalidInput(f"an interval of width {self.high - self.low:g} says nothing")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tested:
+    """A difference and the p of the test that it is 0, not adjusted.
+
+    Args:
+        p_value: None where nothing could be tested.
+        is_exact: False where the p rests on random draws.
+    """
+
+    difference: Estimate
+    p_value: float | None
+    is_exact: bool = True
+
+
 @dataclass(frozen=True)
 class SeedSpread:
     """Mean over seeds and the sample standard deviation (n - 1), NaN for a single seed."""
@@ -218,22 +232,18 @@ MCNEMAR_EXACT_UP_TO = 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairedComparison:
-    """Two samplers on the same questions.
+class PairedComparison(Tested):
+    """Two samplers on the same questions: the mean of `b - a`, tested.
 
     Args:
-        difference: mean of `b - a`, with its interval.
         better_a, better_b: questions on which one of the two has the higher score.
-        p_value: of the sign-flip test over videos; `is_exact` says whether all sign assignments were counted.
         mcnemar: McNemar's p-value; None where a score is neither 0 nor 1, or is a mean over seeds.
         detectable: the smallest difference found with 80 % power; None where no spread is seen.
     """
 
-    difference: Estimate
+    p_value: float
     better_a: int
     better_b: int
-    p_value: float
-    is_exact: bool
     mcnemar: float | None
     detectable: float | None
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from focus_eval.report.statistics import Estimate, Tested, holm
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
@@ -47,6 +49,31 @@ class Value:
     is_difference: bool = False
     p_adjusted: float | None = None
     text: str = ""
+
+    @classmethod
+    def of(
+        cls, estimate: Estimate | None, *, is_difference: bool = False, p_adjusted: float | None = None, text: str = ""
+    ) -> Value:
+        """Return an estimate of a share, or of a difference of shares, in percent; an empty value for None."""
+        if estimate is None:
+            return cls()
+        low, high = (None if end is None else 100 * end for end in (estimate.low, estimate.high))
+        return cls(
+            ours=100 * estimate.value,
+            low=low,
+            high=high,
+            has_too_few_videos=low is None,
+            is_difference=is_difference,
+            p_adjusted=p_adjusted,
+            text=text,
+        )
+
+    @classmethod
+    def of_p(cls, p_value: float | None, *, is_exact: bool = True) -> Value:
+        """Return a p-value: three decimals or "<0.001", starred where it rests on random draws; empty for None."""
+        if p_value is None:
+            return cls()
+        return cls(ours=p_value, text=p_text(p_value) + ("" if is_exact else "*"))
 
     @property
     def difference(self) -> float | None:
@@ -153,6 +180,60 @@ class Table:
         return any(row.counts is not None for row in self.rows)
 
 
+# The cells of a line by column; `difference_table` adjusts the p of those that are tested.
+Cells = dict[str, "Value | Tested | str"]
+TEST_NOTE = (
+    "p: sign-flip permutation test over videos, two-sided; Holm adjusts it over this table. An arrow marks an adjusted "
+    "p below 0.05."
+)
+RANDOM_NOTE = "*: of 100,000 random assignments of signs; otherwise of all."
+
+
+def difference_table(
+    lines: Sequence[tuple[tuple[str, ...], Cells]],
+    *,
+    name: str,
+    title: str,
+    key_titles: tuple[str, ...],
+    columns: tuple[str, ...],
+    notes: Sequence[str] = (),
+    shows_p: bool = False,
+) -> Table:
+    """Return a table of differences, the p of all its `Tested` cells adjusted together by Holm's method.
+
+    Args:
+        lines: names and cells by column; a cell that is not there is empty. The columns "p" and "p (Holm)" hold those
+            of the line's `Tested` cell.
+        notes: the table says itself how p was made.
+        shows_p: put the adjusted p in parentheses behind each difference.
+    """
+    p_values = [cell.p_value for _, cells in lines for cell in cells.values() if isinstance(cell, Tested)]
+    adjusted = iter(holm([p_value for p_value in p_values if p_value is not None]))
+    rows, is_starred = [], False
+    for keys, cells in lines:
+        made: dict[str, Value | str] = {}
+        for column, cell in cells.items():
+            if not isinstance(cell, Tested):
+                made[column] = cell
+                continue
+            p_adjusted = None if cell.p_value is None else float(next(adjusted))
+            value = Value.of(cell.difference, is_difference=True, p_adjusted=p_adjusted)
+            if shows_p and p_adjusted is not None:
+                value = replace(value, text=f"{value.ours_text} ({p_text(p_adjusted)})")
+            made |= {column: value, "p": Value.of_p(cell.p_value, is_exact=cell.is_exact)}
+            made["p (Holm)"] = Value.of_p(p_adjusted)
+            is_starred = is_starred or ("p" in columns and not cell.is_exact)
+        rows.append(TableRow(keys, tuple(made.get(column, Value()) for column in columns)))
+    return Table(
+        name=name,
+        title=title,
+        key_titles=key_titles,
+        columns=columns,
+        rows=tuple(rows),
+        notes=(*notes, TEST_NOTE, *((RANDOM_NOTE,) if is_starred else ())),
+    )
+
+
 def narrowed(table: Table) -> Table:
     """Return `table` for a screen: names that every row shares stand in the title instead of in columns."""
     if len(table.rows) < 2:
@@ -197,6 +278,11 @@ def number(value: float, digits: int, *, signed: bool = False) -> str:
     if float(text) == 0:
         return f"±{text}" if signed else text
     return (MINUS if value < 0 else "+" if signed else "") + text
+
+
+def p_text(value: float) -> str:
+    """Return a p-value with three decimals, "<0.001" below that."""
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def merge_notes(*groups: Sequence[str]) -> tuple[str, ...]:
