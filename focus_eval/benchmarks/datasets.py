@@ -1,4 +1,4 @@
-"""Turns LongVideoBench documents into questions."""
+"""Turns LongVideoBench, MLVU, Video-MME and VSI-Bench documents into questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the class of every command."""
+"""What commands share: tables, progress bars, common options, the class of every command."""
 
 from __future__ import annotations
 

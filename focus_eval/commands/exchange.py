@@ -1,4 +1,4 @@
-"""`focus-eval evidence`: accuracy with and without the evidence in view."""
+"""`focus-eval import`, `export`, `recall`, `leaderboard` and `evidence`: selections and answers of others."""
 
 from __future__ import annotations
 

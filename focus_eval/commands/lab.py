@@ -1,4 +1,4 @@
-"""`focus-eval compare-samplers`: check, simulation and demo of a new sampler in one command, on one page."""
+"""`focus-eval check`, `simulate` and `compare-samplers`: from a sampler to a verdict."""
 
 from __future__ import annotations
 

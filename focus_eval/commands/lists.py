@@ -1,4 +1,4 @@
-"""`focus-eval slurm-script`: a batch script that starts Ray on an allocation and runs a matrix there."""
+"""`focus-eval samplers`, `tasks`, `configs`, `videos` and `slurm-script`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`focus-eval acf`: plot the autocorrelation of relevance."""
+"""`focus-eval report`, `compare` and `acf`: tables, figures and pages of runs."""
 
 from __future__ import annotations
 

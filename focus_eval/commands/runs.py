@@ -1,4 +1,4 @@
-"""`focus-eval run` and `status`, and how matrices are named on the command line."""
+"""`focus-eval plan`, `run` and `status`, and how matrices are named on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognises pictures that were embedded before, by their pixels.
+"""Keeps features of frames in memory, and recognises pictures that were embedded before.
 
 A still shot or a slide gives frame after frame of the same bytes, and a reader is shown frames that a sampler pulled
 before: their features are looked up by a hash of their pixels.

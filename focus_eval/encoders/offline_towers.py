@@ -1,4 +1,4 @@
-"""Classifies frames for the offline encoder, exactly as EfficientNet-Lite0 does."""
+"""The towers of the offline encoder: EfficientNet-Lite0 for frames, all-MiniLM-L6-v2 for text."""
 
 from __future__ import annotations
 

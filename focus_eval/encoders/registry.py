@@ -1,4 +1,4 @@
-"""Lists the encoders and makes one by name."""
+"""Lists the encoders, makes one by name, and says what exactly gives relevance."""
 
 from __future__ import annotations
 

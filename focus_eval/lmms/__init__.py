@@ -1,1 +1,1 @@
-"""The lmms-eval plugin: the adapter, and one adapter per wrapper."""
+"""The lmms-eval plugin: the adapter, and one model per wrapper."""

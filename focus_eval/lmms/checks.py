@@ -1,4 +1,4 @@
-"""Places a model in one of several processes."""
+"""Checks a run before its first question: versions, options, and its place among several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes the frames of the next questions while earlier ones are answered."""
+"""Chooses and decodes the frames of the next questions while earlier ones are answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the request runner needs of a model: the part of `FrameAdapter` that it uses."""
+"""What the request runner and a model know of each other."""
 
 from __future__ import annotations
 

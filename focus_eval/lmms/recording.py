@@ -1,4 +1,4 @@
-"""Turns what came of a request into a row; the classes below say where the rows go."""
+"""Turns what came of a request into a row, and writes it into the folder of `record=`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do our task files call? lmms-eval's own task functions for prompts and paths, strict reading for scores.
+"""What our task files call: prompts and paths by lmms-eval's own functions, strict parsing, scores, subtitles.
 
 A score is 1 or 0, or VSI-Bench's partial credit. A question without an answer (`NO_ANSWER`) or with one that cannot
 be read scores 0 and is counted, as `no_answer` and `unparsed`.

@@ -1,4 +1,4 @@
-"""Measures the energy that the GPUs use.
+"""What this machine has for a run: GPUs, memory, a worker's share of both, and the energy that is used.
 
 NVML's own counter is read before and after: what the boards of this machine drew in between, other processes
 included. GPUs older than Volta have no such counter.

@@ -1,4 +1,4 @@
-"""Counts how far a run is, for `focus-eval status`; what is done is decided in `folder`."""
+"""Plans a matrix: pulls, hours and memory before a run, and how far a run is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The questions of a matrix, and the lengths of their videos."""
+"""The questions of a matrix: documents found on this machine, lengths of videos, requests of tasks."""
 
 from __future__ import annotations
 

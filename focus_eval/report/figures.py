@@ -1,4 +1,4 @@
-"""Draws the paper's figures: autocorrelation, accuracy against cost, timelines."""
+"""Draws figures with matplotlib: the palette, autocorrelation, timelines, contact sheets, accuracy against cost."""
 
 from __future__ import annotations
 

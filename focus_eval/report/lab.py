@@ -1,4 +1,4 @@
-"""Tables of evidence recall without a model: each sampler, and its difference to a baseline where it matters."""
+"""Evidence recall without a model: tables, figures, and the verdict on a new sampler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means of scores and of paired differences, with 95 % intervals clustered by video (docs/statistics.md)."""
+"""Means and paired differences with 95 % intervals clustered by video, and their tests (docs/statistics.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table and its figures."""
+"""A table and its values, printed to a terminal, Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 

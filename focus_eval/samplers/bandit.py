@@ -1,4 +1,4 @@
-"""Draws frames without replacement, from many arms at once."""
+"""Clips as bandit arms: confidence radii, allocation of pulls, draws without replacement; functions of arrays."""
 
 from __future__ import annotations
 

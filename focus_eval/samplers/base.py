@@ -1,4 +1,4 @@
-"""The sampler protocol."""
+"""The sampler protocol: the request, the ledger that counts every pull, the choice and its checks."""
 
 from __future__ import annotations
 

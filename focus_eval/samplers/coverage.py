@@ -1,4 +1,4 @@
-"""Which keyframes cover the most estimated evidence?
+"""Even pulls, and what several samplers do with them: candidates, diversity, shots, coverage of evidence.
 
 Let `lambda(t)` be the density of evidence given the pulls. Expected evidence recall within `d` seconds is the share of
 its mass that lies within `d` of a keyframe, so the best `k` keyframes are those whose windows cover the most mass.

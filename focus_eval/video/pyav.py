@@ -1,4 +1,4 @@
-"""Reads exact frames with PyAV (FFmpeg's libraries, part of its wheel)."""
+"""Reads exact frames with PyAV (FFmpeg's libraries, part of its wheel), several stretches at a time."""
 
 from __future__ import annotations
 

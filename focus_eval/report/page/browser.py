@@ -1,4 +1,4 @@
-"""Packs the data of the question browser into the page.
+"""The page's question browser: its data, its details, and which lines it opens with.
 
 The page holds a small index of all questions, read at once, and details in chunks of questions: JSON, gzip, base64.
 A chunk is unpacked when one of its questions is opened, so a page of thousands opens at once.
