@@ -129,7 +129,7 @@ def _write_videos(root: Path, todo: Sequence[Storyboard], done: _Done, *, n_work
 
 
 def _report(steps: Any, progress: Progress) -> None:
-    """Call `progress` with every step that the writing processes send, until None comes."""
+    """Pass every step that the writing processes send to `progress`, until None."""
     for step in iter(steps.get, None):
         progress(*step)
 

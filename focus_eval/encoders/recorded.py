@@ -66,7 +66,7 @@ class RecordedScorer:
         return values
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def _records(self, video: Path, query: str) -> dict[int, float]:
         for key in ((video.name, query), (video.stem, query), (_ANY, _ANY)):

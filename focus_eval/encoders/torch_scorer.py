@@ -30,7 +30,7 @@ def _itself(part: slice) -> slice:
 
 @dataclass
 class Recoveries:
-    """What went wrong and was recovered from, counted: for the row, never silent.
+    """Counts of failures that were recovered from; they stand in the row.
 
     Args:
         halved_batches: batches that did not fit and were tried again at half their size.

@@ -48,14 +48,14 @@ class Checkpoint:
 
     @property
     def fetch_command(self) -> str:
-        """Command that brings it into the hub's cache."""
+        """The command that downloads it into the hub's cache."""
         patterns = ("*.json", "*.txt", "*.model", "model*.safetensors")
         wanted = " ".join(f'--include "{pattern}"' for pattern in patterns)
         return f"hf download {self.repository} --revision {self.revision} {wanted}"
 
     @property
     def is_pinned(self) -> bool:
-        """Whether `revision` is a commit, so that the same weights come whenever it is fetched."""
+        """Whether `revision` is a commit, so that fetching always gives the same weights."""
         return _COMMIT.fullmatch(self.revision) is not None
 
     @property

@@ -29,7 +29,7 @@ from focus_eval.rows.records import AnswerRow
 
 
 class FrameAdapter:
-    """Mixed in before a stock wrapper, shows it exactly the chosen frames and writes down what came of them.
+    """Mixin placed before a stock wrapper: shows it exactly the chosen frames and records the answers.
 
     An adapter is a class `class FocusX(FrameAdapter, X)` that says
 
@@ -91,7 +91,7 @@ class FrameAdapter:
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
-        """Refuse what the constructor would refuse before any weight loads: its own checks, run without a model.
+        """Run the constructor's own checks before any weights load.
 
         Raises:
             FocusEvalError: an argument that nobody takes or of the wrong kind, a missing package, key or checkpoint.
@@ -133,7 +133,7 @@ class FrameAdapter:
         return [PathWithFrames(frame_batch)]
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
-        """Return the parts of a chat message that stand for the video of `frame_batch`."""
+        """Return the parts of a chat message that represent the video of `frame_batch`."""
         return [{"type": "video", "url": PathWithFrames(frame_batch)}]
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
@@ -223,7 +223,7 @@ class FrameAdapter:
         raise NotImplementedError(f"{self.model_id}: questions of several rounds are not supported")
 
     def clean(self) -> None:
-        """End a run: say how it went and fail it where too much failed. The model stays loaded; see `close`."""
+        """End a run: log its counts, and fail it if too many questions failed. The model stays loaded; see `close`."""
         with command_line_errors():
             refuse_response_cache()
             self.context.recorder.close()

@@ -39,7 +39,7 @@ class BatchAnswerer:
         self._context = context
 
     def answer(self, batch: list[PendingRequest]) -> None:
-        """Answer a batch; where it fails as a whole, ask one by one, so that each question fails alone.
+        """Answer a batch. If the batch fails, ask its questions one by one, so that each fails alone.
 
         Questions that have failed before are left out.
 
@@ -270,6 +270,6 @@ class RequestRunner:
 
 
 def _cancel(futures: Iterable[Future[Any]]) -> None:
-    """Keep those from starting that have not."""
+    """Cancel what has not started."""
     for future in futures:
         future.cancel()

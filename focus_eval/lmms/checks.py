@@ -111,12 +111,12 @@ def rank_and_world() -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Processes:
-    """Whether the wrapper was built as if it were alone."""
+    """Whether the wrapper was built without knowing the other processes."""
 
     was_alone: bool
 
     def place(self, model: Any) -> None:
-        """Tell a model that was built alone which process it is in."""
+        """Set rank and world size on a model that was built without them."""
         if self.was_alone:
             from accelerate import Accelerator
 
@@ -128,7 +128,7 @@ class Processes:
 
 @contextmanager
 def one_process_on_cpu(device: str | None) -> Iterator[Processes]:
-    """Let a wrapper be built on a CPU in one of several processes.
+    """Build a wrapper on a CPU inside a multi-process run.
 
     The wrappers place every process on its GPU and refuse others, though on a CPU nothing has to be shared: each
     process holds the whole model and answers its own questions. While the wrapper is built, accelerate says that there

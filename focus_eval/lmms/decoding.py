@@ -33,7 +33,7 @@ GIGABYTE = 1e9
 
 
 class FrameMemory:
-    """Lets batches in, in their order, while what is held stays below a limit.
+    """Bounds the bytes of decoded frames; batches get their share in order.
 
     A batch that is larger than the limit is let in alone. The order matters: were a later batch let in first, the
     earlier one, which is answered before it, could wait for room that only the later one would give back.
@@ -55,7 +55,7 @@ class FrameMemory:
         return sum(self._held.values())
 
     def take(self, batch: int, n_bytes: int) -> None:
-        """Wait until all batches before `batch` were let in and there is room for `n_bytes`; then hold them."""
+        """Wait until earlier batches have their memory and `n_bytes` are free, then reserve them."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_open or (batch == self._next and self._has_room(n_bytes)))
             self._held[batch] = n_bytes
@@ -67,7 +67,7 @@ class FrameMemory:
         return not self.held_bytes or self.held_bytes + n_bytes <= self.most_bytes
 
     def correct(self, batch: int, n_bytes: int) -> None:
-        """Hold `n_bytes` for `batch` from now on: what its frames really take; 0 lets them go."""
+        """Set the bytes reserved for `batch` to what its frames take; 0 frees them."""
         with self._changed:
             if n_bytes:
                 self._held[batch] = n_bytes
@@ -76,7 +76,7 @@ class FrameMemory:
             self._changed.notify_all()
 
     def open(self) -> None:
-        """Let everybody in: the run is ending, and no thread may be left waiting for room or for a batch before it."""
+        """Release every waiting thread, because the run is ending."""
         with self._changed:
             self._is_open = True
             self._changed.notify_all()
@@ -154,7 +154,7 @@ class FrameDecoder:
         self._room = BoundedSemaphore(2 * (os.cpu_count() or 1))  # more decoders than that are slower, not faster
 
     def in_order(self, batches: list[list[PendingRequest]]) -> Iterator[list[PendingRequest]]:
-        """Yield each batch decoded; its frames count as let go when the next one is asked for.
+        """Yield each decoded batch. Its frames are freed when the next batch is asked for.
 
         A batch whose frames do not fit into the memory comes in several parts.
         """
@@ -183,7 +183,7 @@ class FrameDecoder:
                 self.memory.open()
 
     def _parts(self, batches: list[list[PendingRequest]]) -> Iterator[list[PendingRequest]]:
-        """Yield the batches, those too large for the memory in parts."""
+        """Yield the batches; a batch too large for the memory is split."""
         is_said = False
         for batch in batches:
             parts = list(parts_that_fit(batch, self.memory.most_bytes, self._options.frame_policy))

@@ -55,7 +55,7 @@ def _read(reader: VideoReader, frames: IntArray) -> DecodedFrames:
 
 
 class SharedFrames:
-    """The frames of the video being answered, and, while it is, those of the next; a context manager.
+    """The frames of the current video, and those of the next one while the current is answered; a context manager.
 
     Args:
         videos: each file, in the order of the answers, and every frame that will be shown of it.
@@ -75,7 +75,7 @@ class SharedFrames:
         self._next: Future[DecodedFrames | None] | None = None
 
     def move_to(self, number: int) -> None:
-        """Hold the frames of video `number` from now on, and begin to decode those of the one after it.
+        """Keep the frames of video `number` and start decoding those of the next.
 
         Videos are moved to in their order, each once.
         """
@@ -85,7 +85,7 @@ class SharedFrames:
         self._next = self._pool.submit(self._decode, number + 1) if number + 1 < len(self._videos) else None
 
     def read(self, path: Path, frames: Sequence[int]) -> DecodedFrames | None:
-        """Return `frames` of `path`; None where they are not held, so that the question must decode them itself."""
+        """Return `frames` of `path`; None if they are not in memory, so that the question decodes them itself."""
         if self._current is None or path.resolve() != self._current[0]:
             return None
         held, decoded = self._current[1], self._current[2].result()

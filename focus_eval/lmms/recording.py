@@ -63,7 +63,7 @@ class Recorder(ABC):
         return None
 
     def selection(self, pending: PendingRequest) -> None:
-        """Write the selection of `pending`, where it is not written elsewhere."""
+        """Write the selection of `pending`, unless another recorder writes it."""
         return
 
     def answer(self, pending: PendingRequest, frames: int) -> AnswerRow:
@@ -202,7 +202,7 @@ class FolderRecorder(Recorder):
         self._writer(pending.parts, "answers").write(row)
 
     def close(self) -> None:
-        """Write through to the disk and let others write; a later row opens its file again."""
+        """Flush to disk and release the files; a later row opens its file again."""
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
@@ -232,7 +232,7 @@ class FolderRecorder(Recorder):
         return self._writers[cell, kind]
 
     def _hold(self, cell: str) -> None:
-        """Keep a second run from writing to the same files; the lock goes with the process, however it ends.
+        """Lock the files against a second run; the lock ends with the process.
 
         Raises:
             RunError: another run writes there.

@@ -171,7 +171,7 @@ def prefaced(messages: list[dict[str, Any]], preface: str) -> list[dict[str, Any
 
 @dataclass(frozen=True)
 class ViewDocument:
-    """What a view's documents are: the visuals of one question, or its messages."""
+    """The documents a view of the model sees: the visuals of one question, or its messages."""
 
     visuals: Any = None
     messages: Any = None

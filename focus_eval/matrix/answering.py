@@ -72,7 +72,7 @@ class AnswerWorker:
         self._shared: SharedFrames | None = None
 
     def run_all(self, jobs: Sequence[AnswerJob], *, on_row: Callable[[AnswerRow], None] | None = None) -> None:
-        """Do `jobs`, which come model by model; a model that answers faster than frames are decoded, by video."""
+        """Run `jobs`, grouped by model. A model that outruns the decoder is run video by video."""
         for config, mine in groupby(jobs, key=lambda job: self._cells[job.cell].model):
             if self._model(config).answers_by_video:
                 self._run_by_video(list(mine), on_row=on_row)
@@ -81,7 +81,7 @@ class AnswerWorker:
                     self.run(job, on_row=on_row)
 
     def _run_by_video(self, jobs: Sequence[AnswerJob], *, on_row: Callable[[AnswerRow], None] | None) -> None:
-        """Do `jobs` of one model, all cells of a video together: its frames are decoded in one pass for all."""
+        """Run the `jobs` of one model, all cells of a video together, so that its frames are decoded once."""
         jobs_of = self._jobs_by_video(jobs)
         frames_of = self._frames_by_video(jobs)
         with SharedFrames([(path, frames_of[path]) for path in jobs_of]) as self._shared:

@@ -222,7 +222,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
 
 
 def check_lists(matrix: MatrixConfig) -> None:
-    """Refuse what only a run or its report would find: it needs neither data nor weights to be seen.
+    """Check the lists of a matrix without data or weights, so that mistakes show before a run.
 
     Raises:
         UnknownName, InvalidInput: a sampler, an option or an encoder that does not exist, or a query that cannot be

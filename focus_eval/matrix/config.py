@@ -312,7 +312,7 @@ class SamplerConfig(StrictModel):
 
 
 class Resources(StrictModel):
-    """What one worker of a cluster takes; of the last two, a worker in this process too.
+    """The resources of one worker of a cluster; the last two also hold for a worker in this process.
 
     `decode_cores` is how many cores decode videos: by default `cpus` on a cluster, and here the cores of this machine
     by its GPUs. `frame_gigabytes` is the most memory for decoded frames.
@@ -397,7 +397,7 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
 
 
 def _check_names(matrix: MatrixConfig, file: Path) -> None:
-    """Refuse what rows and reports could not tell apart, for they name every part."""
+    """Check that the names of all parts are unique and usable in rows and reports."""
     for kind in _PARTS:
         names = [part.name for part in getattr(matrix, kind)]
         for name in names:

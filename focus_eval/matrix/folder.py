@@ -88,7 +88,7 @@ class Pool:
 
     @contextmanager
     def alone_in(self, part: Path) -> Iterator[None]:
-        """Wait until no other run turns the lines of `part` into Parquet, and keep others from it."""
+        """Lock `part` while its lines are turned into Parquet."""
         from filelock import FileLock
 
         with FileLock(part / ".lock"):
@@ -199,7 +199,7 @@ class RunFolder:
                 compact(part, SelectionRow, order, in_use=in_use)
 
     def drop_errors(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
-        """Forget the rows that record an error, so that they are tried again.
+        """Drop the rows that record an error, so that they are tried again.
 
         Raises:
             RunError: another run writes to a part that has such rows.
@@ -253,7 +253,7 @@ class RunFolder:
     def describe(
         self, matrix: MatrixConfig, *, engine: str, device: str, asked: Mapping[str, Sequence[str]] | None = None
     ) -> None:
-        """Write down this start: matrix, versions, git revision, device, clock.
+        """Record this start: matrix, versions, git revision, device, clock.
 
         Args:
             asked: ids of the questions by benchmark, where not all are asked.
@@ -286,7 +286,7 @@ class RunFolder:
         _write_json(document, file)
 
     def note_end(self, joules: dict[str, float]) -> None:
-        """Write down what this machine's GPUs drew since this start, by phase, and the recoveries of all starts.
+        """Record the energy that this machine's GPUs used since this start, by phase, and the recoveries of all starts.
 
         Args:
             joules: empty where no GPU could tell.
@@ -300,7 +300,7 @@ class RunFolder:
         _write_json(document, file)
 
     def note_recoveries(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
-        """Append what an encoder of `worker` recovered from: kept at once, since a kill must not hide it."""
+        """Append what an encoder of `worker` recovered from; written at once, so that a kill cannot hide it."""
         path = self.path / f"recoveries-{worker}.jsonl"
         # A kill in the middle of a line would otherwise spoil the next line too.
         if path.exists():

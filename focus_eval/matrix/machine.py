@@ -115,7 +115,7 @@ def cluster_resources(resources: Resources) -> WorkerResources:
 
 
 class FrameMemory:
-    """Keeps the decoded frames of all videos in work within a number of bytes.
+    """Bounds the bytes of decoded frames over all videos in work.
 
     A video takes all it may need at once and gives it back at its end, so that no two wait for each other.
     """
@@ -127,7 +127,7 @@ class FrameMemory:
 
     @contextmanager
     def reserved(self, n_bytes: int) -> Iterator[None]:
-        """Wait until `n_bytes` fit beside what others hold (or nobody holds any), and hold them for the block."""
+        """Reserve `n_bytes` for the block; waits until they fit beside the other reservations, or there are none."""
         with self._changed:
             # A video larger than the limit goes alone, else it would wait for ever.
             self._changed.wait_for(lambda: self.n_bytes == 0 or self.n_bytes + n_bytes <= self.max_bytes)

@@ -29,7 +29,7 @@ from focus_eval.samplers.base import FlatSource, derived_rng
 
 @dataclass(frozen=True, kw_only=True)
 class PlanWarning:
-    """What will go wrong with some questions of a selection, known before it runs.
+    """A problem that some questions of a selection will have, known before the run.
 
     Args:
         text: what happens, why, and what to do.
@@ -201,7 +201,7 @@ def plan_selection(spec: SelectionSpec, questions: QuestionSet) -> SelectionPlan
 
 
 class _Counting:
-    """Adds up what one selection will cost."""
+    """Counts what one selection will cost."""
 
     def __init__(self, spec: SelectionSpec) -> None:
         self.spec = spec
@@ -256,7 +256,7 @@ class _Counting:
         return selection.pulled_frames
 
     def _warn(self, kind: str, text: str, number: int, question: Question, info: VideoInfo) -> None:
-        """Count a warning; of each kind the text is the first question's."""
+        """Count a warning; the first question's text stands for its kind."""
         first = f"{question.id}, {info.duration_seconds:.1f} s"
         at, known = self._warnings.get(kind, (number, PlanWarning(text=text, questions=0, first=first)))
         if number < at:
@@ -265,7 +265,7 @@ class _Counting:
 
 
 def _on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:
-    """Return what the run would select, were relevance the same everywhere."""
+    """Return what the run would select if all frames were equally relevant."""
     # The very generators of the run: samplers that draw frames then draw the same ones here.
     key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
     coarse = (spec.benchmark.benchmark, question.video, "coarse")

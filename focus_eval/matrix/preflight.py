@@ -243,7 +243,7 @@ def questions_or_problems(config: BenchmarkConfig, limit: int | None) -> tuple[Q
 
 
 def documents_problems(questions: QuestionSet) -> list[Missing]:
-    """Return why the task cannot ask these questions, where they are from a file of annotations of their own."""
+    """Return why the task cannot ask questions that come from a separate annotation file."""
     config = questions.config
     try:
         find_documents(config)
@@ -263,7 +263,7 @@ def documents_problems(questions: QuestionSet) -> list[Missing]:
 
 
 def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
-    """Yield where the task would look for videos in another folder than the samplers do."""
+    """Yield a problem if the task looks for videos in another folder than the samplers."""
     # Only where both are stated can they disagree.
     if not (config.videos and config.task):
         return
@@ -285,7 +285,7 @@ def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
 
 
 def folder_problems(config: BenchmarkConfig) -> Iterator[Missing]:
-    """Yield a folder of videos that does not exist, where the questions cannot say which videos are needed."""
+    """Yield a missing folder of videos, if the questions do not name the videos they need."""
     if config.videos and not Path(config.videos).expanduser().is_dir():
         what = f"all videos of {config.name} (about {config.disk_gigabytes:g} GB): no folder {config.videos}"
         yield Missing(what, _fetch_videos(config), gigabytes=config.disk_gigabytes)
@@ -588,7 +588,7 @@ def _disk(
     missing: Sequence[Missing],
     store: Path | None,
 ) -> Iterator[Missing]:
-    """Compare what will be written, and what is still to be fetched, with what is free."""
+    """Compare the bytes to write and to fetch with the free space."""
     needed: list[tuple[Path, float]] = []
     for matrix, folder in matrices:
         where = store or folder.parent / "store.sqlite"

@@ -59,7 +59,7 @@ class TaskSource:
 
     @property
     def fetch_command(self) -> str:
-        """Command that brings the documents, without the videos, into the hub's cache."""
+        """The command that downloads the documents, without the videos, into the hub's cache."""
         wanted = " ".join(f'--include "{pattern}"' for pattern in ("*.parquet", "*.json", "*.md"))
         return f"hf download {self.repository} --repo-type dataset {wanted}"
 
@@ -410,7 +410,7 @@ class TaskRequests:
 
     @contextmanager
     def served(self, model: Any) -> Iterator[TaskRequests]:
-        """Let `model` look up this task's documents and videos for a while."""
+        """Give `model` this task's documents and videos inside the block."""
         # Every time: the model may have been loaded since, and another benchmark's videos may lie elsewhere.
         model.task_dict[self._task.config.task] = self._task.dataset
         with _home_of_tasks(self._home):
@@ -428,7 +428,7 @@ def data_home(config: BenchmarkConfig) -> Path:
 
 @contextmanager
 def _home_of_tasks(folder: Path) -> Iterator[None]:
-    """Set HF_HOME for a while: tasks look their videos up below it whenever asked; MLVU's default points nowhere."""
+    """Set HF_HOME inside the block: tasks look for their videos below it."""
     before = os.environ.get("HF_HOME")
     os.environ["HF_HOME"] = str(folder)
     try:

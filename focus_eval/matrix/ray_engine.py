@@ -24,7 +24,7 @@ START_SECONDS = 600
 
 
 class RayEngine:
-    """Actors on a Ray cluster, as many as its resources hold; one encoder or model each.
+    """Runs jobs on Ray actors, as many as the cluster has room for; each holds one encoder or model.
 
     The run's folder and the videos must be on storage every node sees. `store` is a path on each node (a file of
     SQLite is not shared between machines); None keeps no store. A worker that is lost is replaced, and only
@@ -56,21 +56,21 @@ class RayEngine:
 
     @property
     def device(self) -> str:
-        """What the cluster holds in all."""
+        """The cluster's nodes, GPUs and CPUs as text."""
         import ray
 
         held, nodes = _resources(), ray.nodes()  # type: ignore[no-untyped-call]
         return f"ray: {len(nodes)} nodes, {held.get('GPU', 0):g} GPUs, {held.get('CPU', 0):g} CPUs"
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], done: Callable[[int, int], None]) -> None:
-        """Do the jobs on as many workers as the cluster holds."""
+        """Run the jobs on as many workers as the cluster has room for."""
         phase = replace(phase, run=RunFolder(phase.run.path.resolve()))
         for takes, group in phase.groups(jobs, self._takes[phase.name]):
             _Pool(phase, self._store, takes).run(group, done)
 
 
 class _Pool:
-    """Workers of one phase, each with one job or several at a time, in as many threads."""
+    """The workers of one phase; each runs one or more jobs at a time, in threads."""
 
     def __init__(self, phase: Phase[Any, Any], store: Path | None, resources: Resources) -> None:
         import ray
@@ -100,7 +100,7 @@ class _Pool:
         )
 
     def run(self, jobs: list[Any], done: Callable[[int, int], None]) -> None:
-        """Do all jobs; replace workers that are lost.
+        """Run all jobs; lost workers are replaced.
 
         A worker gets its first job once it runs: after a node is lost, the cluster may not hold as many as before.
 
@@ -161,14 +161,14 @@ class _Pool:
             ray.kill(worker)
 
     def _hire(self) -> tuple[Any, Any]:
-        """Return what is there once the new worker runs, and the worker."""
+        """Start a worker; return it with the reference that is ready once it runs."""
         # A new name for each: a replacement must not append to the file of a worker that may still live.
         worker = self._actor.remote(self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store, self._share)
         return worker.started.remote(), worker
 
 
 class _Worker:
-    """What runs in an actor: one worker of a phase, and the count of what it wrote."""
+    """The worker inside an actor, with the count of the rows it wrote."""
 
     def __init__(self, phase: Phase[Any, Any], name: str, store: Path | None, share: WorkerResources) -> None:
         self._worker = phase.worker(name=name, store=store, share=share)
@@ -178,7 +178,7 @@ class _Worker:
         return True
 
     def run(self, job: Any) -> tuple[int, int]:
-        """Do `job`; return rows written and errors among them."""
+        """Run `job`; return the numbers of rows and of errors written."""
         errors: list[bool] = []
         self._worker.run(job, on_row=lambda row: errors.append(row.error is not None))
         return len(errors), sum(errors)
@@ -189,7 +189,7 @@ class _Worker:
 
 
 def _use_token_of_cluster(address: str | None) -> None:
-    """Identify ourselves to a cluster that somebody started, as `ray start` does, where this account has a token.
+    """Use this account's cluster token, as `ray start` does.
 
     From a version on `ray start` asks for the account's token as soon as there is one (a local cluster makes one),
     but `ray.init` with an address sends it only in this mode, and is refused without it.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """Does jobs somewhere; the rows lie in the run's folder when it returns."""
+    """Runs jobs, here or elsewhere; the rows are in the run's folder when it returns."""
 
     name: str
 
@@ -54,7 +54,7 @@ class LocalEngine:
         return device_name(best_device())
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], done: Callable[[int, int], None]) -> None:
-        """Do the jobs with one worker."""
+        """Run the jobs with one worker."""
         worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
         try:
             worker.run_all(jobs, on_row=lambda row: done(1, int(row.error is not None)))
@@ -103,7 +103,7 @@ class NoProgress:
 
 
 def run_matrix(matrix: MatrixConfig, **options: Any) -> pd.DataFrame:
-    """Do `complete_run(matrix, **options)`, and return all rows: answers, or selections without models."""
+    """Call `complete_run` and return all rows: answers, or selections if there are no models."""
     return rows_frame(complete_run(matrix, **options), matrix)
 
 
@@ -224,7 +224,7 @@ def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) ->
 
 
 def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> None:
-    """Count the errors of what the run was for: of the answers, or of the selections where no model answers."""
+    """Count the errors of the answers, or of the selections if no model answers."""
     asked = _asked_ids(sets)
     n_rows, errors = 0, list[str]()
     for part in cells(matrix) if matrix.models else selection_specs(matrix):

@@ -81,7 +81,7 @@ def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder
 
 @dataclass(frozen=True)
 class _Asked:
-    """One question put to one selector, and where its row goes."""
+    """One question for one selector, and where its row is written."""
 
     questions: QuestionSet
     question: Question
@@ -140,7 +140,7 @@ class SelectWorker:
         self._stopped_by: BaseException | None = None
 
     def run_all(self, jobs: list[SelectJob], *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
-        """Do all `jobs`, a few videos at once, so that its cores and encoder are busy. The first failure ends all."""
+        """Run all `jobs`, a few videos at once to keep cores and encoder busy. The first failure ends all."""
         for spec in dict.fromkeys(name for job in jobs for name in job.missing):
             self._selector(spec)  # loads the encoders here, where an interrupt is heard
         reads_videos = any(self._sets[job.benchmark].config.videos for job in jobs)
@@ -221,7 +221,7 @@ class SelectWorker:
             scorer.close()
 
     def _note_recoveries(self) -> None:
-        """Write down what the encoders recovered from since the last video: a run may take days."""
+        """Record what the encoders recovered from since the last video."""
         with self._writing:
             for encoder, scorer in self._scorers.items():
                 if not isinstance(scorer, CountsRecoveries):

@@ -58,7 +58,7 @@ class FullBatches:
 
     @contextmanager
     def open_pass(self) -> Iterator[None]:
-        """Count the block as a pass that may hand in frames: a batch that is not full waits for it."""
+        """Register the block as a pass that may submit frames; a batch that is not full waits for it."""
         with self._changed:
             self._n_passes += 1
         try:
@@ -94,7 +94,7 @@ class FullBatches:
         return _joined(call.features), call.seconds
 
     def _next_batch(self) -> list[_Share]:
-        """Take the frames of the next batch off the queue; [] where it is better to wait."""
+        """Take the next batch of frames off the queue; [] if it is better to wait."""
         # A batch is of one encoder; the one that has waited longest comes first.
         for encoder in dict.fromkeys(call.encoder for call in self._queue):
             calls = [call for call in self._queue if call.encoder is encoder]
@@ -118,7 +118,7 @@ class FullBatches:
         return []
 
     def _run(self, batch: list[_Share]) -> None:
-        """Run a batch without holding the lock, then hand out what came."""
+        """Run a batch without holding the lock, then hand out the results."""
         # Without the lock: other passes hand in their frames while the device works.
         self._is_busy = True
         self._changed.release()
@@ -151,7 +151,7 @@ class FullBatches:
 
 
 def _results(batch: list[_Share]) -> list[Any]:
-    """Return the features of each share, or the error that is its own: another video's frames fail by themselves."""
+    """Return each share's features or its own error, so that one video's failure stays its own."""
     try:
         return _embedded([share.pixels for share in batch], batch[0].call.encoder)
     except Exception as error:  # noqa: BLE001 (raised again in the pass it belongs to)

@@ -85,7 +85,7 @@ class VideoSession:
 
     @property
     def prepare(self) -> Prepare | None:
-        """What shrinks a frame right after decoding; a GPU resizes faster itself."""
+        """The function that shrinks a frame right after decoding; None on a GPU, which resizes faster itself."""
         # Shrinking in the decoding thread saves memory, and on a processor it costs the same wherever it is done.
         on_processor = str(getattr(self.encoder, "device", "cpu")).startswith("cpu")
         return self.encoder.prepare if on_processor and isinstance(self.encoder, PreparesFrames) else None
@@ -101,7 +101,7 @@ class VideoSession:
 
     @property
     def filled(self) -> tuple[FullBatches, FillsBatches] | None:
-        """Who fills this encoder's batches, and the encoder; None where it takes them as they come."""
+        """The batch filler and its encoder; None if the encoder takes batches of any size."""
         if self.batches is None or not isinstance(self.encoder, FillsBatches) or not self.encoder.fills_batches:
             return None
         return self.batches, self.encoder
@@ -131,7 +131,7 @@ class VideoSession:
 
 
 class VideoRelevance:
-    """Relevance of one video's frames to one query, as a sampler's ledger wants it.
+    """Relevance of one video's frames to one query, in the form a ledger pulls it.
 
     Has `logits` and `embeddings` exactly where the encoder has them. `forwards` counts the encoder forwards
     really made; frames that came from the store, that another question asked for first, or that show the very

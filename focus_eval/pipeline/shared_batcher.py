@@ -125,7 +125,7 @@ class SharedBatcher:
                 self._changed.notify()
 
     def _next_round(self) -> list[_Request]:
-        """Wait until every question still running waits for frames; return their requests, [] when none is left."""
+        """Wait until every running question asks for frames; return the requests, [] if no question is left."""
         with self._changed:
             # Not as soon as one waits: the more questions a pass serves, the fewer frames are decoded twice.
             self._changed.wait_for(lambda: len(self._waiting) == self._running)
@@ -160,14 +160,14 @@ class SharedBatcher:
             self._serve_round([request])
 
     def stop(self, error: BaseException) -> None:
-        """End every question that waits now or later with `error`, which `run` then raises; for any thread."""
+        """Make every waiting question fail with `error`, which `run` then raises. Any thread may call it."""
         with self._changed:
             self._stopped_by = error
             waiting, self._waiting = self._waiting, []
         _end_with(waiting, error)
 
     def _pass(self, requests: list[_Request]) -> None:
-        """Decode what is asked for once, forward; embed it once per encoder; show everyone their frames."""
+        """Decode the requested frames once, in order; embed them once per encoder; give each question its own."""
         shared = Meter()
         # A request may come here again after a failed round, with forwards it was charged for already.
         before = {id(request): request.forwards for request in requests}
@@ -220,7 +220,7 @@ def _end_with(requests: list[_Request], error: BaseException) -> None:
 
 
 def _show(request: _Request, frames: IntArray, features: Any) -> None:
-    """Let a question score its frames; what goes wrong with its query is its own error, the others are shown theirs."""
+    """Give a question its features; an error with its query does not touch the other questions."""
     if request.error is not None:
         return
     try:

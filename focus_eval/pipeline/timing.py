@@ -33,7 +33,7 @@ class Meter:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Book the time inside the block on `name`."""
+        """Add the time inside the block to stage `name`."""
         self._book()
         self._open.append(name)
         try:
@@ -43,11 +43,11 @@ class Meter:
             self._open.pop()
 
     def add(self, name: str, seconds: float) -> None:
-        """Book `seconds` of another thread, or of an encoder's own clock, on `name`."""
+        """Add `seconds` measured by another thread or an encoder's own clock to stage `name`."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def move(self, source: str, target: str, seconds: float) -> None:
-        """Rebook `seconds` from one stage to another, for a part that only the callee could time."""
+        """Move `seconds` from one stage to another, for a part that only the callee could time."""
         self.add(source, -seconds)
         self.add(target, seconds)
 
@@ -66,7 +66,7 @@ class Meter:
 
 
 class SharedClock:
-    """Shares out wall-clock time among jobs that run at once: while n of them run, each is charged one nth of it."""
+    """Divides wall-clock time among concurrent jobs: while n run, each is charged 1/n of it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -75,7 +75,7 @@ class SharedClock:
 
     @contextmanager
     def job(self) -> Iterator[Callable[[], float]]:
-        """Charge the block; gives a function that returns the seconds so far."""
+        """Charge the block; yields a function that returns the seconds so far."""
         mine = object()
 
         def charged() -> float:

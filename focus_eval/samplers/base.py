@@ -109,7 +109,7 @@ def checked_keyframes(
 
 
 def _check_pixels(name: str, scales: Any, *, n_chosen: int, asked: int) -> None:
-    """Refuse more keyframes than asked that are not shrunk: with K times as many frames every sampler finds more."""
+    """Refuse extra keyframes at full size: more pixels than K frames would not be comparable."""
     pixels = float(n_chosen) if scales is None else float(np.square(np.asarray(scales, dtype=float)).sum())
     if pixels > asked * (1 + 1e-9):
         raise broken(
@@ -175,7 +175,7 @@ class RelevanceAndEmbeddingSource(EmbeddingSource, Protocol):
 
 
 class Ledger:
-    """The only way from a sampler to relevance: checks every pull and writes it down.
+    """The only way from a sampler to relevance: checks and records every pull.
 
     A frame is pulled at most once; asking twice is the sampler's mistake. Relevance must be finite and in
     [0, 1]. Each of `relevance`, `logits` and `embeddings` counts one pull per frame.
@@ -478,7 +478,7 @@ class FrameSampler(ABC):
         return self.select(video, k=k, pull=FlatSource(), rng=rng).n_pulls
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return why the sampler may choose no frame of `video`, and what to do; None where nothing speaks for that.
+        """Return why the sampler may choose no frame of `video`, and what to do; None if it will choose some.
 
         A plan asks before the run, so it is answered from the length alone.
         """

@@ -134,7 +134,7 @@ AnyTrace = SimulatedTrace | RecordedTrace
 
 
 class TraceEncoder:
-    """Stands where an encoder would: gives the relevance of the trace it was last shown."""
+    """An encoder that gives the relevance of the trace it was last shown."""
 
     name: ClassVar[str] = "simulated"
 
@@ -149,7 +149,7 @@ class TraceEncoder:
         return self.trace.relevance(frames)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ def _about(source: Source, trace: AnyTrace, number: int) -> dict[str, Any]:
 
 
 def _write_traces(source: Source, out: Path, about: Sequence[dict[str, Any]]) -> list[str]:
-    """Write what each trace is; return all question ids of the source that may have rows, in order."""
+    """Write a line about each trace; return the ids of all questions that may have rows, in order."""
     lines, order = [json.dumps(line) for line in about], [line["question_id"] for line in about]
     path = out / "traces" / (re.sub(r"[^\w.-]+", "_", source.name) + ".jsonl")
     path.parent.mkdir(exist_ok=True)
