@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,6 @@ from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure as Picture
 
     from focus_eval.report.run import Run
     from focus_eval.report.table import Table
@@ -237,6 +235,7 @@ def simulation_sections(
 ) -> list[tuple[str, list[str | Table]]]:
     """Return the verdict of every world, the frontier, and timelines of questions won and lost against the first."""
     from focus_eval.commands.console import print_table
+    from focus_eval.report.figures import page_svg
     from focus_eval.report.lab import draw_frontier, lab_frame, recall_overview, verdict_lines, verdict_table
     from focus_eval.simulation.running import selection_ids
 
@@ -250,7 +249,12 @@ def simulation_sections(
         for line in lines:
             typer.echo(line)
         sections.append((f"Verdict in the world {world!r}, {part['question_id'].nunique()} videos", [*lines, table]))
-    sections.append(("Recall and cost", [recall_overview(frame), _svg(draw_frontier(frame))]))
+    sections.append(
+        (
+            "Recall and cost",
+            [recall_overview(frame), page_svg(draw_frontier(frame), "Evidence recall against frames scored")],
+        )
+    )
     sections += _timelines(frame, config, name, names)
     return sections
 
@@ -258,7 +262,7 @@ def simulation_sections(
 def _timelines(
     frame: pd.DataFrame, config: SimulationConfig, name: str, names: list[str]
 ) -> list[tuple[str, list[str | Table]]]:
-    from focus_eval.report.figures import draw_timelines
+    from focus_eval.report.figures import draw_timelines, page_svg
     from focus_eval.report.lab import telling_questions
     from focus_eval.simulation.running import select_on, sources
 
@@ -270,7 +274,8 @@ def _timelines(
         pictures: list[str | Table] = []
         for question in questions:
             number = int(question.rpartition("-")[2])
-            pictures.append(_svg(draw_timelines([select_on(source, config, drawn, _K[0], number) for drawn in series])))
+            rows = [select_on(source, config, drawn, _K[0], number) for drawn in series]
+            pictures.append(page_svg(draw_timelines(rows), f"What each sampler chose for {question}"))
         heading = f"Where {name} {word} against {names[0]}, K = {_K[0]}"
         sections.append((heading, pictures or ["No question."]))
     return sections
@@ -290,20 +295,10 @@ def _demo_section(folder: Path, samplers: list[str]) -> tuple[str, list[str | Ta
     return ("The quick demo", [said, table])
 
 
-def _svg(figure: Picture) -> str:
-    from focus_eval.report.figures import figure_style
-
-    text = io.StringIO()
-    with figure_style():
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    drawn = text.getvalue()
-    return drawn[drawn.index("<svg") :]
-
-
 def _write(page: Path, title: str, sections: list[tuple[str, list[str | Table]]]) -> None:
-    from focus_eval.report.lab import verdict_page
+    from focus_eval.report.page.html import render_sections
     from focus_eval.rows.records import replace_file
 
     page.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(page) as part:
-        part.write_text(verdict_page(title, sections), encoding="utf-8")
+        part.write_text(render_sections(title, sections), encoding="utf-8")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput
@@ -18,6 +21,7 @@ from focus_eval.core.types import FloatArray
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -399,6 +403,64 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
         figure.savefig(vector, metadata=undated)
         figure.savefig(path.with_suffix(".png"), dpi=300)
     return [vector, path.with_suffix(".png")]
+
+
+# Begins the gid of what `page_svg` gives a title.
+MARK = "mark:"
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+
+
+def page_svg(figure: Figure, title: str) -> Markup:
+    """Return `figure` as SVG to stand in a page: in the page's font and the colours of its theme.
+
+    A policy against foreign styles forbids style attributes: what they say becomes attributes of its own. What has a
+    gid of `MARK` and a text is named so where the reader points at it.
+
+    Args:
+        title: what is drawn, for those who do not see it.
+    """
+    from xml.etree import ElementTree
+
+    written = io.StringIO()
+    with figure_style():
+        figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
+    text = written.getvalue()
+    colours = {light: f"var(--{name})" for name, (light, _) in THEME.items()}
+    colours |= {style.light: f"var(--{style.css})" for style in (*STYLES, BASELINE)} | {"#000000": "var(--soft)"}
+    referenced = set(re.findall(r'(?:href="|url\()#(\w+)', text))
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", _XLINK)
+    root = ElementTree.fromstring(text)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.endswith(("}metadata", "}style")):
+                parent.remove(child)
+    for element in root.iter():
+        for declaration in filter(None, element.attrib.pop("style", "").split(";")):
+            name, value = (part.strip() for part in declaration.split(":", 1))
+            if name != "font-family":
+                element.set(name, colours.get(value, value))
+        for name in {"d", "x", "y", "transform"} & set(element.attrib):  # six decimals of a point say no more than two
+            element.set(name, re.sub(r"(\.\d\d)\d+", r"\1", element.attrib[name]))
+        if element.get("id", "").startswith(MARK):
+            told = ElementTree.Element(f"{{{_SVG}}}title")
+            told.text = element.attrib["id"].removeprefix(MARK)
+            element.insert(0, told)
+        if element.get("id") not in referenced:
+            element.attrib.pop("id", None)
+    for name in ("width", "height", "version"):
+        del root.attrib[name]
+    for name, value in {"class": "chart", "role": "img", "aria-label": title}.items():
+        root.set(name, value)
+    return Markup(re.sub(r"\s*\n\s*", " ", ElementTree.tostring(root, encoding="unicode")))
+
+
+def add_shared_legend(figure: Figure) -> None:
+    """Name below all panels what they draw: a sampler may stand in one of them only."""
+    named: dict[str, Artist] = {}
+    for axes in figure.axes:
+        named |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(list(named.values()), list(named), frameon=False, ncols=4, loc="outside lower center")
 
 
 def figure_style() -> AbstractContextManager[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report.figures import FAINT, PAGE_INCHES, Style, figure_style, log_if_wide, styles_of
+from focus_eval.report.figures import FAINT, PAGE_INCHES, Style, add_shared_legend, figure_style, log_if_wide, styles_of
 from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
 from focus_eval.report.statistics import (
     Estimate,
@@ -25,7 +24,6 @@ from focus_eval.report.table import SIGNIFICANT, Cells, Table, TableRow, Value, 
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -379,18 +377,7 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
 
 def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
     panels[0].set_ylabel("Evidence recall within 2 s (%)")
-    named: dict[str, Artist] = {}  # a sampler may stand in one panel only
-    for axes in panels:
-        named.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(list(named.values()), list(named), frameon=False, ncols=4, loc="outside lower center")
-
-
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;"
-    "text-align:right}td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}"
-    "svg{max-width:100%;height:auto}p.note{color:#555;font-size:13px}"
-)
+    add_shared_legend(figure)
 
 
 def verdict_table(frame: pd.DataFrame, new: str, others: Sequence[str]) -> Table:
@@ -442,28 +429,3 @@ def telling_questions(frame: pd.DataFrame, new: str, other: str, k: int, n: int 
     both = paired_by_question(part, baseline_label(frame, other), baseline_label(frame, new))
     gain = (both["score_b"] - both["score_a"]).sort_values(kind="stable")
     return gain[gain > 0].index[::-1][:n].tolist(), gain[gain < 0].index[:n].tolist()
-
-
-def verdict_page(title: str, sections: Sequence[tuple[str, Sequence[str | Table]]]) -> str:
-    """Return one HTML page; a text that starts with "<svg" stands as it is, every other text is escaped."""
-    body = [f"<h1>{html.escape(title)}</h1>"]
-    for heading, items in sections:
-        body.append(f"<h2>{html.escape(heading)}</h2>")
-        for item in items:
-            body.append(_html_table(item) if isinstance(item, Table) else _html_text(item))
-    head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{_STYLE}</style>"
-    return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(body)}</body></html>"
-
-
-def _html_text(text: str) -> str:
-    return text if text.startswith("<svg") else f"<p>{html.escape(text)}</p>"
-
-
-def _html_table(table: Table) -> str:
-    titles = "".join(f"<th>{html.escape(title)}</th>" for title in (*table.key_titles, *table.columns))
-    lines = []
-    for row in table.rows:
-        cells = [*row.keys, *(figure.ours_text if isinstance(figure, Value) else figure for figure in row.figures)]
-        lines.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-    notes = "".join(f"<p class='note'>{html.escape(note)}</p>" for note in table.notes)
-    return f"<h3>{html.escape(table.title)}</h3><table><tr>{titles}</tr>{''.join(lines)}</table>{notes}"

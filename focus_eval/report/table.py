@@ -81,6 +81,11 @@ class Value:
         return None if self.ours is None or self.published is None else self.ours - self.published
 
     @property
+    def plotted(self) -> float:
+        """Ours as a plot takes it: NaN, which is not drawn, where there is none."""
+        return float("nan") if self.ours is None else self.ours
+
+    @property
     def is_clear(self) -> bool:
         """Whether a test says that the figure is not 0: its adjusted p is below 0.05. Never said from an interval."""
         return self.p_adjusted is not None and self.p_adjusted < SIGNIFICANT

@@ -6,6 +6,7 @@ import hashlib
 import re
 from dataclasses import replace
 from importlib import resources
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.report.figures import (
     BASELINE,
     COLUMN_INCHES,
+    MARK,
     STYLES,
     THEME,
     autocorrelation,
@@ -21,6 +23,7 @@ from focus_eval.report.figures import (
     draw_acf,
     draw_timelines,
     half_life,
+    page_svg,
     relevance_autocorrelation,
     save_figure,
     styles_of,
@@ -170,3 +173,21 @@ def questions_of(run):
         if row.error is None:
             found.setdefault(row.question_id, []).append(row)
     return found
+
+
+def test_a_drawing_for_the_page_has_its_titles_and_colours_and_no_style_of_its_own():
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    mark = figure.subplots().plot([1], [0.123456], "o", color=STYLES[0].light)[0]
+    mark.set_gid(MARK + "a <b> & c: 1.0 %")
+    drawn = page_svg(figure, "Many & much")
+    root = ElementTree.fromstring(drawn)
+    assert [item.text for item in root.iter() if item.tag.endswith("title")] == ["a <b> & c: 1.0 %"]
+    assert root.get("aria-label") == "Many & much"
+    assert f"var(--{STYLES[0].css})" in drawn
+    assert STYLES[0].light not in drawn
+    assert not any("style" in item.attrib or item.tag.endswith("}style") for item in root.iter())
+    ids = [item.attrib["id"] for item in root.iter() if "id" in item.attrib]
+    assert all(f"#{name}" in drawn for name in ids)
+    assert drawn == page_svg(figure, "Many & much")

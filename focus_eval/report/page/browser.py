@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from focus_eval.core.types import frozen_floats
-from focus_eval.report.page.charts import colours_of
+from focus_eval.report.page.charts import styles_of_run
 from focus_eval.report.page.thumbnails import Pictures, Thumbnails, evidence_frames
 from focus_eval.report.recall import recall_within
 from focus_eval.report.run import Run, RunRows, sampler_order
@@ -240,7 +240,7 @@ def all_series_of(run: Run) -> list[Series]:
     """
     labels = run.labels
     chosen = {row.selection_id: row for row in run.variants}
-    classes = colours_of(run)
+    styles = styles_of_run(run)
     several_models = len(run.models) > 1
     several_seeds = len({row.seed for row in run.variants}) > 1
     several_k = len({row.k for row in run.variants}) > 1
@@ -264,7 +264,7 @@ def all_series_of(run: Run) -> list[Series]:
             Series(
                 name=", ".join([label, *([f"K={k}"] if several_k else []), *rest]),
                 label=label,
-                css=classes[label],
+                css=styles[label].css,
                 model=model,
                 k=k,
                 base=", ".join([label, *rest]),

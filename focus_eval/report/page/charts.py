@@ -1,255 +1,63 @@
-"""The plots of the page: accuracy against cost, accuracy by length."""
+"""Plots a run for its page and for a paper: a measure against its cost, accuracy by length."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
-from focus_eval.report.figures import (
-    PAGE_INCHES,
-    Style,
-    draw_timelines,
-    figure_style,
-    log_if_wide,
-    save_figure,
-    styles_of,
-)
-from focus_eval.report.measures import (
-    accuracy_figure,
-    frames_scored_percent,
-    hours_per_seed,
-    recall_figure,
-    reported_figure,
-    runs_on_gpu,
-    selections_of,
-)
+from focus_eval.report import figures, measures
+from focus_eval.report.figures import Style, figure_style, styles_of
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.tables import published_value, read_anchors
+from focus_eval.report.table import Value
+from focus_eval.report.tables import BUCKETS, published_value, read_anchors
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-WIDTH, HEIGHT = 440, 280
-LEFT, RIGHT, TOP, BOTTOM = 48, 14, 14, 44
 # With more points than this their names would cover each other: the legend has the colours, each mark its title.
 MOST_LABELS = 7
+# A panel on the page; shown at about one and a half times this size.
+_WIDTH_INCHES, _HEIGHT_INCHES = 3.9, 2.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One mark of a scatter plot; `low` and `high` None where no interval is known.
-
-    Points of one `label` share a colour and are joined; `name` is what the mark is called, the label by default, and
-    `short` is written beside it where there is no room for the name.
-    """
+    """One mark of a plot of a measure against a cost."""
 
     label: str
     cost: float
-    accuracy: float
-    low: float | None = None
-    high: float | None = None
+    value: Value
     is_published: bool = False
-    name: str = ""
-    short: str = ""
+
+    @property
+    def title(self) -> str:
+        """E.g. "focus: 63.1 [60.4, 65.8] % at 1.87"."""
+        whose = " (published)" if self.is_published else ""
+        return f"{self.label}{whose}: {self.value.ours_text} % at {self.cost:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One bar of a group, in percent; `low` and `high` None where no interval is known."""
+    """One bar of a group."""
 
     label: str
     group: str
-    value: float
-    low: float | None = None
-    high: float | None = None
+    value: Value
+
+    @property
+    def title(self) -> str:
+        """E.g. "short, focus: 63.1 [60.4, 65.8] %"."""
+        return f"{self.group}, {self.label}: {self.value.ours_text} %"
 
 
-def scatter_svg(
-    points: Sequence[Point],
-    *,
-    classes: Mapping[str, str],
-    cost_title: str,
-    name: str,
-    value_title: str = "Accuracy (%)",
-    span: tuple[float, float] | None = None,
-) -> str:
-    """Return a measure against cost: ours filled with intervals, published hollow; every mark names itself.
-
-    Args:
-        span: lowest and highest value of the panels beside this one, for one scale; its own points' by default.
-    """
-    low, high = span or value_span(points)
-    y_ticks = nice_ticks(low, high)
-    y = _linear(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
-    x, x_ticks = _cost_scale([point.cost for point in points])
-    parts = [_frame(y_ticks, y, value_title)]
-    for value, text in x_ticks:
-        parts.append(_text(x(value), HEIGHT - BOTTOM + 16, text, "tick", "middle"))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, cost_title, "axis", "middle"))
-    parts += _joined([point for point in points if not point.is_published], classes, x, y)
-    placed: list[tuple[float, float]] = []
-    is_crowded = sum(not point.is_published for point in points) > MOST_LABELS
-    for point in points:
-        parts.append(_mark(point, classes[point.label], x(point.cost), y))
-        text = point.short if is_crowded else point.name or point.label
-        if not point.is_published and text:
-            parts.append(_label(text, x(point.cost), y(point.accuracy), placed))
-    title = f"{value_title} against {cost_title}: " + "; ".join(_spoken(point) for point in points)
-    return _svg("".join(parts), title, name)
-
-
-def value_span(points: Sequence[Point]) -> tuple[float, float]:
-    """Return the lowest and the highest value of `points` with their intervals."""
-    ends = [value for point in points for value in (point.low, point.accuracy, point.high) if value is not None]
-    return min(ends), max(ends)
-
-
-def bars_svg(bars: Sequence[Bar], *, classes: Mapping[str, str], name: str) -> str:
-    """Return grouped bars with intervals, groups and bars in the order given."""
-    groups = list(dict.fromkeys(bar.group for bar in bars))
-    labels = list(dict.fromkeys(bar.label for bar in bars))
-    y_ticks = [0.0, 25.0, 50.0, 75.0, 100.0]
-    y = _linear(0, 100, HEIGHT - BOTTOM, TOP)
-    span = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
-    width = min(34.0, span * 0.82 / max(1, len(labels)))
-    parts = [_frame(y_ticks, y, "Accuracy (%)")]
-    for number, group in enumerate(groups):
-        middle = LEFT + span * (number + 0.5)
-        parts.append(_text(middle, HEIGHT - BOTTOM + 18, group, "axis", "middle"))
-        inside = [bar for bar in bars if bar.group == group]
-        for item in inside:
-            left = middle + (labels.index(item.label) - len(labels) / 2) * width
-            parts.append(_bar(item, classes[item.label], left, width, y))
-    title = "Accuracy by length: " + "; ".join(f"{bar.group} {bar.label} {bar.value:.1f} %" for bar in bars)
-    return _svg("".join(parts), title, name)
-
-
-def nice_ticks(low: float, high: float) -> list[float]:
-    """Return about six round values that enclose `[low, high]`."""
-    span = max(high - low, 1e-9)
-    raw = span / 5
-    step = next(item for item in _steps(raw) if item >= raw)
-    first, last = math.floor(low / step) * step, math.ceil(high / step) * step
-    count = round((last - first) / step)
-    return [round(first + i * step, 10) for i in range(max(1, count) + 1)]
-
-
-def _steps(raw: float) -> list[float]:
-    power = 10.0 ** math.floor(math.log10(raw))
-    return [power, 2 * power, 5 * power, 10 * power]
-
-
-def _linear(low: float, high: float, start: float, stop: float) -> Callable[[float], float]:
-    return lambda value: start + (value - low) / (high - low) * (stop - start)
-
-
-def _cost_scale(costs: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
-    """A logarithmic axis where costs span more than a factor of 20, with a place at its left for (almost) 0."""
-    least = max(costs, default=0.0) / 2000
-    positive = [cost for cost in costs if cost > least]
-    start, stop = LEFT + 14.0, WIDTH - RIGHT - 14.0
-    if not positive or max(positive) <= 20 * min(positive):
-        ticks = nice_ticks(0.0, max(positive, default=1.0))
-        return _linear(ticks[0], ticks[-1], start, stop), [(tick, f"{tick:g}") for tick in ticks]
-    low, high = math.floor(np.log10(min(positive))), math.ceil(np.log10(max(positive)))
-    zero = any(cost <= least for cost in costs)
-    logs = _linear(low, high, start + (40.0 if zero else 0.0), stop)
-    ticks_log = [(10.0**power, f"{10.0**power:g}") for power in range(low, high + 1)]
-    return (
-        lambda cost: start if cost <= least else logs(math.log10(cost)),
-        ([(0.0, "≈ 0")] if zero else []) + ticks_log,
-    )
-
-
-def _frame(ticks: Sequence[float], y: Callable[[float], float], title: str) -> str:
-    lines = [
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
-        + _text(LEFT - 8, y(tick) + 4, f"{tick:g}", "tick", "end")
-        for tick in ticks
-    ]
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    rotated = (
-        f'<text class="axis" text-anchor="middle" transform="translate(12 {middle:.0f}) rotate(-90)">{title}</text>'
-    )
-    return "".join(lines) + rotated
-
-
-def _joined(
-    points: Sequence[Point], classes: Mapping[str, str], x: Callable[[float], float], y: Callable[[float], float]
-) -> list[str]:
-    lines = []
-    for label, css in classes.items():
-        same = sorted((point.cost, point.accuracy) for point in points if point.label == label)
-        if len(same) > 1:
-            path = " ".join(f"{x(cost):.1f},{y(accuracy):.1f}" for cost, accuracy in same)
-            lines.append(f'<g class="{css}"><polyline class="joined" points="{path}"/></g>')
-    return lines
-
-
-def _mark(point: Point, css: str, x: float, y: Callable[[float], float]) -> str:
-    interval = ""
-    if point.low is not None and point.high is not None:
-        interval = (
-            f'<line class="interval" x1="{x:.1f}" x2="{x:.1f}" y1="{y(point.low):.1f}" y2="{y(point.high):.1f}"/>'
-        )
-    kind = "published" if point.is_published else "ours"
-    circle = f'<circle class="{kind}" cx="{x:.1f}" cy="{y(point.accuracy):.1f}" r="5"/>'
-    return f'<g class="mark {css}"><title>{escape(_spoken(point))}</title>{interval}{circle}</g>'
-
-
-def _label(text: str, x: float, y: float, placed: list[tuple[float, float]]) -> str:
-    """The label beside its mark, moved down while another label is near."""
-    to_left = x > WIDTH - 150
-    place = y - 7
-    while any(abs(place - other) < 13 and abs(x - other_x) < 110 for other_x, other in placed):
-        place += 13
-    placed.append((x, place))
-    return _text(x - 9 if to_left else x + 9, place, text, "label", "end" if to_left else "start")
-
-
-def _bar(bar: Bar, css: str, left: float, width: float, y: Callable[[float], float]) -> str:
-    top, middle = y(bar.value), left + width / 2
-    size = f'width="{width - 2:.1f}" height="{max(0.0, y(0) - top):.1f}"'
-    spoken, whisker = f"{bar.group}, {bar.label}: {bar.value:.1f} %", ""
-    if bar.low is not None and bar.high is not None:
-        spoken += f" [{bar.low:.1f}, {bar.high:.1f}]"
-        ends = f'y1="{y(bar.low):.1f}" y2="{y(bar.high):.1f}"'
-        whisker = f'<line class="whisker" x1="{middle:.1f}" x2="{middle:.1f}" {ends}/>'
-    return (
-        f'<g class="mark {css}"><title>{escape(spoken)}</title>'
-        f'<rect class="bar" x="{left + 1:.1f}" y="{top:.1f}" {size}/>{whisker}</g>'
-    )
-
-
-def _spoken(point: Point) -> str:
-    interval = "" if point.low is None or point.high is None else f" [{point.low:.1f}, {point.high:.1f}]"
-    whose = " (published)" if point.is_published else ""
-    return f"{point.name or point.label}{whose}: {point.accuracy:.1f} %{interval} at {point.cost:.3g}"
-
-
-def _text(x: float, y: float, text: str, css: str, anchor: str) -> str:
-    return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _svg(body: str, title: str, name: str) -> str:
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{name}-title">'
-        f'<title id="{name}-title">{escape(title)}</title>{body}</svg>'
-    )
-
-
-_BUCKETS = ("short", "medium", "long")
 # The frames shown in the published points: LongVideoBench under LLaVA-Video-7B.
 PUBLISHED_K = 64
 FRAMES_SCORED = "frames scored (%)"
@@ -260,7 +68,7 @@ class Chart:
     """One plot with its caption."""
 
     caption: str
-    svg: str
+    svg: Markup
 
 
 @dataclass(frozen=True)
@@ -283,17 +91,19 @@ def charts_of(run: Run) -> list[Chart]:
     Every K has a panel of its own. The paper's points stand where they are about the same benchmark, model and K.
     Hours are drawn where every selection of the benchmark paid for its own frames.
     """
+    styles = styles_of_run(run)
     charts: list[Chart] = []
-    classes = colours_of(run)
     for where, panels in figures_of(run).items():
-        charts += _panel_charts(where, panels, classes, name=f"chart{len(charts)}")
+        ends = value_ends(panels)
+        charts += [_panel_chart(where, panel, styles, ends) for panel in panels]
     if not run.answers:
         return charts
     for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
         for k, here in part.groupby("k"):
             bars = length_bars(here)
             if bars:
-                svg = bars_svg(bars, classes=classes, name=f"chart{len(charts)}-length-{k}")
+                title = f"Accuracy by length: {'; '.join(bar.title for bar in bars)}"
+                svg = figures.page_svg(draw_bars(bars, styles), title)
                 charts.append(Chart(f"{benchmark}, {model}: accuracy by length of the video, K={k}", svg))
     return charts
 
@@ -313,7 +123,7 @@ def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str)
     """Return accuracy against frames scored, and hours where they are each question's own, once per K."""
     costs = [FRAMES_SCORED]
     if all(paid for (name, _), paid in run.pays_its_own.items() if name == benchmark):
-        costs.append("GPU hours" if runs_on_gpu(selections_of(run, part)) else "device-hours (cpu)")
+        costs.append("GPU hours" if measures.runs_on_gpu(measures.selections_of(run, part)) else "device-hours (cpu)")
     panels = []
     for cost in costs:
         for k, here in part.groupby("k"):
@@ -330,70 +140,56 @@ def recall_panels(chosen: pd.DataFrame) -> list[Panel]:
     for k, here in chosen[chosen["recall@2"].notna()].groupby("k"):
         points = []
         for label, same in here.groupby("label"):
-            figure, spent = recall_figure(same, "recall@2"), frames_scored_percent(same)
-            if figure.ours is not None and spent is not None:
-                point = Point(label=str(label), cost=spent, accuracy=figure.ours, low=figure.low, high=figure.high)
-                points.append(point)
+            value, spent = measures.recall_figure(same, "recall@2"), measures.frames_scored_percent(same)
+            if value.ours is not None and spent is not None:
+                points.append(Point(label=str(label), cost=spent, value=value))
         panels.append(Panel(int(k), "Evidence recall, 2 s (%)", FRAMES_SCORED, points))
     return [panel for panel in panels if panel.points]
 
 
-def _panel_charts(where: str, panels: list[Panel], classes: Mapping[str, str], *, name: str) -> list[Chart]:
-    charts = []
-    span = value_span([point for panel in panels for point in panel.points])
-    for number, panel in enumerate(panels):
-        svg = scatter_svg(
-            panel.points,
-            classes=classes,
-            cost_title=panel.cost,
-            name=f"{name}-{number}",
-            value_title=panel.measure,
-            span=span,
-        )
-        measure = "accuracy" if panel.measure.startswith("Accuracy") else "evidence recall within 2 s"
-        charts.append(Chart(f"{where}: {measure} against {panel.cost}, K={panel.k}", svg))
-    return charts
+def _panel_chart(where: str, panel: Panel, styles: Mapping[str, Style], ends: tuple[float, float]) -> Chart:
+    from matplotlib.figure import Figure
+
+    with figure_style():
+        figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES), layout="constrained")
+        axes = figure.subplots()
+        axes.grid(axis="y", color=figures.THEME["line"][0], lw=0.6)
+        _draw_panel(axes, panel, styles, ends)
+        ours = [point for point in panel.points if not point.is_published]
+        if len(ours) <= MOST_LABELS:
+            _name_points(axes, ours)
+    measure = "accuracy" if panel.measure.startswith("Accuracy") else "evidence recall within 2 s"
+    title = f"{panel.measure} against {panel.cost}: {'; '.join(point.title for point in panel.points)}"
+    return Chart(f"{where}: {measure} against {panel.cost}, K={panel.k}", figures.page_svg(figure, title))
 
 
-def colours_of(run: Run) -> dict[str, str]:
-    """Return the colour class of every sampler of `run`, the same wherever it is drawn, and of the published ones."""
+def styles_of_run(run: Run) -> dict[str, Style]:
+    """Return the style of every sampler of `run`, the same wherever it is drawn, and of the published ones."""
     labels = sorted(set(run.labels.values()), key=sampler_order)
     published = [name for name in ("uniform", "aks", "focus") if name not in labels]
-    return {label: style.css for label, style in styles_of([*labels, *published]).items()}
+    return styles_of([*labels, *published])
 
 
 def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
-    """Return one point per sampler and K of `part`: lines of answers of one benchmark and model."""
+    """Return one point per sampler of `part`: lines of answers of one benchmark, model and K."""
     points = []
-    several_k = part["k"].nunique() > 1
-    for (label, k), here in part.groupby(["label", "k"]):
-        figure = reported_figure(here)
-        chosen = selections_of(run, here)
-        spent = frames_scored_percent(chosen) if cost.startswith("frames") else hours_per_seed(chosen)
-        if figure.ours is None or spent is None:
-            continue
-        points.append(
-            Point(
-                label=str(label),
-                name=f"{label}, K={k}" if several_k else "",
-                short=f"K={k}" if several_k else "",
-                cost=spent,
-                accuracy=figure.ours,
-                low=figure.low,
-                high=figure.high,
-            )
-        )
+    for label, here in part.groupby("label"):
+        value, chosen = measures.reported_figure(here), measures.selections_of(run, here)
+        spend = measures.frames_scored_percent if cost.startswith("frames") else measures.hours_per_seed
+        spent = spend(chosen)
+        if value.ours is not None and spent is not None:
+            points.append(Point(label=str(label), cost=spent, value=value))
     return points
 
 
 def length_bars(part: pd.DataFrame) -> list[Bar]:
     """Return accuracy by bucket and sampler of `part`: lines of answers of one benchmark, model and K."""
     bars = []
-    for bucket in [item for item in _BUCKETS if item in set(part["bucket"])]:
+    for bucket in [item for item in BUCKETS if item in set(part["bucket"])]:
         for label in sorted(set(part["label"]), key=sampler_order):
-            figure = accuracy_figure(part[(part["bucket"] == bucket) & (part["label"] == label)])
-            if figure.ours is not None:
-                bars.append(Bar(label=label, group=bucket, value=figure.ours, low=figure.low, high=figure.high))
+            value = measures.accuracy_figure(part[(part["bucket"] == bucket) & (part["label"] == label)])
+            if value.ours is not None:
+                bars.append(Bar(label=label, group=bucket, value=value))
     return bars
 
 
@@ -413,7 +209,7 @@ def published_points(cost: str) -> list[Point]:
             found.append((line["method"], published_value(line, column), by_sampler[line["method"]]))
     found.append(("uniform", 0.0, by_sampler["uniform"]))
     return [
-        Point(label=label, cost=at, accuracy=float(accuracy), is_published=True)
+        Point(label=label, cost=at, value=Value(ours=float(accuracy)), is_published=True)
         for label, at, accuracy in found
         if at is not None
     ]
@@ -422,64 +218,100 @@ def published_points(cost: str) -> list[Point]:
 def write_figures(run: Run, folder: Path) -> list[Path]:
     """Write the page's plots against cost, and the timelines of one telling question, as PDF and PNG."""
     written = []
-    labels = sorted(set(run.labels.values()), key=sampler_order)
     for where, panels in figures_of(run).items():
         name = f"efficiency-{where}.pdf".replace(", ", "-").replace("/", "_")
-        written += save_figure(draw_panels(panels, labels=labels), folder / name)
+        written += figures.save_figure(draw_panels(panels, styles_of_run(run)), folder / name)
     rows = telling_question(run)
     if rows:
-        figure = draw_timelines(rows, names=run.labels)
-        written += save_figure(figure, folder / "timelines.pdf")
+        written += figures.save_figure(figures.draw_timelines(rows, names=run.labels), folder / "timelines.pdf")
     return written
 
 
-def draw_panels(panels: Sequence[Panel], *, labels: Sequence[str]) -> Figure:
-    """Return `panels` in a page's width: a row per measure and cost, a column per K, one scale of values.
-
-    Args:
-        labels: every sampler of the run, so that each has the same colour in all figures.
-    """
+def draw_panels(panels: Sequence[Panel], styles: Mapping[str, Style]) -> Figure:
+    """Return `panels` in a page's width: a row per measure and cost, a column per K, one scale of values."""
     from matplotlib.figure import Figure
 
     kinds = list(dict.fromkeys((panel.measure, panel.cost) for panel in panels))
     ks = sorted({panel.k for panel in panels})
-    drawn = {point.label for panel in panels for point in panel.points}
+    drawn, ends = {point.label for panel in panels for point in panel.points}, value_ends(panels)
     with figure_style():
         height = 2.0 * len(kinds) + 0.16 * ((len(drawn) + 4) // 4) + 0.2
-        figure = Figure(figsize=(PAGE_INCHES, height), layout="constrained")
+        figure = Figure(figsize=(figures.PAGE_INCHES, height), layout="constrained")
         grid = figure.subplots(len(kinds), len(ks), squeeze=False)
-        ticks = nice_ticks(*value_span([point for panel in panels for point in panel.points]))
-        styles = styles_of([*labels, *sorted(drawn - set(labels))])
         for axes in grid.flat:
             axes.set_axis_off()
         for panel in panels:
             axes = grid[kinds.index((panel.measure, panel.cost)), ks.index(panel.k)]
             axes.set_axis_on()
-            axes.set(title=f"K = {panel.k}", xlabel=panel.cost.capitalize(), ylim=(ticks[0], ticks[-1]))
-            axes.set_ylabel(panel.measure)
-            log_if_wide(axes, [point.cost for point in panel.points])
-            for point in panel.points:
-                _draw_point(axes, point, styles[point.label])
-        handles: dict[str, Artist] = {}
-        for axes in grid.flat:
-            found, names = axes.get_legend_handles_labels()
-            handles |= dict(zip(names, found, strict=True))
-        figure.legend(list(handles.values()), list(handles), frameon=False, ncols=4, loc="outside lower center")
+            axes.set_title(f"K = {panel.k}")
+            _draw_panel(axes, panel, styles, ends)
+        figures.add_shared_legend(figure)
     return figure
 
 
-def _draw_point(axes: Axes, point: Point, style: Style) -> None:
-    """Draw one mark: ours filled with its interval, the published one hollow."""
-    if point.is_published:
-        axes.plot(point.cost, point.accuracy, **style.hollow, ms=5, ls="", label="published")
-        return
-    low = point.accuracy if point.low is None else point.low
-    high = point.accuracy if point.high is None else point.high
-    errors = [[max(0.0, point.accuracy - low)], [max(0.0, high - point.accuracy)]]
-    axes.errorbar(
-        point.cost, point.accuracy, errors, **style.filled, ms=4, ls="", capsize=2, elinewidth=0.7,
-        label=point.label,
-    )  # fmt: skip
+def value_ends(panels: Sequence[Panel]) -> tuple[float, float]:
+    """Return the ends of an axis for all values of `panels` and their intervals: round numbers, a few steps apart."""
+    from matplotlib.ticker import MaxNLocator
+
+    values = [point.value for panel in panels for point in panel.points]
+    ends = [end for value in values for end in (value.low, value.ours, value.high) if end is not None]
+    ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(min(ends), max(ends))
+    return float(ticks[0]), float(ticks[-1])
+
+
+def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], ends: tuple[float, float]) -> None:
+    axes.set(xlabel=panel.cost[0].upper() + panel.cost[1:], ylabel=panel.measure, ylim=ends)
+    figures.log_if_wide(axes, [point.cost for point in panel.points])
+    for point in panel.points:
+        style, x, y = styles[point.label], point.cost, point.value.plotted
+        if point.is_published:
+            (mark,) = axes.plot(x, y, **style.hollow, ms=5, ls="", label="published", clip_on=False)
+        else:
+            drawn = {**style.filled, "ms": 4, "ls": "", "capsize": 2, "elinewidth": 0.7, "clip_on": False}
+            mark = axes.errorbar(x, y, _reach(point.value), label=point.label, **drawn).lines[0]
+        mark.set_gid(figures.MARK + point.title)
+
+
+def _reach(value: Value) -> list[list[float]] | None:
+    """How far the interval reaches below and above, as matplotlib takes it."""
+    if value.ours is None or value.low is None or value.high is None:
+        return None
+    return [[max(0.0, value.ours - value.low)], [max(0.0, value.high - value.ours)]]
+
+
+def _name_points(axes: Axes, points: Sequence[Point]) -> None:
+    """Write the names beside the marks, one below the other where marks are near."""
+    axes.autoscale_view()
+    to_axes = axes.transScale + axes.transLimits
+    taken: list[tuple[float, float]] = []
+    for point in points:
+        x, y = to_axes.transform((point.cost, point.value.plotted))
+        place = y + 0.03
+        while any(abs(place - other) < 0.07 and abs(x - at) < 0.35 for at, other in taken):
+            place -= 0.07
+        taken.append((x, place))
+        side = "right" if x > 0.6 else "left"
+        shift = -0.02 if x > 0.6 else 0.02
+        axes.text(x + shift, place, point.label, transform=axes.transAxes, ha=side, va="center", fontsize=7)
+
+
+def draw_bars(bars: Sequence[Bar], styles: Mapping[str, Style]) -> Figure:
+    """Return grouped bars with intervals, groups and bars in the order given."""
+    from matplotlib.figure import Figure
+
+    groups = list(dict.fromkeys(bar.group for bar in bars))
+    labels = list(dict.fromkeys(bar.label for bar in bars))
+    width = 0.82 / len(labels)
+    with figure_style():
+        figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES), layout="constrained")
+        axes = figure.subplots()
+        for bar in bars:
+            x = groups.index(bar.group) + (labels.index(bar.label) - (len(labels) - 1) / 2) * width
+            colour, gid = styles[bar.label].light, figures.MARK + bar.title
+            axes.bar(x, bar.value.plotted, 0.92 * width, color=colour, alpha=0.82, gid=gid)
+            axes.errorbar(x, bar.value.plotted, _reach(bar.value), color=figures.INK, elinewidth=0.8)
+        axes.set(ylabel="Accuracy (%)", ylim=(0, 100), xticks=range(len(groups)), xticklabels=groups)
+    return figure
 
 
 def telling_question(run: Run) -> list[SelectionRow]:

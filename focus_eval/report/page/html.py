@@ -14,10 +14,10 @@ from focus_eval.report.comparisons import baseline_labels, baseline_table, not_c
 from focus_eval.report.figures import css_variables
 from focus_eval.report.measures import cost_tables
 from focus_eval.report.page.browser import Browser, json_for_script, pack_browser
-from focus_eval.report.page.charts import charts_of, colours_of
+from focus_eval.report.page.charts import charts_of, styles_of_run
 from focus_eval.report.page.thumbnails import Thumbnails
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.table import COUNT_TITLES, Counts, Table, Value, count_texts, narrowed, notes_once
+from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, narrowed, notes_once
 from focus_eval.report.tables import results_table
 from focus_eval.rows.records import replace_file
 
@@ -62,32 +62,46 @@ def render_html(
     thumbnail_bytes: int | None = 12_000_000,
 ) -> str:
     """Return the page as text; arguments as in `write_html`."""
-    from jinja2 import Environment, StrictUndefined
-
     browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(_asset("report.html.j2"))
-    style, script = css_variables() + _asset("report.css"), _script()
-    return template.render(
+    script, styles = _script(), styles_of_run(run)
+    return _render(
+        "report.html.j2",
+        script=script,
         run=run,
         facts=_facts(run, browser),
         tables=[narrowed(item) for item in notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
         charts=charts_of(run),
-        legend=_legend(run),
+        legend=[(label, styles[label].css) for label in sorted(set(run.labels.values()), key=sampler_order)],
         index=json_for_script(browser.index),
         chunks=browser.chunks,
         pictured=browser.pictured,
         has_pictures=thumbnails is not None,
-        style=style,
-        script=script,
-        # Only this style and this script may run, whatever a question's text holds; nothing may be fetched.
-        policy=(
-            "default-src 'none'; img-src data: file: 'self'; base-uri 'none'; form-action 'none'; "
-            f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
-        ),
-        Value=Value,
-        counts_line=_counts_line,
     )
+
+
+def render_sections(title: str, sections: Sequence[tuple[str, Sequence[str | Table]]]) -> str:
+    """Return a page of headings with texts, tables and drawings (`figures.page_svg`) below each."""
+    return _render("compare.html.j2", title=title, sections=sections)
+
+
+def _render(template: str, *, script: str = "", **values: Any) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("focus_eval.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = css_variables() + _asset("report.css")
+    # Only this style and this script may run, whatever a question's text holds; nothing may be fetched.
+    policy = (
+        "default-src 'none'; img-src data: file: 'self'; base-uri 'none'; form-action 'none'; "
+        f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+    )
+    environment.globals["counts_line"] = _counts_line
+    return environment.get_template(template).render(style=style, script=script, policy=policy, **values)
 
 
 def _asset(name: str) -> str:
@@ -128,11 +142,6 @@ def _counts_line(counts: Counts) -> str:
     texts = count_texts(counts)
     shown = [f"{text} {title}" for title, text in zip(COUNT_TITLES[1:], texts[1:], strict=True) if text != "0"]
     return ", ".join([f"{texts[0]} {COUNT_TITLES[0]}", *shown])
-
-
-def _legend(run: Run) -> list[tuple[str, str]]:
-    labels = sorted(set(run.labels.values()), key=sampler_order)
-    return [(label, colours_of(run)[label]) for label in labels]
 
 
 def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
