@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -175,9 +173,7 @@ class Table:
     @property
     def has_published(self) -> bool:
         """Whether a published figure stands in the table."""
-        return any(
-            isinstance(figure, Value) and figure.published is not None for row in self.rows for figure in row.figures
-        )
+        return any(_published(figure) for row in self.rows for figure in row.figures)
 
     @property
     def has_counts(self) -> bool:
@@ -321,15 +317,15 @@ def to_terminal(table: Table, width: int) -> list[RichTable]:
 
 def to_markdown(table: Table) -> str:
     """Return a GitHub table with title and notes."""
-    shown = _counts_shown(table)
-    titles = [*table.key_titles, *table.columns, *shown]
+    shown = COUNT_TITLES if table.has_counts else ()
     aligned = ["---"] * len(table.key_titles) + ["---:"] * (len(table.columns) + len(shown))
-    lines = [f"### {table.title}", "", _markdown_line(titles), _markdown_line(aligned)]
-    for row in table.rows:
-        texts = [_markdown_cell(figure) for figure in row.figures]
-        lines.append(_markdown_line([*map(_markdown_text, row.keys), *texts, *_counts(row, shown)]))
-    lines += ["", *(f"{note}  " for note in table.notes)]
-    return "\n".join(lines).rstrip() + "\n"
+    rows = [
+        [*map(_markdown_text, row.keys), *map(_markdown_cell, row.figures), *(count_texts(row.counts) if shown else ())]
+        for row in table.rows
+    ]
+    lines = [f"| {' | '.join(cells)} |" for cells in ([*table.key_titles, *table.columns, *shown], aligned, *rows)]
+    notes = [f"{note}  " for note in table.notes]
+    return "\n".join([f"### {table.title}", "", *lines, "", *notes]).rstrip() + "\n"
 
 
 def to_latex(table: Table) -> str:
@@ -337,43 +333,54 @@ def to_latex(table: Table) -> str:
 
     A column with published figures becomes three: ours, published, difference.
     """
-    split = [_has_published(table, i) for i in range(len(table.columns))]
-    shown = _counts_shown(table)
-    spec = "l" * len(table.key_titles) + "".join("rrr" if wide else "r" for wide in split) + "r" * len(shown)
-    lines = [
-        r"\begin{table*}[t]",
-        r"\centering",
-        rf"\caption{{{latex_escaped(table.title)}. {latex_escaped(' '.join(table.notes))}}}",
-        rf"\label{{tab:{table.name}}}",
-        r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{{spec}}}",
-        r"\toprule",
-        *_latex_heading(table, split, shown),
-        r"\midrule",
+    import pandas as pd
+
+    shown = COUNT_TITLES if table.has_counts else ()
+    parts = [
+        ("ours", "paper", "diff.") if any(_published(row.figures[i]) for row in table.rows) else ("",)
+        for i in range(len(table.columns))
     ]
+    titles = [(latex_escaped(title), "") for title in table.key_titles]
+    for title, under in zip(table.columns, parts, strict=True):
+        titles += [(latex_escaped(title), part) for part in under]
+    titles += [(latex_escaped(title), "") for title in shown]
+    lines = []
     for row in table.rows:
-        cells = [text for figure, wide in zip(row.figures, split, strict=True) for text in _latex_cell(figure, wide)]
-        lines.append(_latex_line([*map(latex_escaped, row.keys), *cells, *_counts(row, shown)]))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table*}", ""])
+        cells = [text for figure, under in zip(row.figures, parts, strict=True) for text in _latex_cell(figure, under)]
+        lines.append([*row.keys, *cells, *(count_texts(row.counts) if shown else ())])
+    has_parts = any(part for _, part in titles)
+    columns = pd.MultiIndex.from_tuples(titles) if has_parts else [title for title, _ in titles]
+    frame = pd.DataFrame([map(latex_escaped, line) for line in lines], columns=columns)
+    spec = "l" * len(table.key_titles) + "r" * (len(titles) - len(table.key_titles))
+    return "\n".join(
+        [
+            r"\begin{table*}[t]",
+            r"\centering",
+            rf"\caption{{{latex_escaped(table.title)}. {latex_escaped(' '.join(table.notes))}}}",
+            rf"\label{{tab:{table.name}}}",
+            r"\resizebox{\textwidth}{!}{%",
+            frame.to_latex(index=False, escape=False, column_format=spec, multicolumn_format="c").rstrip() + "}",
+            r"\end{table*}",
+            "",
+        ]
+    )
 
 
 def to_csv(table: Table) -> str:
     """Return one line per row with every number in a column of its own, to ten significant digits."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    parts = ("", " low", " high", " published", " difference", " spread over seeds")
-    is_text = [any(isinstance(row.figures[i], str) for row in table.rows) for i in range(len(table.columns))]
-    heads = [
-        [title] if text else [f"{title}{part}" for part in parts]
-        for title, text in zip(table.columns, is_text, strict=True)
-    ]
-    counts = (*COUNT_TITLES, "expected questions") if table.has_counts else ()
-    writer.writerow([*table.key_titles, *(name for group in heads for name in group), *counts])
+    import pandas as pd
+
+    titles = [*table.key_titles]
+    for i, title in enumerate(table.columns):
+        is_text = any(isinstance(row.figures[i], str) for row in table.rows)
+        titles += [f"{title}{part}" for part in ([""] if is_text else _CSV_PARTS)]
+    titles += (*COUNT_TITLES, "expected questions") if table.has_counts else ()
+    lines = []
     for row in table.rows:
-        values = [value for figure in row.figures for value in _csv_cell(figure)]
-        texts = [spreadsheet_cell(value) if isinstance(value, str) else value for value in [*row.keys, *values]]
-        writer.writerow([*texts, *(_csv_counts(row) if counts else [])])
-    return buffer.getvalue()
+        cells = [*row.keys, *(value for figure in row.figures for value in _csv_cell(figure))]
+        counts = _csv_counts(row) if table.has_counts else []
+        lines.append([*(spreadsheet_cell(cell) if isinstance(cell, str) else cell for cell in cells), *counts])
+    return str(pd.DataFrame(lines, columns=titles, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 def latex_escaped(text: str) -> str:
@@ -404,7 +411,7 @@ class _Column:
     @property
     def width(self) -> int:
         """The narrowest it can be: a title folds between words, a figure or a name does not."""
-        return max(_longest(self.title.split()), *(_longest(text.split("\n")) for text in self.texts), 1)
+        return max(len(part) for part in [*self.title.split(), *"\n".join(self.texts).split("\n"), "-"])
 
 
 def _figure_columns(table: Table, text_of: Callable[[Value | str], str]) -> list[_Column]:
@@ -416,25 +423,20 @@ def _figure_columns(table: Table, text_of: Callable[[Value | str], str]) -> list
 def _terminal_text(cell: Value | str) -> str:
     if isinstance(cell, str):
         return cell
-    return cell.ours_text + _published_line(cell)
+    published = "" if cell.published is None else f"\npaper {cell.published_text} {cell.difference_text}".rstrip()
+    return cell.ours_text + published
 
 
 def _without_interval(cell: Value | str) -> str:
-    if isinstance(cell, str):
-        return cell
-    return replace(cell, low=None, high=None, has_too_few_videos=False).ours_text + _published_line(cell)
+    if isinstance(cell, Value):
+        cell = replace(cell, low=None, high=None, has_too_few_videos=False)
+    return _terminal_text(cell)
 
 
 def _interval_text(cell: Value | str) -> str:
     """Return e.g. "[60.4, 65.8]"; empty for a cell without an interval."""
-    if isinstance(cell, str):
-        return ""
-    found = re.search(r"\[[^\]]*\]", cell.ours_text)
+    found = re.search(r"\[[^\]]*\]", "" if isinstance(cell, str) else cell.ours_text)
     return found[0] if found else ""
-
-
-def _published_line(cell: Value) -> str:
-    return "" if cell.published is None else f"\npaper {cell.published_text} {cell.difference_text}".rstrip()
 
 
 def _counts_in_terminal(table: Table) -> tuple[list[_Column], tuple[str, ...]]:
@@ -464,10 +466,6 @@ def _taken(columns: Sequence[_Column]) -> int:
     return sum(column.width + 3 for column in columns)
 
 
-def _longest(texts: Sequence[str]) -> int:
-    return max((len(text) for text in texts), default=0)
-
-
 def _key_widths(keys: Sequence[_Column], room: int) -> list[int]:
     """Return the widths of the names' columns: their own, or less from the widest where there is less room."""
     widths = [column.width for column in keys]
@@ -491,18 +489,6 @@ def _rich_table(keys: list[_Column], columns: list[_Column], notes: Sequence[str
     return drawn
 
 
-def _counts_shown(table: Table) -> tuple[str, ...]:
-    return COUNT_TITLES if table.has_counts else ()
-
-
-def _counts(row: TableRow, shown: tuple[str, ...]) -> tuple[str, ...]:
-    return count_texts(row.counts) if shown else ()
-
-
-def _markdown_line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def _markdown_text(text: str) -> str:
     escaped = "".join(f"\\{letter}" if letter in r"\`*_[]<>|" else letter for letter in text)
     return escaped.replace("\n", " ")
@@ -518,42 +504,24 @@ def _markdown_cell(figure: Value | str) -> str:
     return f"{figure.ours_text} (paper {figure.published_text}, {figure.difference_text})"
 
 
-def _has_published(table: Table, i: int) -> bool:
-    return any(isinstance(figure := row.figures[i], Value) and figure.published is not None for row in table.rows)
+def _published(figure: Value | str) -> bool:
+    return isinstance(figure, Value) and figure.published is not None
 
 
-def _latex_heading(table: Table, split: list[bool], shown: tuple[str, ...]) -> list[str]:
-    titles = [
-        rf"\multicolumn{{3}}{{c}}{{{latex_escaped(title)}}}" if wide else latex_escaped(title)
-        for title, wide in zip(table.columns, split, strict=True)
-    ]
-    heading = [_latex_line([*map(latex_escaped, table.key_titles), *titles, *map(latex_escaped, shown)])]
-    if any(split):
-        under = [text for wide in split for text in (("ours", "paper", "diff.") if wide else ("",))]
-        heading.append(_latex_line([""] * len(table.key_titles) + under + [""] * len(shown)))
-    return heading
+def _latex_cell(figure: Value | str, parts: tuple[str, ...]) -> list[str]:
+    texts = [figure] if isinstance(figure, str) else [figure.ours_text, figure.published_text, figure.difference_text]
+    return [*texts, "", ""][: len(parts)]
 
 
-def _latex_cell(figure: Value | str, wide: bool) -> list[str]:
-    if isinstance(figure, str):
-        return [latex_escaped(figure)] + ([""] * 2 if wide else [])
-    texts = [figure.ours_text, figure.published_text, figure.difference_text] if wide else [figure.ours_text]
-    return [latex_escaped(text) for text in texts]
-
-
-def _latex_line(cells: list[str]) -> str:
-    return " & ".join(cells) + r" \\"
+_CSV_PARTS = ("", " low", " high", " published", " difference", " spread over seeds")
 
 
 def _csv_cell(figure: Value | str) -> list[object]:
     if isinstance(figure, str):
         return [figure]
-    if figure.ours is None and figure.text:  # "not scored here"
-        return [figure.text, "", "", _plain(figure.published), "", ""]
-    return [
-        _plain(value)
-        for value in (figure.ours, figure.low, figure.high, figure.published, figure.difference, figure.spread)
-    ]
+    ours = figure.text if figure.ours is None and figure.text else figure.ours  # "not scored here"
+    values = (ours, figure.low, figure.high, figure.published, figure.difference, figure.spread)
+    return [value if value is None or isinstance(value, str) else float(f"{value:.10g}") for value in values]
 
 
 def _csv_counts(row: TableRow) -> list[object]:
@@ -561,10 +529,6 @@ def _csv_counts(row: TableRow) -> list[object]:
         return [""] * (len(COUNT_TITLES) + 1)
     count = row.counts
     return [count.questions, count.unparsed, count.errors, count.fallbacks, count.below_k, count.expected or ""]
-
-
-def _plain(value: float | None) -> object:
-    return "" if value is None else float(f"{value:.10g}")
 
 
 def spreadsheet_cell(text: str) -> str:
