@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,7 @@ from rich.progress import (
 from typer.core import TyperCommand
 
 from focus_eval.core.errors import RENAMED, InvalidInput
+from focus_eval.rows.records import replace_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,8 +65,6 @@ def print_table(table: Table) -> None:
 
 def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print a list of (name, lines about it): the name alone on a line, what is said of it indented and folded."""
-    import textwrap
-
     from rich.text import Text
 
     console = table_console()
@@ -81,7 +81,6 @@ def write_table(tables: Sequence[Table], path: Path) -> None:
         InvalidInput: another suffix.
     """
     from focus_eval.report.table import to_csv, to_latex, to_markdown
-    from focus_eval.rows.records import replace_file
 
     writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
     if path.suffix not in writers:

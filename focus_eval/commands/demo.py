@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from focus_eval.commands.console import print_table, progress_bar, say_what_is_kept, write_table
+from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +70,6 @@ def run_demo(
 
 def build_videos(data: Path, *, quick: bool) -> None:
     """Make the demo's videos, or the two of the quick one, under a bar."""
-    from focus_eval.commands.console import progress_bar, say_what_is_kept
     from focus_eval.demo.photo_events import build_photo_events
 
     with say_what_is_kept("finished videos"), progress_bar("frames") as bar:
@@ -81,7 +84,6 @@ def build_videos(data: Path, *, quick: bool) -> None:
 
 
 def _matrix(name: str, *, quick: bool, k: int, samplers: list[str], seeds: int) -> MatrixConfig:
-    from focus_eval.core.resources import resource_path
     from focus_eval.matrix.cells import check_lists, narrow
     from focus_eval.matrix.config import SamplerConfig, load_matrix
 
@@ -124,8 +126,6 @@ def replay_budgets(folder: Path) -> pd.DataFrame:
     A frame has the relevance of the nearest frame that any sampler of the run scored for the question: nothing is
     decoded or scored anew. The rows lie in `budgets` below the run.
     """
-    import shutil
-
     from focus_eval.report.lab import lab_frame
     from focus_eval.report.run import load_run
     from focus_eval.simulation.running import SamplerEntry, SimulationConfig, run_simulation
@@ -146,7 +146,6 @@ def replay_budgets(folder: Path) -> pd.DataFrame:
 
 
 def _show(folder: Path, videos: Path, *, quick: bool) -> None:
-    from focus_eval.commands.console import print_table, write_table
     from focus_eval.commands.reports import write_report
     from focus_eval.report.figures import save_figure
     from focus_eval.report.lab import demo_tables, draw_frontier, lab_frame

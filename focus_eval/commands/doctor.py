@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from focus_eval.commands.console import table_console
+from focus_eval.core.errors import FocusEvalError, MissingWeights
+from focus_eval.rows.identity import git_revision, versions
+from focus_eval.video import READERS
 
 GIGABYTE = 1e9
 
@@ -22,8 +28,6 @@ def doctor(
 
     Also shows the disk space of the folders that matter. Downloads nothing.
     """
-    from focus_eval.rows.identity import git_revision, versions
-
     facts = {
         "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},
         "devices": devices(),
@@ -33,8 +37,6 @@ def doctor(
         "folders": folders(store),
     }
     if as_json:
-        import json
-
         print(json.dumps(facts, indent=2))
     else:
         _print_tables(facts)
@@ -58,8 +60,6 @@ def devices() -> dict[str, str]:
 
 def decoders() -> dict[str, str]:
     """Return each package that decodes videos with its version, or what to install."""
-    from focus_eval.video import READERS
-
     found = {}
     for name in (name for name in READERS.names() if not READERS.fact(name, "needs_gpu", False)):
         package, extra = READERS.fact(name, "package", "") or name, READERS.fact(name, "extra", "")
@@ -92,7 +92,6 @@ def extras() -> dict[str, str]:
 
 def checkpoints() -> dict[str, dict[str, str]]:
     """Return each known checkpoint with its encoder, its size and where it is, or how to fetch it."""
-    from focus_eval.core.errors import FocusEvalError, MissingWeights
     from focus_eval.encoders.weights import KNOWN, locate
 
     found = {}
@@ -130,8 +129,6 @@ def folders(store: Path | None) -> dict[str, str]:
 def _print_tables(facts: dict[str, Any]) -> None:
     """Print names and values; a command to copy stays on one line, however narrow the terminal is."""
     from rich.text import Text
-
-    from focus_eval.commands.console import table_console
 
     console = table_console()
     for title, rows in facts.items():

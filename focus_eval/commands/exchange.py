@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focus_eval.commands.console import print_table, write_table
 from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.options import parse_assignments
 from focus_eval.core.resources import read_json, resource_path
 
 if TYPE_CHECKING:
@@ -48,7 +50,6 @@ def import_(
     against the benchmark's questions first.
     """
     from focus_eval.benchmarks.registry import read_rates
-    from focus_eval.core.options import parse_assignments
     from focus_eval.selections import load_selections, selections_hash, write_parquet
     from focus_eval.selections.published_rows import published_rows, write_run
 
@@ -97,7 +98,6 @@ def export(
 
     Both list frames in the order of the annotation's rows.
     """
-    from focus_eval.core.options import parse_assignments
     from focus_eval.selections import load_selections, write_selections
 
     questions = read_questions(benchmark, annotations)
@@ -124,7 +124,6 @@ def recall(
     Uniform and random frames at the same K are shown for comparison. Needs no model and no video.
     """
     from focus_eval.benchmarks.registry import read_annotations, read_rates
-    from focus_eval.commands.console import print_table, write_table
     from focus_eval.report.recall import evidence_cases, recall_rows, scene_rows
 
     questions = read_annotations(benchmark, annotations)
@@ -191,7 +190,6 @@ def leaderboard(
     page: Annotated[Path | None, typer.Option(help="Markdown page; add updates its table.")] = None,
 ) -> None:
     """Show the leaderboard, add an entry, or measure all again."""
-    from focus_eval.commands.console import print_table
     from focus_eval.report.leaderboard import (
         baseline_rows,
         leaderboard_table,
@@ -285,7 +283,6 @@ def evidence(
 
     Prints tables by distance, video length and category, and by question.
     """
-    from focus_eval.commands.console import print_table, write_table
     from focus_eval.report.estimate import estimate_table
     from focus_eval.report.evidence import evidence_tables
     from focus_eval.report.run import load_run
@@ -322,7 +319,6 @@ def _from_files(
 ) -> tuple[Run, Run | None]:
     """Return the rows of published files as a run, and those to estimate as another."""
     from focus_eval.benchmarks.registry import read_annotations, read_rates
-    from focus_eval.core.options import parse_assignments
     from focus_eval.report.run import Run
     from focus_eval.selections import load_selections
     from focus_eval.selections.published_rows import published_rows

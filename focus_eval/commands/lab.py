@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focus_eval.commands.console import print_table, progress_bar, say_what_is_kept, write_table
 from focus_eval.core.options import parse_assignments
+from focus_eval.core.resources import resource_path
+from focus_eval.rows.records import replace_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +109,6 @@ def load_simulation(path: Path | None) -> SimulationConfig:
     Raises:
         InvalidInput: as the matrix files: `file:line: key: what`.
     """
-    from focus_eval.core.resources import resource_path
     from focus_eval.matrix.config import check, load_yaml
     from focus_eval.simulation.running import SimulationConfig
 
@@ -116,7 +118,6 @@ def load_simulation(path: Path | None) -> SimulationConfig:
 
 def run_with_progress(loaded: SimulationConfig, folder: Path, *, limit: int | None, workers: int = 2) -> None:
     """Run a simulation under a bar."""
-    from focus_eval.commands.console import progress_bar, say_what_is_kept
     from focus_eval.simulation.running import run_simulation
 
     with say_what_is_kept("finished questions"), progress_bar("rows") as bar:
@@ -132,7 +133,6 @@ def run_with_progress(loaded: SimulationConfig, folder: Path, *, limit: int | No
 
 def show_simulation(folder: Path, *, baseline: str) -> list[Path]:
     """Print the tables of a simulation, write them and the figures beside its rows, and return what was written."""
-    from focus_eval.commands.console import print_table, write_table
     from focus_eval.report.run import load_run
 
     run = load_run(folder)
@@ -234,7 +234,6 @@ def simulation_sections(
     run: Run, config: SimulationConfig, name: str, names: list[str]
 ) -> list[tuple[str, list[str | Table]]]:
     """Return the verdict of every world, the frontier, and timelines of questions won and lost against the first."""
-    from focus_eval.commands.console import print_table
     from focus_eval.report.figures import page_svg
     from focus_eval.report.lab import draw_frontier, lab_frame, recall_overview, verdict_lines, verdict_table
     from focus_eval.simulation.running import selection_ids
@@ -282,7 +281,6 @@ def _timelines(
 
 
 def _demo_section(folder: Path, samplers: list[str]) -> tuple[str, list[str | Table]]:
-    from focus_eval.commands.console import print_table
     from focus_eval.commands.demo import run_demo
     from focus_eval.report.lab import demo_tables
     from focus_eval.report.run import load_run
@@ -297,7 +295,6 @@ def _demo_section(folder: Path, samplers: list[str]) -> tuple[str, list[str | Ta
 
 def _write(page: Path, title: str, sections: list[tuple[str, list[str | Table]]]) -> None:
     from focus_eval.report.page.html import render_sections
-    from focus_eval.rows.records import replace_file
 
     page.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(page) as part:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from focus_eval.commands.console import print_entries
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import resource_path
+from focus_eval.core.types import VideoInfo
 
 if TYPE_CHECKING:
-    from focus_eval.core.types import VideoInfo
     from focus_eval.matrix.config import MatrixConfig
     from focus_eval.samplers.base import FrameSampler
 
@@ -26,7 +30,6 @@ def samplers(
 
     The cost is the number of frames scored on an example video.
     """
-    from focus_eval.core.types import VideoInfo
     from focus_eval.samplers.registry import sampler_classes
 
     if not (0 < minutes < float("inf") and 0 < fps < float("inf") and k > 0):
@@ -34,8 +37,6 @@ def samplers(
     video = VideoInfo(n_frames=max(1, int(minutes * 60 * fps)), fps=fps)
     rows = [sampler_row(kind, video, k) for kind in sampler_classes().values()]
     if as_json:
-        import json
-
         print(json.dumps({"n_frames": video.n_frames, "fps": video.fps, "k": k, "samplers": rows}, indent=2))
     else:
         _print_samplers(rows, f"pulls of {minutes:g} min at {fps:g} fps, k = {k}")
@@ -58,8 +59,6 @@ def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str,
 
 
 def _print_samplers(rows: list[dict[str, Any]], cost_title: str) -> None:
-    from focus_eval.commands.console import print_entries
-
     entries = []
     for row in rows:
         options = " ".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
@@ -82,8 +81,6 @@ def tasks(
 
     They use the official prompts, read answers strictly and report accuracy by length.
     """
-    from focus_eval.core.resources import resource_path
-
     folder = resource_path("tasks")
     if install_path:
         print(folder)
@@ -111,7 +108,6 @@ def configs(
 
 
 def _print_configs() -> None:
-    from focus_eval.commands.console import print_entries
     from focus_eval.matrix.config import load_matrix, shipped_matrices, table_of, title_of
 
     entries = []
@@ -223,8 +219,6 @@ def slurm_script(
 
     The matrix is read first, so that a mistake in it shows before the job waits in a queue.
     """
-    import shlex
-
     from focus_eval.matrix.config import load_matrix
 
     name = load_matrix(matrix).name

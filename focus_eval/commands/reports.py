@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from focus_eval.commands.console import print_table, write_table
 from focus_eval.core.errors import unknown_name
 from focus_eval.video import open_video
 
@@ -84,7 +85,6 @@ def write_report(
     html: bool = True,
 ) -> None:
     """Print the first tables of `run` and write all that `report` writes to `target`; the arguments are its options."""
-    from focus_eval.commands.console import print_table, write_table
     from focus_eval.report.page.charts import write_figures
     from focus_eval.report.page.html import report_tables, write_html
     from focus_eval.report.page.thumbnails import thumbnail_maker
@@ -142,7 +142,6 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Also write the table to this file (.md, .csv or .tex).")] = None,
 ) -> None:
     """Compare two runs on the questions that both answered."""
-    from focus_eval.commands.console import print_table, write_table
     from focus_eval.report.comparisons import run_comparison
     from focus_eval.report.run import load_run
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from focus_eval.commands.console import print_table, progress_bar, say_what_is_kept, table_console
+from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
@@ -64,8 +66,6 @@ def plan(
 @contextmanager
 def plan_progress() -> Iterator[Callable[[int, int], None]]:
     """Show a bar of the selections that are counted, with the time left."""
-    from focus_eval.commands.console import progress_bar
-
     with progress_bar("selections") as bar:
         task = bar.add_task("counting pulls", total=None)
         yield lambda done, of: bar.update(task, completed=done, total=of)
@@ -75,7 +75,6 @@ def with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | Non
     """Return `matrix` with the files of --annotations and --rates; --rates stands in for the videos when planning."""
     if annotations is None and rates is None:
         return matrix
-    from focus_eval.core.errors import InvalidInput
 
     if len(matrix.benchmarks) != 1:
         raise InvalidInput("--annotations and --rates need one benchmark; narrow the matrix with --only benchmark=NAME")
@@ -85,8 +84,6 @@ def with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | Non
 
 
 def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
-    from focus_eval.commands.console import print_table, table_console
-
     console = table_console()
     for name, (asked, everything) in plan.questions.items():
         part = "" if asked == everything else f" of {everything}"
@@ -135,7 +132,6 @@ def _selection_table(plan: Plan) -> Table:
 
 
 def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
-    from focus_eval.commands.console import table_console
     from focus_eval.matrix.plan import calibrated_seconds
 
     console = table_console()
@@ -157,7 +153,6 @@ def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
 
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
     """Print what each matrix takes on `machine`, what a cheaper setting would make of that, and all matrices."""
-    from focus_eval.commands.console import print_table, table_console
     from focus_eval.matrix.plan import hours_lines, hours_totals, load_sets, time_text
     from focus_eval.report.table import Table, TableRow
 
@@ -193,7 +188,6 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
 
 def _print_pool(plans: list[Plan]) -> None:
     """Say how many answers the matrices ask for in all, and how many of them are distinct."""
-    from focus_eval.commands.console import table_console
     from focus_eval.matrix.plan import pooled
 
     for what, (asked, distinct) in pooled(plans).items():
@@ -252,8 +246,6 @@ def run(
 
 def _print_results(folder: Path) -> None:
     """Print the first table of a run and where the rest is."""
-    from focus_eval.commands.console import print_table
-    from focus_eval.core.errors import FocusEvalError
     from focus_eval.report.run import load_run
     from focus_eval.report.tables import results_table
 
@@ -268,7 +260,6 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
     """Show a run's progress (safe while it is running)."""
     from rich.table import Table
 
-    from focus_eval.commands.console import table_console
     from focus_eval.matrix.plan import run_status
 
     table = Table(title=str(folder), title_justify="left")
@@ -295,7 +286,6 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
 def run_progress() -> Iterator[RunProgress]:
     """Show a bar per phase, with the time left and the errors so far."""
     os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
-    from focus_eval.commands.console import progress_bar, say_what_is_kept
 
     with say_what_is_kept("finished questions"), progress_bar("rows") as bar:
         tasks: dict[str, Any] = {}
@@ -319,8 +309,6 @@ def load_all(paths: list[Path], only: list[str], set_: list[str], limit: int | N
     Raises:
         InvalidInput: two matrices of one name, whose runs would have one folder.
     """
-    from focus_eval.core.errors import InvalidInput
-
     loaded = [_load(path, only, set_, limit) for path in paths]
     twice = {config.name for config in loaded if sum(config.name == other.name for other in loaded) > 1}
     if twice:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
-from focus_eval.commands.console import SeedOption
+from focus_eval.commands.console import SeedOption, pull_progress, say_if_slow, table_console
+from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
+from focus_eval.rows.identity import versions
+from focus_eval.rows.records import replace_file
+from focus_eval.video import open_video
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +49,6 @@ def select(
     backend: Annotated[str, typer.Option(help="Video reader: pyav, torchcodec, decord, torchcodec_cuda.")] = "pyav",
 ) -> None:
     """Choose keyframes of one video for one query."""
-    from focus_eval.commands.console import pull_progress
     from focus_eval.pipeline.api import query_question
 
     _check_writable(out, sheet)
@@ -62,8 +68,6 @@ def select(
 
 def _check_writable(*paths: Path | None) -> None:
     """Refuse a place that cannot be written before minutes of work go into it."""
-    from focus_eval.core.errors import InvalidInput
-
     for path in paths:
         if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
             raise InvalidInput(f"{path}: cannot be written; name a file in an existing folder")
@@ -71,10 +75,6 @@ def _check_writable(*paths: Path | None) -> None:
 
 def selection_document(row: SelectionRow, selector: Selector) -> dict[str, Any]:
     """Return what `selection.json` holds: the row, frames scored, and the versions of all that took part."""
-    from dataclasses import asdict
-
-    from focus_eval.rows.identity import versions
-
     return {
         **asdict(row),
         "frames_scored": len(row.pulled_frames) / row.n_frames,
@@ -92,7 +92,6 @@ def _selector(
     store: Path | None,
     **rest: Any,
 ) -> Selector:
-    from focus_eval.commands.console import say_if_slow
     from focus_eval.encoders.registry import make_encoder
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
@@ -109,20 +108,13 @@ def _selector(
 
 
 def _write_json(document: dict[str, Any], path: Path) -> None:
-    import json
-
-    from focus_eval.rows.records import replace_file
-
     with replace_file(path) as part:
         part.write_text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _pictures(row: SelectionRow, video: Path, backend: str) -> dict[int, NDArray[np.uint8]]:
     """Return the keyframes as small pictures, `(height, width, 3)`, in order."""
-    import numpy as np
     from PIL import Image
-
-    from focus_eval.video import open_video
 
     pictures = {}
     with open_video(video, backend=backend) as reader:
@@ -139,7 +131,6 @@ def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]
     Two pictures are alike where their pixels, averaged over 16 x 16 fields, differ by less than `ALIKE_LEVELS` of 255
     in the mean.
     """
-    import numpy as np
     from PIL import Image
 
     fields = {
@@ -156,7 +147,6 @@ def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]
 
 def _write_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], path: Path) -> None:
     from focus_eval.report.figures import draw_sheet
-    from focus_eval.rows.records import replace_file
 
     figure = draw_sheet(row, thumbnails)
     with replace_file(path) as part:
@@ -166,8 +156,6 @@ def _write_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], path: P
 def _print(row: SelectionRow, alike: Mapping[int, int]) -> None:
     """Print the keyframes; `alike` names the earlier keyframe that one looks like."""
     from rich.table import Table
-
-    from focus_eval.commands.console import table_console
 
     table = Table(title=f"{row.sampler}: {len(row.keyframes)} keyframes of {row.n_frames} frames", title_justify="left")
     for name in ("keyframe", "time", "seconds", "relevance", *(["looks like"] if alike else [])):
