@@ -5,18 +5,21 @@
     python scripts/seed_stability.py RUN --pair focus focus --other RUN2        # the second one from another run
 
 Writes Markdown. Spread: the sample standard deviation over seeds; rows that record an error are counted, not scored.
-Where a model answered, a second table splits its answers by whether a keyframe lay within 2 seconds of the evidence. A
+Where a model answered, a second table splits its answers by whether a keyframe lay near the evidence. A
 paired difference is taken per question on means over seeds; its 95 % interval is t, clustered by video.
 """
 
 import argparse
 from pathlib import Path
 
+from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
+from focus_eval.benchmarks.question import BUCKETS
+from focus_eval.report.recall import recall_column
 from focus_eval.report.run import load_run, sampler_order
 from focus_eval.report.statistics import difference_estimate, spread_over_seeds
 
-RECALL = ("recall@1", "recall@2", "recall@5")
-LENGTHS = ("short", "medium", "long")
+RECALL = [recall_column(seconds) for seconds in RECALL_SECONDS]
+NEAR = recall_column(NEAR_SECONDS)
 
 
 def main():
@@ -40,15 +43,16 @@ def main():
 
 
 def print_spread(frame):
-    """Accuracy per length and overall, and recall at 2 seconds: mean over seeds +- deviation."""
-    score = "score" if "score" in frame else "recall@2"
-    print(f"| K | sampler | {' | '.join(LENGTHS)} | overall | recall at 2 s | frames scored | seeds | errors |")
-    print("|---:|---|" + "---:|" * (len(LENGTHS) + 5))
+    """Accuracy per length and overall, and near recall: mean over seeds +- deviation."""
+    score = "score" if "score" in frame else NEAR
+    near = f"recall at {NEAR_SECONDS:g} s"
+    print(f"| K | sampler | {' | '.join(BUCKETS)} | overall | {near} | frames scored | seeds | errors |")
+    print("|---:|---|" + "---:|" * (len(BUCKETS) + 5))
     groups = frame.groupby(["k", "label"])
     for (k, label), part in sorted(groups, key=lambda entry: (entry[0][0], *sampler_order(entry[0][1]))):
         good = part[part["error"].isna()]
-        cells = [spread(good[good["bucket"] == length], score) for length in LENGTHS]
-        cells += [spread(good, score), spread(part, "recall@2")]
+        cells = [spread(good[good["bucket"] == length], score) for length in BUCKETS]
+        cells += [spread(good, score), spread(part, NEAR)]
         seen = 100 * part["n_pulls"].sum() / part["n_frames"].sum()
         errors = len(part) - len(good)
         print(f"| {k} | {label} | {' | '.join(cells)} | {seen:.2f} % | {part['seed'].nunique()} | {errors or ''} |")
@@ -57,8 +61,8 @@ def print_spread(frame):
 def print_split(frame):
     """Accuracy with and without evidence in view, all samplers and seeds together."""
     print("\n| K | accuracy with evidence in view | answers | accuracy without | answers |\n|---:|---:|---:|---:|---:|")
-    for k, part in frame[frame["error"].isna()].dropna(subset="recall@2").groupby("k"):
-        seen = part["recall@2"] > 0
+    for k, part in frame[frame["error"].isna()].dropna(subset=NEAR).groupby("k"):
+        seen = part[NEAR] > 0
         cells = [f"{100 * half['score'].mean():.1f} | {len(half)}" for half in (part[seen], part[~seen])]
         print(f"| {k} | {' | '.join(cells)} |")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
+import hashlib
 import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from pathlib import PurePosixPath
+from typing import Any
 
-from focus_eval.benchmarks.question import BUCKETS, LengthEdges, Question
+from focus_eval.benchmarks.evidence import EVIDENCE_UNITS, evidence_of, is_evidence_unit, within_video
+from focus_eval.benchmarks.question import BUCKETS, BenchmarkFacts, LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, unknown_name
 
 LETTERS = string.ascii_uppercase
@@ -19,21 +20,6 @@ LETTERS = string.ascii_uppercase
 def letters(n_options: int) -> str:
     """Return the letters of `n_options` options, from A on."""
     return LETTERS[:n_options]
-
-
-def text_field(document: Mapping[str, Any], name: str, *, benchmark: str) -> str:
-    """Return the non-empty text of field `name`, or a number as text.
-
-    Raises:
-        InvalidInput: the field is missing, empty or of another kind; names benchmark, field and the document's fields.
-    """
-    value = document.get(name)
-    if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-        raise InvalidInput(
-            f"{benchmark}: a document needs the field {name!r} with text, got {value!r}; "
-            f"its fields: {', '.join(map(str, document))}"
-        )
-    return str(value)
 
 
 def seconds_field(document: Mapping[str, Any], name: str, *, benchmark: str) -> float | None:
@@ -72,88 +58,15 @@ def without_letter(option: str, index: int) -> str:
     for mark in (f"{letter}.", f"({letter})", f"{letter})", f"{letter}:"):
         if text.startswith(mark):
             return text[len(mark) :].strip()
-    return text
+    return option
 
 
-# "frames@24" are frame numbers at 24 frames a second, whatever the file's rate; any other rate may stand there.
-EVIDENCE_UNITS = ("seconds", "frames@24", "intervals", "clock")
-Moments = tuple[float, ...]
-Intervals = tuple[tuple[float, float], ...]
-_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)")
-
-
-def is_evidence_unit(unit: str) -> bool:
-    """Return whether `unit` is one of `EVIDENCE_UNITS`, or "frames@" with another rate above 0."""
-    return unit in EVIDENCE_UNITS or bool(re.fullmatch(r"frames@\d+(\.\d+)?", unit) and float(unit[7:]) > 0)
-
-
-def evidence_of(value: Any, unit: str, *, where: str) -> tuple[Moments, Intervals]:
-    """Return evidence as moments in seconds, and as half-open intervals in seconds; one of the two is empty.
-
-    Args:
-        value: what the document holds: a number, text, or a list of them; text may also be JSON.
-        unit: "seconds" (moments), "frames@RATE" (moments as frame numbers), "intervals" (pairs of seconds), or "clock"
-            ("01:23" is a moment, "01:23-01:40" an interval; hours may stand before).
-        where: benchmark and question, for messages.
-
-    Raises:
-        InvalidInput: a value that the unit does not describe.
-    """
-    if isinstance(value, str) and unit != "clock":
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            raise InvalidInput(f"{where}: evidence {value!r} is not a list of {unit}") from error
-    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    if unit == "clock":
-        return _from_clock(given, where=where)
-    if unit == "intervals":
-        pairs = [given] if len(given) == 2 and not any(isinstance(item, Sequence) for item in given) else given
-        return (), tuple(_interval(pair, where=where) for pair in pairs)
-    scale = 1.0 / float(unit.partition("@")[2]) if unit.startswith("frames@") else 1.0
-    return tuple(_moment(number, where=where) * scale for number in given), ()
-
-
-def _moment(number: Any, *, where: str) -> float:
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
-        raise InvalidInput(f"{where}: evidence {number!r} is not a number of 0 or above")
-    return float(number)
-
-
-def _interval(pair: Any, *, where: str) -> tuple[float, float]:
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-        raise InvalidInput(f"{where}: evidence {pair!r} is not a pair of seconds")
-    start, stop = (_moment(number, where=where) for number in pair)
-    if stop < start:
-        raise InvalidInput(f"{where}: the evidence interval {start:g} to {stop:g} ends before it starts")
-    return start, stop
-
-
-def _from_clock(texts: Sequence[Any], *, where: str) -> tuple[Moments, Intervals]:
-    moments: list[float] = []
-    intervals: list[tuple[float, float]] = []
-    for text in texts:
-        times = [_clock_seconds(part, where=where) for part in re.split(r"\s*[-–]\s*", str(text).strip())]
-        if len(times) == 1:
-            moments += times
-        else:
-            intervals.append(_interval(times, where=where))
-    if moments and intervals:
-        raise InvalidInput(f"{where}: evidence mixes moments and intervals: {list(texts)!r}")
-    return tuple(moments), tuple(intervals)
-
-
-def _clock_seconds(text: str, *, where: str) -> float:
-    found = _CLOCK.fullmatch(text.strip())
-    if not found:
-        raise InvalidInput(f"{where}: evidence {text!r} is not a time like 01:23 or 1:02:03")
-    return 3600.0 * int(found[1] or 0) + 60.0 * int(found[2]) + float(found[3])
-
-
-AnswerIs = Literal["letter", "index", "text", "open"]
+# What `answer` may hold; alternatives stand as in the names of fields, "letter|text".
+ANSWER_KINDS = ("letter", "index", "text", "open")
 # A line of options inside a text: "A. ...", "(A) ...", "A) ...", "A: ...".
-_OPTION_LINE = re.compile(r"^\s*\(?([A-Z])(?:\)|[.:])\s*(.+?)\s*$", re.MULTILINE)
-_NO_OPTION = ("", "N/A")
+_OPTION_LINE = re.compile(r"^[ \t]*\(?([A-Z])(?:\)|[.:])[ \t]*", re.MULTILINE)
+_OPTION_TEXT = re.compile(_OPTION_LINE.pattern + r"(.*?)\s*$", re.MULTILINE)
+_NO_OPTION = ("N/A",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,21 +74,24 @@ class DocumentFields:
     """Which field of a document holds what.
 
     A name may list alternatives, `uid|key`: the first that the document has. A name with braces is a template over
-    fields, `{video_id}.mp4`.
+    fields, `{video_id}.mp4`. A name that ends with "?" may be missing: without it, `duration` and `bucket` must be
+    there once they are declared.
 
     Args:
         question: the question's text.
-        id: what is unique in the benchmark.
+        id: what is unique in the benchmark; "" where documents have none: then the video's name and a hash of question
+            and options.
         video: the file, relative to the benchmark's video folder.
         answer: the right answer; "" where the split hides it.
         options: the option texts: a list, a mapping of letters to texts, or one text with a line per option; or a
-            list of fields with one option each; "" where there are none.
+            list of fields with one option each (one that holds a list holds them all); "" where there are none.
         options_in_question: True where the question's own text ends with a line per option.
-        answer_is: what `answer` holds: a "letter", a 0-based "index", the "text" of an option, or "open" (no option).
+        answer_is: what `answer` holds: a "letter", a 0-based "index", the "text" of an option, or "open" where a
+            question has no options; "letter|open" says that some have.
         duration: seconds.
         bucket: "short", "medium" or "long".
         evidence: annotated moments or intervals, in `evidence_unit`.
-        evidence_unit: one of `focus_eval.benchmarks.declared.EVIDENCE_UNITS`.
+        evidence_unit: one of `focus_eval.benchmarks.evidence.EVIDENCE_UNITS`.
         category: the type of question.
     """
 
@@ -185,7 +101,7 @@ class DocumentFields:
     answer: str = "answer"
     options: str | tuple[str, ...] = ""
     options_in_question: bool = False
-    answer_is: AnswerIs = "letter"
+    answer_is: str = "letter|open"
     duration: str = ""
     bucket: str = ""
     evidence: str = ""
@@ -193,11 +109,12 @@ class DocumentFields:
     category: str = ""
 
     def __post_init__(self) -> None:
-        if self.answer_is not in get_args(AnswerIs):
-            raise unknown_name("answer_is", self.answer_is, get_args(AnswerIs))
+        for kind in self.answer_is.split("|"):
+            if kind not in ANSWER_KINDS:
+                raise unknown_name("answer_is", kind, ANSWER_KINDS)
         if self.evidence and not is_evidence_unit(self.evidence_unit):
             raise unknown_name("evidence_unit", self.evidence_unit, EVIDENCE_UNITS)
-        for name in ("question", "id", "video"):
+        for name in ("question", "video"):
             if not getattr(self, name):
                 raise InvalidInput(f"fields: {name} needs the name of a field")
 
@@ -232,14 +149,14 @@ class DeclaredBenchmark:
         tasks: lmms-eval tasks whose documents these are.
         fields: which field holds what.
         edges: bounds of the length buckets.
-        video_folders: task -> folder of its videos below `$HF_HOME`.
+        facts: what else is true of it.
     """
 
     name: str
     tasks: tuple[str, ...]
     fields: DocumentFields
     edges: LengthEdges = field(default_factory=LengthEdges)
-    video_folders: Mapping[str, str] = field(default_factory=dict)
+    facts: BenchmarkFacts = field(default_factory=BenchmarkFacts)
 
     def question(self, document: Mapping[str, Any]) -> Question:
         """Return the question of one document.
@@ -248,30 +165,57 @@ class DeclaredBenchmark:
             InvalidInput: a field that is missing or not as declared; names benchmark, question and field.
         """
         declared = self.fields
-        question_id = _text(document, declared.id, where=self.name, what="id")
-        where = f"{self.name} {question_id}"
+        question_id = _text(document, declared.id, where=self.name, what="id") if declared.id else ""
+        video = _text(document, declared.video, where=f"{self.name} {question_id}".strip(), what="video")
+        where = f"{self.name} {question_id or video}"
         query = _text(document, declared.question, where=where, what="question").strip()
-        options = _options(document, declared)
+        options: tuple[str, ...] = ()
         if declared.options_in_question:
-            query, options = _split_question(query)
+            query, options = split_question(query)
+        options = options or _options(document, declared, where=where)
         moments, intervals = _evidence(document, declared, where=where)
+        seconds = _duration(document, declared, where=where)
+        kept = moments if seconds is None else within_video(moments, seconds)
         return Question(
             benchmark=self.name,
-            id=question_id,
+            id=question_id or _id_from_text(video, query, options),
             query=query,
             options=options,
-            video=_text(document, declared.video, where=where, what="video"),
+            video=video,
             answer=_answer(document, declared, options, where=where),
-            duration_seconds=_duration(document, declared, where=where),
+            duration_seconds=seconds,
             bucket=_bucket(document, declared, where=where),
-            evidence_seconds=moments,
+            evidence_seconds=kept,
             evidence_intervals=intervals,
+            n_evidence_dropped=len(moments) - len(kept),
             category=_category(document, declared),
         )
 
     def bucket(self, duration_seconds: float) -> str:
         """Return the length bucket of a video of that length."""
         return self.edges.bucket(duration_seconds)
+
+
+def split_question(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the question and its options from one text that holds both; no options where none are lettered A, B, ..
+
+    Options start at the first line that begins with A and must run on in the order of the alphabet. An option goes on
+    to the next; the last one ends with its line, for what follows is said to the model.
+    """
+    marks = list(_OPTION_LINE.finditer(text))
+    start = next((at for at, mark in enumerate(marks) if mark[1] == "A"), len(marks))
+    marks = marks[start:]
+    if len(marks) < 2 or [mark[1] for mark in marks] != list(letters(len(marks))):
+        return text.strip(), ()
+    ends = [mark.start() for mark in marks[1:]]
+    last = text[marks[-1].end() :].partition("\n")[0]
+    texts = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)]
+    return text[: marks[0].start()].strip(), tuple(option.strip() for option in [*texts, last])
+
+
+def _id_from_text(video: str, query: str, options: tuple[str, ...]) -> str:
+    words = " ".join("\n".join((query, *options)).split())
+    return f"{PurePosixPath(video).stem}_{hashlib.sha256(words.encode()).hexdigest()[:8]}"
 
 
 def _value(document: Mapping[str, Any], name: str) -> Any:
@@ -281,7 +225,7 @@ def _value(document: Mapping[str, Any], name: str) -> Any:
         if any(document.get(part) is None for part in parts):
             return None
         return re.sub(r"\{([^{}]+)\}", lambda found: str(document[found[1]]), name)
-    for alternative in name.split("|"):
+    for alternative in name.removesuffix("?").split("|"):
         if document.get(alternative) is not None:
             return document[alternative]
     return None
@@ -290,37 +234,38 @@ def _value(document: Mapping[str, Any], name: str) -> Any:
 def _text(document: Mapping[str, Any], name: str, *, where: str, what: str) -> str:
     value = _value(document, name)
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-        raise InvalidInput(
-            f"{where}: {what} is declared as field {name!r}, which holds {value!r}; "
-            f"fields of the document: {', '.join(map(str, document))}"
-        )
+        raise InvalidInput(_missing(document, name, value, where=where, what=what))
     return str(value)
 
 
-def _options(document: Mapping[str, Any], declared: DocumentFields) -> tuple[str, ...]:
+def _missing(document: Mapping[str, Any], name: str, value: Any, *, where: str, what: str) -> str:
+    return (
+        f"{where}: {what} is declared as field {name!r}, which holds {value!r}; "
+        f"fields of the document: {', '.join(map(str, document))}"
+    )
+
+
+def _options(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> tuple[str, ...]:
     if isinstance(declared.options, tuple):
-        given: Any = [document.get(name) for name in declared.options]
+        found = [(name, _value(document, name)) for name in declared.options]
+        each = [value for name, value in found if value is not None or not name.endswith("?")]
+        given: Any = next((value for value in each if isinstance(value, (list, tuple))), each)
+        padding = ("", *_NO_OPTION) if given is each else _NO_OPTION
     else:
-        given = _value(document, declared.options) if declared.options else None
+        given, padding = _value(document, declared.options) if declared.options else None, _NO_OPTION
     if given is None:
         return ()
     if isinstance(given, Mapping):
-        texts: Sequence[Any] = [given[letter] for letter in sorted(given) if given[letter] is not None]
+        given = [given[letter] for letter in sorted(given)]
     elif isinstance(given, str):
-        texts = [text for _, text in _OPTION_LINE.findall(given)] or given.splitlines()
-    else:
-        texts = list(given)
-    kept = [str(text) for text in texts if text is not None and str(text).strip() not in _NO_OPTION]
-    return tuple(without_letter(text, at) for at, text in enumerate(kept))
-
-
-def _split_question(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the question and its options from one text that holds both; no options where none are lettered A, B, .."""
-    found = list(_OPTION_LINE.finditer(text))
-    wanted = letters(len(found))
-    if len(found) < 2 or [line[1] for line in found] != list(wanted):
-        return text, ()
-    return text[: found[0].start()].strip(), tuple(line[2] for line in found)
+        given = [text for _, text in _OPTION_TEXT.findall(given)] or given.splitlines()
+    texts = list(given)
+    # Only at the end: an option that is left out before others would give these the letters of their neighbours.
+    while texts and (texts[-1] is None or str(texts[-1]).strip() in padding):
+        texts.pop()
+    if None in texts or len(texts) == 1:
+        raise InvalidInput(f"{where}: needs at least 2 options and none missing before the last, got {given!r}")
+    return tuple(without_letter(str(text), at) for at, text in enumerate(texts))
 
 
 def _answer(
@@ -329,33 +274,43 @@ def _answer(
     value = _value(document, declared.answer) if declared.answer else None
     if value is None:
         return None
-    if declared.answer_is == "open" or not options:
-        return str(value)
-    text = str(value).strip()
-    if declared.answer_is == "index":
-        if not text.isdecimal():
-            raise InvalidInput(f"{where}: answer {value!r} is not the index of an option")
-        return option_letter(int(text), options, where=where)
-    if declared.answer_is == "text":
-        same = [at for at, option in enumerate(options) if option.strip() == without_letter(text, at).strip()]
-        if len(same) != 1:
-            raise InvalidInput(f"{where}: answer {value!r} is the text of {len(same)} options")
-        return option_letter(same[0], options, where=where)
+    text, kinds = str(value).strip(), declared.answer_is.split("|")
+    if kinds == ["open"] or (not options and "open" in kinds):
+        return text
+    if not options:
+        raise InvalidInput(f"{where}: no options; an answer that is {declared.answer_is!r} needs at least 2")
+    if "index" in kinds and text.removesuffix(".0").isdecimal():  # a column with gaps is read as floats
+        return option_letter(int(text.removesuffix(".0")), options, where=where)
+    known = letters(len(options))
+    if "letter" in kinds and len(text) == 1 and text in known:
+        return text
+    same = [at for at, option in enumerate(options) if text and option.strip() == without_letter(text, at).strip()]
+    if "text" in kinds and len(same) == 1:
+        return known[same[0]]
     letter = text.strip("().").upper()
-    if letter not in letters(len(options)):
-        raise InvalidInput(f"{where}: answer {value!r} is not the letter of one of {len(options)} options")
-    return letter
+    if "letter" in kinds and len(letter) == 1 and letter in known:
+        return letter
+    said = " or ".join(_ANSWER_SAID[kind].format(n=len(same)) for kind in kinds if kind != "open")
+    raise InvalidInput(f"{where}: answer {value!r} is not {said} of {len(options)} options")
+
+
+_ANSWER_SAID = {"letter": "the letter of one", "index": "the index", "text": "the text of just one"}
 
 
 def _duration(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> float | None:
-    if not declared.duration:
+    name = declared.duration
+    if not name:
         return None
-    return seconds_field({declared.duration: _value(document, declared.duration)}, declared.duration, benchmark=where)
+    value = _value(document, name)
+    if value is None and not name.endswith("?"):
+        raise InvalidInput(_missing(document, name, value, where=where, what="duration"))
+    return seconds_field({name: value}, name, benchmark=where)
 
 
 def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> str | None:
-    value = _value(document, declared.bucket) if declared.bucket else None
-    if value is not None and value not in BUCKETS:
+    value: str | None = _value(document, declared.bucket) if declared.bucket else None
+    may_be_missing = not declared.bucket or declared.bucket.endswith("?")
+    if value not in BUCKETS and not (value is None and may_be_missing):
         raise InvalidInput(f"{where}: {declared.bucket} must be one of {', '.join(BUCKETS)}, got {value!r}")
     return value
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, Protocol
 
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput, unknown_name
 
+# Length buckets of videos, in the order of every table. Simulated videos of more than an hour have one of their own.
 BUCKETS = ("short", "medium", "long")
+ALL_BUCKETS = (*BUCKETS, "hours")
+
+
+def in_order(buckets: Iterable[str]) -> list[str]:
+    """Return each bucket once, in the order of `ALL_BUCKETS`; other names come last, "" not at all."""
+    names = set(buckets) - {""}
+    return [name for name in ALL_BUCKETS if name in names] + sorted(names - set(ALL_BUCKETS))
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,7 @@ class Question:
         bucket: the annotation's own length bucket; None where it follows from the seconds.
         evidence_seconds: times of the annotated evidence.
         evidence_intervals: the annotated evidence as (start, stop) in seconds, where it is given as intervals.
+        n_evidence_dropped: annotated times that lie past the end of the video and were left out.
         category: the benchmark's question type, "" where there is none.
     """
 
@@ -74,8 +83,8 @@ class Question:
     bucket: str | None = None
     evidence_seconds: tuple[float, ...] = ()
     evidence_intervals: tuple[tuple[float, float], ...] = ()
+    n_evidence_dropped: int = 0
     category: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.id or not self.video or not self.query.strip():
@@ -118,6 +127,46 @@ def check_query_form(form: str) -> None:
         raise InvalidInput(f"query {form!r}: a template has {{question}} and {{options}}, not {', '.join(others)}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkFacts:
+    """What is true of a benchmark beside its documents; it stands in the benchmark's YAML file.
+
+    Args:
+        questions: of the whole split; None where not stated.
+        mean_over_types: True where its accuracy is reported as the mean over question types.
+        types_with_parts: types whose parts are averaged first: "a" has the parts "a_easy" and "a_hard".
+        evidence_file: file beside the documents that holds their evidence, where they do not.
+        lmms_eval_parsing: the task whose rule reads answers under `answer_parsing=lmms_eval`: "longvideobench",
+            "vsibench", or "letters" (the first letter); "" where the task itself scores then.
+    """
+
+    questions: int | None = None
+    mean_over_types: bool = False
+    types_with_parts: tuple[str, ...] = ()
+    evidence_file: str = ""
+    lmms_eval_parsing: str = ""
+
+    def __post_init__(self) -> None:
+        if self.lmms_eval_parsing not in ("", *LMMS_EVAL_PARSINGS):
+            raise unknown_name("lmms_eval_parsing", self.lmms_eval_parsing, LMMS_EVAL_PARSINGS)
+
+    def strata(self, categories: Sequence[str]) -> list[str] | None:
+        """Return the type of each question, "type/part" for a part of one; None where accuracy is over questions.
+
+        None also where a category is "": then only the mean over questions is known.
+        """
+        if not self.mean_over_types or not all(categories):
+            return None
+        return [self._stratum(category) for category in categories]
+
+    def _stratum(self, category: str) -> str:
+        whole = next((name for name in self.types_with_parts if category.startswith(f"{name}_")), None)
+        return category if whole is None else f"{whole}/{category[len(whole) + 1 :]}"
+
+
+LMMS_EVAL_PARSINGS = ("longvideobench", "vsibench", "letters")
+
+
 class Benchmark(Protocol):
     """Turns a data set's documents into questions."""
 
@@ -132,8 +181,8 @@ class Benchmark(Protocol):
         ...
 
     @property
-    def video_folders(self) -> Mapping[str, str]:
-        """Official task -> its videos' folder below $HF_HOME, where lmms-eval looks."""
+    def facts(self) -> BenchmarkFacts:
+        """What is true of it beside its documents."""
         ...
 
     def question(self, document: Mapping[str, Any]) -> Question:

@@ -1,20 +1,19 @@
-"""Lists the benchmarks, built in, declared in YAML or from packages, and finds the one of an lmms-eval task."""
+"""Lists the benchmarks, declared in YAML or from packages, and finds the one of an lmms-eval task."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from focus_eval.benchmarks.datasets import MLVU, LongVideoBench, VideoMME, VSIBench
-from focus_eval.benchmarks.declared import DeclaredBenchmark, fields_from
-from focus_eval.benchmarks.question import Benchmark, LengthEdges, Question
+from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, fields_from
+from focus_eval.benchmarks.question import Benchmark, BenchmarkFacts, LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import parse_json, read_json, read_text, read_yaml, resource_path
 from focus_eval.core.types import VideoInfo
@@ -24,29 +23,12 @@ ENTRY_POINT_GROUP = "focus_eval.benchmarks"
 BenchmarkMaker = Callable[..., Benchmark]
 
 
-class PhotoEvents(LongVideoBench):
-    """The demo benchmark, in LongVideoBench's schema and folder layout under its own name."""
-
-    tasks: tuple[str, ...] = ("photo_events",)
-    video_folders: Mapping[str, str] = {"photo_events": "datasets/longvideobench/videos"}
-
-    def __init__(self, *, edges: LengthEdges | None = None) -> None:
-        super().__init__(name="photo_events", edges=edges)
-
-
-_BUILT_IN: dict[str, BenchmarkMaker] = {
-    "longvideobench": LongVideoBench,
-    "videomme": VideoMME,
-    "mlvu": MLVU,
-    "vsibench": VSIBench,
-    "photo_events": PhotoEvents,
-}
 # A task of ours is the official name, or the benchmark's, behind this prefix.
 TASK_PREFIX = "focus_"
 
 
 def make_benchmark(name: str, *, edges_seconds: tuple[float, float] | None = None) -> Benchmark:
-    """Return the benchmark `name`; `edges_seconds` are the bounds of its length buckets (default 180 and 1200).
+    """Return the benchmark `name`; `edges_seconds` are the bounds of its length buckets (default: those of its file).
 
     Args:
         name: a registered name, or a YAML file that declares one (see `docs/benchmarks.md`).
@@ -79,35 +61,68 @@ def benchmark_of_task(task_name: str) -> Benchmark:
     return make_benchmark(by_task[task_name])
 
 
+def facts_of(name: str, stated: Mapping[str, Any] | None = None) -> BenchmarkFacts:
+    """Return what is true of the benchmark `name`: what `stated` says, else its YAML file; nothing where neither does.
+
+    Args:
+        stated: keys of a YAML file, or what `run.json` kept of one; runs of older versions kept fewer.
+    """
+    known = make_benchmark(name).facts if name in _makers() else BenchmarkFacts()
+    return _facts(stated or {}, known)
+
+
 def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenchmark:
-    """Return the benchmark that a YAML file declares: `benchmark`, `task`, `fields`, perhaps `tasks`, `edges_seconds`.
+    """Return the benchmark that a YAML file declares: `benchmark`, `task`, `fields`, and what `declared` reads.
 
     Raises:
         InvalidInput: a file that cannot be read, or without `fields`.
     """
     given = read_yaml(path)
-    if not isinstance(given, dict) or not isinstance(given.get("fields"), dict):
+    if not isinstance(given, dict) or not isinstance(given.get("fields"), (dict, str)):
         raise InvalidInput(f"{path}: not a benchmark: the key `fields`, which names the document's fields, is missing")
     return declared(given, name=str(given.get("benchmark") or path.stem), where=str(path), edges=edges)
 
 
 def declared(given: Mapping[str, Any], *, name: str, where: str, edges: LengthEdges | None = None) -> DeclaredBenchmark:
-    """Return the benchmark `name` from the keys of a YAML file (see `declared_in`)."""
+    """Return the benchmark `name` from the keys of a YAML file.
+
+    Read are `task` and `tasks`, `fields` (or the name of the benchmark whose fields these are), `edges_seconds`, and
+    the names of `BenchmarkFacts`.
+    """
     own_edges = given.get("edges_seconds")
+    tasks = map(str, [*([given["task"]] if given.get("task") else []), *(given.get("tasks") or [])])
     return DeclaredBenchmark(
         name=name,
-        tasks=tuple(map(str, [*([given["task"]] if given.get("task") else []), *(given.get("tasks") or [])])),
-        fields=fields_from(given["fields"], where=where),
+        # A task of ours is found by the benchmark's name.
+        tasks=tuple(task for task in tasks if task != f"{TASK_PREFIX}{name}"),
+        fields=_fields(given["fields"], where=where),
         edges=edges or (LengthEdges(*own_edges) if own_edges else LengthEdges()),
+        facts=_facts(given, BenchmarkFacts()),
     )
+
+
+def _fields(given: Mapping[str, Any] | str, *, where: str) -> DocumentFields:
+    if not isinstance(given, str):
+        return fields_from(given, where=where)
+    other = make_benchmark(given)
+    if not isinstance(other, DeclaredBenchmark):
+        raise InvalidInput(f"{where}: fields: benchmark {given!r} names no fields; write them out")
+    return other.fields
+
+
+def _facts(stated: Mapping[str, Any], known: BenchmarkFacts) -> BenchmarkFacts:
+    given = {item.name: stated[item.name] for item in fields(BenchmarkFacts) if stated.get(item.name)}
+    if "types_with_parts" in given:
+        given["types_with_parts"] = tuple(map(str, given["types_with_parts"]))
+    if stated.get("mean_over_types") is False:
+        given["mean_over_types"] = False
+    return replace(known, **given)
 
 
 @cache
 def _makers() -> dict[str, BenchmarkMaker]:
-    makers = dict(_BUILT_IN)
-    for path in sorted((resource_path("configs") / "benchmarks").glob("*.yaml")):
-        if path.stem not in makers and "\nfields:" in path.read_text(encoding="utf-8"):
-            makers[path.stem] = _maker_of(path)
+    files = sorted((resource_path("configs") / "benchmarks").glob("*.yaml"))
+    makers: dict[str, BenchmarkMaker] = {path.stem: partial(_shipped, path) for path in files}
     for point in entry_points(group=ENTRY_POINT_GROUP):
         if point.name in makers:
             raise InvalidInput(f"benchmark {point.name!r} of {point.value} is registered already")
@@ -115,8 +130,9 @@ def _makers() -> dict[str, BenchmarkMaker]:
     return makers
 
 
-def _maker_of(path: Path) -> BenchmarkMaker:
-    return lambda *, edges=None: declared_in(path, edges=edges)
+@cache
+def _shipped(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenchmark:
+    return declared_in(path, edges=edges)
 
 
 def _loaded(point: Any) -> BenchmarkMaker:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
 from focus_eval.commands.console import print_table, write_table
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.options import parse_assignments
@@ -272,7 +273,10 @@ def evidence(
     option: FormatOption = [],  # noqa: B006
     model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "model",
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
-    distance: Annotated[float, typer.Option(help="Seconds within which evidence is in view: 1, 2 or 5.")] = 5.0,
+    distance: Annotated[
+        float,
+        typer.Option(help=f"Seconds within which evidence is in view: {distances_text(last=' or ')}."),
+    ] = IN_VIEW_SECONDS,
     min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 180.0,
     estimate: Annotated[
         list[str], typer.Option(metavar="[NAME=]FILE", help="Estimate the accuracy of these selections; repeatable.")

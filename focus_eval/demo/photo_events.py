@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from focus_eval.benchmarks.datasets import POSITION_FPS
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
 from focus_eval.demo.photographs import PHOTOGRAPHS
 from focus_eval.demo.storyboard import VIDEO_IDS, Asked, Storyboard, render, storyboards
@@ -31,6 +30,7 @@ ENCODING: dict[str, Any] = {"gop": 250, "crf": 28, "preset": "superfast", "n_thr
 RECIPE = 3  # raised whenever the code may give other bytes
 BYTES_PER_FRAME = 1000  # generous: what the free space is checked against
 FOLDER = Path("datasets/longvideobench")
+POSITION_FPS = 24.0  # of LongVideoBench's `position`, whatever the file's rate
 _DONE = "photo_events.json"
 
 Progress = Callable[[str, int, int], None]

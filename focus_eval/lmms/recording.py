@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from focus_eval.benchmarks.declared import DeclaredBenchmark
 from focus_eval.core.errors import RunError
 from focus_eval.encoders.weights import weights_identity
 from focus_eval.lmms.arguments import AdapterOptions
@@ -102,10 +101,10 @@ class Recorder(ABC):
         if text is None:
             return ParsedAnswer(None, 0.0)
         question, parsing = pending.question, self._options.answer_parsing
-        # Of a declared benchmark only questions with options can be read here; its task scores the others.
-        is_ours = pending.benchmark is not None and not isinstance(pending.benchmark, DeclaredBenchmark)
-        if is_ours or (question.options and parsing == "strict"):
-            return read_answer(question, text, answer_parsing=parsing, seed=self._options.seed)
+        # Where lmms-eval's rule is not known here, only options can be read, and strictly; the task scores the rest.
+        rule = pending.benchmark.facts.lmms_eval_parsing if pending.benchmark is not None else ""
+        if rule or (question.options and parsing == "strict"):
+            return read_answer(question, text, answer_parsing=parsing, rule=rule, seed=self._options.seed)
         return self._read_as_task(pending, text)
 
     def _read_as_task(self, pending: PendingRequest, text: str) -> ParsedAnswer:

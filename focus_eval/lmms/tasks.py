@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.benchmarks.declared import letters
-from focus_eval.benchmarks.question import Benchmark, Question
+from focus_eval.benchmarks.question import BUCKETS, Benchmark, Question
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.types import AnswerParsing
@@ -76,7 +76,7 @@ class ParsedAnswer:
 
 
 def read_answer(
-    question: Question, text: str, *, answer_parsing: AnswerParsing = "strict", seed: int = 0
+    question: Question, text: str, *, answer_parsing: AnswerParsing = "strict", rule: str = "letters", seed: int = 0
 ) -> ParsedAnswer:
     """Return what `text` answers to `question`, and its score.
 
@@ -84,11 +84,12 @@ def read_answer(
         answer_parsing: "lmms_eval" reads LongVideoBench as lmms-eval does, its random guess drawn from (seed,
             question). Its rules for the other benchmarks make no guess: there the two differ only in what they
             accept.
+        rule: which of lmms-eval's rules that is (see `BenchmarkFacts.lmms_eval_parsing`).
     """
     if not question.options:
         return _read_number(question, text)
     if answer_parsing == "lmms_eval":
-        letter, is_guess = _read_as_lmms_eval(question, text, seed)
+        letter, is_guess = _read_as_lmms_eval(question, text, rule, seed)
     else:
         letter, is_guess = read_option(text, question.options), False
     is_right = letter is not None and letter == question.answer
@@ -135,10 +136,10 @@ def _read_number(question: Question, text: str) -> ParsedAnswer:
     return ParsedAnswer(f"{value:g}", float(score))
 
 
-def _read_as_lmms_eval(question: Question, text: str, seed: int) -> tuple[str | None, bool]:
+def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> tuple[str | None, bool]:
     """Return the letter that lmms-eval takes, and whether it guessed it."""
     known = list(letters(len(question.options)))
-    if question.benchmark in ("longvideobench", "photo_events"):
+    if rule == "longvideobench":
         from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response
 
         # lmms-eval guesses with the generator of the process: seeded for this question, then put back as it was.
@@ -151,7 +152,7 @@ def _read_as_lmms_eval(question: Question, text: str, seed: int) -> tuple[str | 
             return str(letter), random.getstate() != seeded
         finally:
             random.setstate(state)
-    if question.benchmark == "vsibench":
+    if rule == "vsibench":
         from lmms_eval.tasks.vsibench.utils import fuzzy_matching
 
         # It returns a word of the answer, which need not be an option.
@@ -296,7 +297,7 @@ def _folder(hf_home: str | None) -> str:
 Document = Mapping[str, Any]
 Result = dict[str, Any]
 
-METRICS = ("accuracy", "accuracy_short", "accuracy_medium", "accuracy_long", "unparsed", "no_answer")
+METRICS = ("accuracy", *(f"accuracy_{bucket}" for bucket in BUCKETS), "unparsed", "no_answer")
 
 
 # Prompts and paths: lmms-eval's own.
@@ -411,7 +412,7 @@ def _results(benchmark: str, doc: Document, results: list[str], visual: Callable
         "video": question.video,
         # The length of the video comes last: it means opening the file.
         "bucket": question.bucket or _bucket(made, question, doc, visual),
-        "category": question.category,
+        "type": (made.facts.strata([question.category]) or [question.category])[0],
         "answer": question.answer,
         "parsed": reading.parsed,
         "score": reading.score,
@@ -473,15 +474,11 @@ def no_answer(scores: list[Result]) -> int:
 
 
 def macro_accuracy(scores: list[Result]) -> float:
-    """Return the mean over the question types present; VSI-Bench's three relative directions count as one."""
-    by_type: dict[str, list[Result]] = {}
-    for score in scores:
-        by_type.setdefault(score["category"], []).append(score)
-    means = {kind: _mean(of_kind) for kind, of_kind in by_type.items()}
-    directions = [kind for kind in means if kind.startswith("object_rel_direction")]
-    if directions:
-        means["object_rel_direction"] = sum(means.pop(kind) for kind in directions) / len(directions)
-    return sum(means.values()) / len(means) if means else float("nan")
+    """Return the mean over the question types present; the parts of a type are averaged first."""
+    from focus_eval.report.statistics import stratum_weights
+
+    weights = stratum_weights([score["type"] for score in scores])
+    return float(sum(weights * [score["score"] for score in scores])) if scores else float("nan")
 
 
 def _mean(scores: list[Result]) -> float:

@@ -235,9 +235,11 @@ class BenchmarkConfig(StrictModel):
     (a file, or a folder of parquet shards) stands in for them where no model answers. `videos` is the folder that the
     questions' video paths are relative to. Paths may hold `${VARIABLE}` and `${VARIABLE:-default}`. `rates` is a CSV
     of id, duration_s and fps, which stands in for the videos when planning, and wherever no frame is read.
-    `fields` names the fields of a declared benchmark's documents (see `benchmarks.declared`), and `tasks` further tasks
-    with such documents. `data_home` is what lmms-eval finds as `HF_HOME`. `source` is the data set's name on the hub,
-    and `gated` says that it asks for an account.
+    `fields` names the fields of the documents (see `benchmarks.declared`), or the benchmark whose fields these are, and
+    `tasks` further tasks with such documents. `questions` to `lmms_eval_parsing` are the benchmark's facts (see
+    `benchmarks.question.BenchmarkFacts`); what is not stated is as in the file of that benchmark. `data_home` is what
+    lmms-eval finds as `HF_HOME`. `source` is the data set's name on the hub, and `gated` says that it asks for an
+    account.
     """
 
     name: str
@@ -248,13 +250,17 @@ class BenchmarkConfig(StrictModel):
     rates: str = ""
     data_home: str = ""
     dataset: str = ""
-    questions: int | None = None
     disk_gigabytes: float = 0.0
     edges_seconds: tuple[float, float] | None = None
+    questions: int | None = None
+    mean_over_types: StrictBool | None = None
+    types_with_parts: list[str] = []
+    evidence_file: str = ""
+    lmms_eval_parsing: str = ""
     source: str = ""
     gated: StrictBool = False
     tasks: list[str] = []
-    fields: dict[str, str | bool | list[str]] = {}
+    fields: dict[str, str | bool | list[str]] | str = {}
 
     def make(self) -> Benchmark:
         """Return the benchmark, with this config's length edges."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from focus_eval.benchmarks.declared import DeclaredBenchmark
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.benchmarks.registry import VideoRate, questions_of, read_annotations, read_documents, read_rates
 from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
@@ -364,17 +365,20 @@ def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
 
 
 def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) -> list[Mapping[str, Any]]:
-    """Add what the data set annotates in another file than its documents (see `LongVideoBench.evidence_file`)."""
-    name, field = getattr(config.make(), "evidence_file", ""), "position"
-    # Nothing to add, or the documents have it already.
-    if not name or field in documents[0]:
+    """Add the evidence that the data set annotates in another file than its documents (`evidence_file`)."""
+    benchmark = config.make()
+    name = benchmark.facts.evidence_file
+    if not name or not isinstance(benchmark, DeclaredBenchmark):
+        return documents
+    key, field = benchmark.fields.id, benchmark.fields.evidence
+    if field in documents[0]:
         return documents
     folder = Path(config.dataset) if config.dataset else dataset_snapshot(task_source(config.task).repository)
     # Not every copy of the data set has it; only what uses evidence does without it then.
     if folder is None or not (folder / name).is_file():
         return documents
-    annotated = {row.get("id"): row.get(field) for row in read_documents(folder / name)}
-    return [{**document, field: annotated.get(document.get("id"))} for document in documents]
+    annotated = {row.get(key): row.get(field) for row in read_documents(folder / name)}
+    return [{**document, field: annotated.get(document.get(key))} for document in documents]
 
 
 class TaskRequests:

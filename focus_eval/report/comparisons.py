@@ -9,9 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from focus_eval.benchmarks.evidence import RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.report.measures import QuestionMeans, question_means, strata_of
-from focus_eval.report.recall import DISTANCES_SECONDS
+from focus_eval.report.measures import QuestionMeans, question_means
+from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import PairedComparison, compare_paired
 from focus_eval.report.table import Cells, Table, Value, difference_table
@@ -28,6 +29,7 @@ class Pair:
     a: str
     b: str
     compared: PairedComparison
+    is_over_types: bool = False
 
 
 def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
@@ -97,8 +99,8 @@ def recall_tables(run: Run, *, baseline: str | None = None) -> list[Table]:
     for (benchmark, k), part in run.selection_frame.groupby(["benchmark", "k"]):
         labels = sorted(set(part["label"]), key=sampler_order)
         first = next((name for name in wanted if name in labels), None)
-        for distance in DISTANCES_SECONDS:
-            column, where = f"recall@{distance:g}", (str(benchmark), str(k), f"{distance:g} s")
+        for distance in RECALL_SECONDS:
+            column, where = recall_column(distance), (str(benchmark), str(k), f"{distance:g} s")
             against += _pairs(part, column, [(first, label) for label in labels if first and label != first], where)
             others = itertools.combinations([label for label in labels if label != first], 2)
             between += _pairs(part, column, list(others), where)
@@ -193,8 +195,9 @@ def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
         f"B − A: difference of {of} in points on the questions both have, each question its mean over seeds; 95 % "
         "interval: t, clustered by video."
     )
-    if of == "accuracy" and any(strata_of(pair.where[0], ["x"]) for pair in pairs):
-        yield "MLVU and VSI-Bench: the difference of the means over task types."
+    over_types = sorted({pair.where[0] for pair in pairs if pair.is_over_types})
+    if over_types:
+        yield f"{' and '.join(over_types)}: the difference of the means over task types."
     if has_mcnemar:
         yield "McNemar p: where every score is 0 or 1 from one seed; it takes questions of one video for independent."
     yield "Better A / B: questions on which that sampler has the higher score, undivided."
@@ -223,10 +226,10 @@ def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, where: t
         first.values,
         second.values,
         first.videos,
-        strata=strata_of(where[0], first.categories),
+        strata=first.strata,
         seeds=max(a.seeds, b.seeds),
     )
-    return Pair(where=where, a=name_a, b=name_b, compared=compared)
+    return Pair(where=where, a=name_a, b=name_b, compared=compared, is_over_types=first.strata is not None)
 
 
 def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:

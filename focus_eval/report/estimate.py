@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray
 from focus_eval.report.evidence import SERIES, evidence_answers
+from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run
 from focus_eval.report.table import Table, TableRow, Value
 
@@ -22,7 +24,7 @@ PENALTIES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 FOLDS = 10
 DRAWS = 200
 SEED = 20260101
-_RECALLS = ("recall@1", "recall@2", "recall@5")
+_RECALLS = tuple(recall_column(seconds) for seconds in RECALL_SECONDS)
 _BINS = 10
 
 
@@ -65,7 +67,7 @@ def fit_answers(answers: pd.DataFrame) -> AnswerModel:
     """Return the estimate fitted on `answers`, the penalty chosen by ten-fold cross-validation over videos.
 
     Args:
-        answers: columns `score` (0 or 1), `video`, `recall@1`, `recall@2`, `recall@5`, `duration`, `category`, `k`.
+        answers: columns `score` (0 or 1), `video`, the recall within each distance, `duration`, `category`, `k`.
 
     Raises:
         InvalidInput: scores other than 0 and 1, or fewer than ten videos.
@@ -131,7 +133,7 @@ def calibration_error(estimated: FloatArray, scores: FloatArray) -> float:
 def _columns(lines: pd.DataFrame, categories: Sequence[str]) -> FloatArray:
     """Intercept; evidence in view; log length and log K, centred at 15 minutes and 16 frames; a column per category."""
     parts = [np.ones(len(lines)), *(lines[name].to_numpy(dtype=np.float64) - 0.5 for name in _RECALLS)]
-    parts += [(lines["recall@5"].to_numpy(dtype=np.float64) >= 1) - 0.5]
+    parts += [(lines[recall_column(IN_VIEW_SECONDS)].to_numpy(dtype=np.float64) >= 1) - 0.5]
     parts += [np.log(lines["duration"].to_numpy(dtype=np.float64) / 900), np.log2(lines["k"].to_numpy(float) / 16)]
     kind = lines["category"].to_numpy()
     return np.column_stack([*parts, *((kind == category).astype(np.float64) for category in categories)])
@@ -245,7 +247,7 @@ def _targets(
     if others is None:
         return
     asked = part.drop_duplicates("question_id")[["benchmark", "question_id", "duration", "category"]]
-    chosen = others.selection_frame[others.selection_frame["recall@1"].notna()]
+    chosen = others.selection_frame[others.selection_frame[_RECALLS[0]].notna()]
     for (label, k), lines in chosen.groupby(["label", "k"], sort=False):
         yield f"{label}, K = {k}", lines.merge(asked, on=["benchmark", "question_id"]), None
 

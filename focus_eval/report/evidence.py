@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, RECALL_SECONDS
+from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report.recall import BUCKETS, DISTANCES_SECONDS
+from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import (
     FEWEST_VIDEOS,
@@ -74,7 +76,7 @@ def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
     if not run.answers:
         raise InvalidInput(f"{run.name}: has no answers")
     frame = run.answer_frame
-    frame = frame[frame["is_answered"] & frame["score"].notna() & frame["recall@1"].notna()]
+    frame = frame[frame["is_answered"] & frame["score"].notna() & frame[recall_column(RECALL_SECONDS[0])].notna()]
     frame = frame.assign(duration=frame["duration_seconds"])
     kept: pd.DataFrame = frame[frame["duration"] >= min_seconds]
     if kept.empty:
@@ -171,19 +173,6 @@ def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: flo
     return [*made, _compared("all questions", both)]
 
 
-def recall_column(distance: float) -> str:
-    """Return the column of the recall within `distance` seconds.
-
-    Raises:
-        InvalidInput: a distance that rows are not measured at.
-    """
-    if distance not in DISTANCES_SECONDS:
-        raise InvalidInput(
-            f"evidence is measured within {', '.join(f'{d:g}' for d in DISTANCES_SECONDS)} s, not {distance:g}"
-        )
-    return f"recall@{distance:g}"
-
-
 def _compared(change: str, both: pd.DataFrame) -> WithinQuestion:
     a, b = both["score_a"].to_numpy(dtype=np.float64), both["score_b"].to_numpy(dtype=np.float64)
     compared = compare_paired(a, b, both["video_a"].tolist())
@@ -199,7 +188,7 @@ _CLUSTERED = (
 _IN_VIEW = "All in view: every annotated moment has a keyframe within d seconds; none in view: no moment has one."
 
 
-def evidence_tables(run: Run, *, distance: float = 5.0, min_seconds: float = 180.0) -> list[Table]:
+def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds: float = 180.0) -> list[Table]:
     """Return accuracy by evidence in view: by distance, length and category, then two selections question by question.
 
     Args:
@@ -216,7 +205,7 @@ def evidence_tables(run: Run, *, distance: float = 5.0, min_seconds: float = 180
     who = f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
     tables = [
         _view_table(
-            [((*key, f"{d:g}"), accuracy_by_view(part, distance=d)) for key, part in parts for d in DISTANCES_SECONDS],
+            [((*key, f"{d:g}"), accuracy_by_view(part, distance=d)) for key, part in parts for d in RECALL_SECONDS],
             keys=(*_KEYS, "d (s)"),
             name="evidence",
             title=f"Accuracy by evidence in view, {who}",
@@ -225,7 +214,7 @@ def evidence_tables(run: Run, *, distance: float = 5.0, min_seconds: float = 180
             [
                 ((*key, bucket), accuracy_by_view(chosen, distance=distance))
                 for key, part in _series(every_length)
-                for bucket in sorted(set(part["bucket"]), key=_bucket_order)
+                for bucket in in_order(part["bucket"])
                 if len(chosen := part[part["bucket"] == bucket])
             ],
             keys=(*_KEYS, "Length"),
@@ -305,7 +294,3 @@ def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, dist
 def _accuracy(made: Estimate | None) -> Value:
     value = Value.of(made)
     return value if made is None else replace(value, text=f"{value.ours_text} ({made.questions})")
-
-
-def _bucket_order(bucket: str) -> tuple[int, str]:
-    return (BUCKETS.index(bucket) if bucket in BUCKETS else len(BUCKETS), bucket)

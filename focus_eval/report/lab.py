@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
+from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report.figures import FAINT, PAGE_INCHES, Style, add_shared_legend, figure_style, log_if_wide, styles_of
+from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
 from focus_eval.report.statistics import (
     Estimate,
@@ -28,8 +31,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-RECALL = "recall@2"
-BUCKETS = ("short", "medium", "long", "hours")
+# "Near recall" below: within `NEAR_SECONDS`.
+RECALL = recall_column(NEAR_SECONDS)
+WITHIN = f"within {NEAR_SECONDS:g} s"
 _KEYS = ["benchmark", "k"]
 _Split = Callable[[pd.DataFrame], pd.Series]
 
@@ -63,19 +67,20 @@ def _lab_name(row: SelectionRow) -> str:
 
 
 def recall_overview(frame: pd.DataFrame) -> Table:
-    """Return evidence recall within 1, 2 and 5 seconds, frames scored and milliseconds of every sampler and K."""
+    """Return evidence recall within each distance, frames scored and milliseconds of every sampler and K."""
+    first, others = RECALL_SECONDS[0], [f"{seconds:g} s" for seconds in RECALL_SECONDS[1:]]
     rows = []
     for (benchmark, k, label), part in _groups(frame, [*_KEYS, "label"]):
         chosen = part[part["error"].isna()]
-        recalls = [Value.of(_mean(chosen, f"recall@{distance}")) for distance in (1, 2, 5)]
-        seconds = Value(ours=1000 * float(chosen["select_seconds"].mean()), digits=1)
+        recalls = [Value.of(_mean(chosen, recall_column(seconds))) for seconds in RECALL_SECONDS]
+        taken = Value(ours=1000 * float(chosen["select_seconds"].mean()), digits=1)
         counts = (str(len(chosen)), str(int(part["error"].notna().sum()) or ""))
-        rows.append(TableRow((benchmark, str(k), label), (_cost(chosen), *recalls, seconds, *counts)))
+        rows.append(TableRow((benchmark, str(k), label), (_cost(chosen), *recalls, taken, *counts)))
     return Table(
         name="recall",
         title="Evidence recall",
         key_titles=("Benchmark", "K", "Sampler"),
-        columns=("frames scored (%)", "within 1 s (%)", "2 s", "5 s", "ms", "questions", "errors"),
+        columns=("frames scored (%)", f"within {first:g} s (%)", *others, "ms", "questions", "errors"),
         rows=tuple(rows),
         notes=(
             "Recall: share of a question's evidence moments with a keyframe that near, then the mean over questions, "
@@ -86,8 +91,8 @@ def recall_overview(frame: pd.DataFrame) -> Table:
 
 
 def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
-    """Return paired differences of recall within 2 s to `baseline`, over all questions and by length."""
-    buckets = [bucket for bucket in BUCKETS if bucket in set(frame["bucket"])]
+    """Return paired differences of near recall to `baseline`, over all questions and by length."""
+    buckets = in_order(frame["bucket"])
     return _differences(frame, baseline, lambda part: part["bucket"], buckets, name="by_length", title="by length")
 
 
@@ -117,7 +122,7 @@ def demo_tables(run: Run, baseline: str) -> list[Table]:
 
 
 def recall_by_k(frame: pd.DataFrame) -> Table:
-    """Return recall within 2 s of every sampler, one column per K, and the frames it scored at the largest."""
+    """Return near recall of every sampler, one column per K, and the frames it scored at the largest."""
     ks = sorted(set(frame["k"]))
     rows = []
     for (benchmark, label), part in _by(frame, ["benchmark", "label"]):
@@ -126,7 +131,7 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
         rows.append(TableRow((benchmark, label), (_cost(largest), *figures)))
     return Table(
         name="recall_by_k",
-        title="Evidence recall within 2 s (%)",
+        title=f"Evidence recall {WITHIN} (%)",
         key_titles=("Benchmark", "Sampler"),
         columns=("frames scored (%)", *(f"K = {k}" for k in ks)),
         rows=tuple(rows),
@@ -160,7 +165,7 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
         name=f"demo_k{k}",
         title=f"What finds the evidence, at what cost (K = {k})",
         key_titles=("Sampler",),
-        columns=("recall within 2 s (%)", "frames scored (%)", f"minus {base}", "accuracy (%)", "answerable only (%)"),
+        columns=(f"recall {WITHIN} (%)", "frames scored (%)", f"minus {base}", "accuracy (%)", "answerable only (%)"),
         notes=(
             f"minus {base}: recall, paired by question, in points; 95 % interval: t, clustered by video.",
             f"Answerable: the {len(seen)} of {n_questions} questions that are answered from the frames at the evidence "
@@ -251,7 +256,7 @@ def _differences(
     return difference_table(
         lines,
         name=name,
-        title=f"Evidence recall within 2 s minus that of {base}, {title}",
+        title=f"Evidence recall {WITHIN} minus that of {base}, {title}",
         key_titles=("Benchmark", "K", "Sampler"),
         columns=("all (points)", "p (Holm)", *names),
         notes=(
@@ -300,7 +305,7 @@ BUDGETS = "every_seconds=|clip_seconds=|share="
 
 
 def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None) -> Figure:
-    """Return recall within 2 s against frames scored, one panel per K, one line per sampler over its budgets.
+    """Return near recall against frames scored, one panel per K, one line per sampler over its budgets.
 
     Args:
         frame: `Run.selection_frame`; several benchmarks are pooled.
@@ -343,7 +348,7 @@ def _draw_budgets(
 
 
 def draw_against(frame: pd.DataFrame, column: str, edges: Sequence[float], *, label: str) -> Figure:
-    """Return recall within 2 s against `column` in bins between `edges`, one panel per K, defaults of every sampler."""
+    """Return near recall against `column` in bins between `edges`, one panel per K, defaults of every sampler."""
     shown = frame[~frame["label"].str.contains(BUDGETS)]
     ks = sorted(set(shown["k"]))
     with figure_style():
@@ -376,7 +381,7 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
 
 
 def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
-    panels[0].set_ylabel("Evidence recall within 2 s (%)")
+    panels[0].set_ylabel(f"Evidence recall {WITHIN} (%)")
     add_shared_legend(figure)
 
 
@@ -388,7 +393,7 @@ def verdict_table(frame: pd.DataFrame, new: str, others: Sequence[str]) -> Table
         new, others: names of samplers, at their defaults.
     """
     mine = baseline_label(frame, new)
-    buckets = ["all", *(bucket for bucket in BUCKETS if bucket in set(frame["bucket"]))]
+    buckets = ["all", *in_order(frame["bucket"])]
     lines = []
     for k in sorted(set(frame["k"])):
         for other in others:
@@ -401,7 +406,7 @@ def verdict_table(frame: pd.DataFrame, new: str, others: Sequence[str]) -> Table
     return difference_table(
         lines,
         name="verdict",
-        title=f"Evidence recall within 2 s: {new} minus the others (points)",
+        title=f"Evidence recall {WITHIN}: {new} minus the others (points)",
         key_titles=("K", "Other"),
         columns=tuple(buckets),
         notes=("Paired by question; 95 % interval: t, clustered by video. In parentheses the adjusted p.",),

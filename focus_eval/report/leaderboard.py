@@ -9,15 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from focus_eval.benchmarks.evidence import RECALL_SECONDS, distances_text
+from focus_eval.benchmarks.question import BUCKETS
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_yaml
-from focus_eval.report.recall import EvidenceCase, Times, random_recall, recall_table, uniform_times
+from focus_eval.report.recall import (
+    EvidenceCase,
+    Times,
+    random_recall,
+    recall_column,
+    recall_table,
+    uniform_times,
+)
 from focus_eval.report.table import Table, TableRow, Value
 from focus_eval.rows.records import replace_file
 
-_BUCKETS = ("short", "medium", "long", "all")
-_DISTANCES = (1, 2, 5)
-FIGURES = tuple(f"{bucket}@{d}" for bucket in _BUCKETS for d in _DISTANCES)
+_COLUMNS_OF = {f"{bucket}@{d:g}": (bucket, recall_column(d)) for bucket in (*BUCKETS, "all") for d in RECALL_SECONDS}
+FIGURES = tuple(_COLUMNS_OF)
 COLUMNS = ("name", "k", "questions", "mean_frames", *FIGURES)
 _MARKS = ("<!-- leaderboard -->", "<!-- end of leaderboard -->")
 
@@ -118,13 +126,15 @@ def read_rows(path: Path) -> list[tuple[str, ...]]:
     with open(path, newline="", encoding="utf-8") as file:
         head, *rows = list(csv.reader(file)) or [[]]
     if tuple(head) != COLUMNS:
-        raise InvalidInput(f"{path}: not a leaderboard's figures; its columns are {', '.join(head)}")
+        raise InvalidInput(
+            f"{path}: not a leaderboard's figures within {distances_text()} s; its columns are {', '.join(head)}"
+        )
     return [tuple(row) for row in rows]
 
 
 def write_rows(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
     """Write rows under `COLUMNS`: fewer frames first, in each K baselines first, then by recall on long videos."""
-    at = COLUMNS.index("long@1")
+    at = COLUMNS.index(f"long@{RECALL_SECONDS[0]:g}")
     baselines = ("random", "uniform")
     ordered = sorted(
         rows,
@@ -194,7 +204,7 @@ def update_page(page: Path, text: str) -> None:
 
 def _row(frame: Any, name: str, k: int) -> Row:
     by_bucket = frame.set_index("bucket")
-    recall = {f"{bucket}@{d}": float(by_bucket.loc[bucket, f"recall@{d}"]) for bucket in _BUCKETS for d in _DISTANCES}
+    recall = {name: float(by_bucket.loc[place]) for name, place in _COLUMNS_OF.items()}
     every = by_bucket.loc["all"]
     return Row(
         name=name, k=k, questions=int(every["questions"]), mean_frames=float(every["mean_frames"]), recall=recall

@@ -26,15 +26,20 @@ class QuestionMeans:
         keys: (benchmark, question id), shape `(n,)`.
         values: mean over the question's seeds, shape `(n,)`.
         videos: (benchmark, video): two benchmarks may use the same names.
-        categories: the benchmark's question types, "" where there are none.
+        types: the question types that the benchmark's accuracy is the mean over, "" where it is not.
         seeds: the most seeds any of the questions has.
     """
 
     keys: tuple[Key, ...]
     values: FloatArray
     videos: tuple[Key, ...]
-    categories: tuple[str, ...]
+    types: tuple[str, ...]
     seeds: int
+
+    @property
+    def strata(self) -> tuple[str, ...] | None:
+        """The type of each question; None where the mean is over questions, or there are several benchmarks."""
+        return self.types if len({benchmark for benchmark, _ in self.keys}) == 1 and all(self.types) else None
 
     def taken(self, places: list[int]) -> QuestionMeans:
         """Return the questions at `places`, in that order."""
@@ -42,7 +47,7 @@ class QuestionMeans:
             tuple(self.keys[i] for i in places),
             self.values[places],
             tuple(self.videos[i] for i in places),
-            tuple(self.categories[i] for i in places),
+            tuple(self.types[i] for i in places),
             self.seeds,
         )
 
@@ -54,45 +59,23 @@ def question_means(part: pd.DataFrame, column: str) -> QuestionMeans:
         part: lines of one configuration, so that the rows of a question differ in their seed alone.
     """
     part = part[part[column].notna()]
-    categories = part["category"] if "category" in part else [""] * len(part)
+    types = part["type"] if "type" in part else [""] * len(part)
     sums: dict[Key, float] = {}
     counts: dict[Key, int] = {}
     about: dict[Key, tuple[Key, str]] = {}
-    columns = (part["benchmark"], part["question_id"], part["video"], categories, part[column])
-    for benchmark, question_id, video, category, value in zip(*columns, strict=True):
+    columns = (part["benchmark"], part["question_id"], part["video"], types, part[column])
+    for benchmark, question_id, video, kind, value in zip(*columns, strict=True):
         key = (benchmark, question_id)
         sums[key] = sums.get(key, 0.0) + float(value)
         counts[key] = counts.get(key, 0) + 1
-        about.setdefault(key, ((benchmark, video), category))
+        about.setdefault(key, ((benchmark, video), kind))
     return QuestionMeans(
         tuple(sums),
         np.array([sums[key] / counts[key] for key in sums], dtype=np.float64),
         tuple(video for video, _ in about.values()),
-        tuple(category for _, category in about.values()),
+        tuple(kind for _, kind in about.values()),
         max(counts.values(), default=0),
     )
-
-
-# As their authors and lmms-eval report them (spec of the protocol, "Benchmark means").
-MEANS_OVER_TYPES = ("mlvu", "vsibench")
-_DIRECTION = "object_rel_direction_"
-
-
-def strata_of(benchmark: str, categories: Sequence[str]) -> list[str] | None:
-    """Return the task type of each question where `benchmark` is reported as the mean over types, else None.
-
-    VSI-Bench's three relative directions are parts of one type: "object_rel_direction/easy". None also where a row
-    does not say its category: then only the mean over questions is known.
-
-    Args:
-        categories: the benchmark's own question types, as the rows carry them.
-    """
-    if benchmark not in MEANS_OVER_TYPES or not all(categories):
-        return None
-    return [
-        category.replace(_DIRECTION, _DIRECTION[:-1] + "/") if category.startswith(_DIRECTION) else category
-        for category in categories
-    ]
 
 
 NOT_SCORED = "not scored here"
@@ -110,12 +93,12 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
     if len(answered) and answered["score"].isna().all():
         return Value(published=published, text="" if over_types else NOT_SCORED)
     questions = question_means(answered, "score")
-    strata = _strata(questions) if over_types else None
+    strata = questions.strata if over_types else None
     if not questions.keys or (over_types and strata is None):
         return Value(published=published)
     estimate = mean_estimate(questions.values, questions.videos, strata=strata)
     per_seed = [question_means(rows, "score") for _, rows in answered.groupby("seed")] if "seed" in answered else []
-    means = [_mean(scores, _strata(scores) if over_types else None) for scores in per_seed if scores.keys]
+    means = [_mean(scores, scores.strata if over_types else None) for scores in per_seed if scores.keys]
     spread = spread_over_seeds([100 * mean for mean in means or [estimate.value]])
     return replace(
         Value.of(estimate),
@@ -132,7 +115,7 @@ def reported_figure(part: pd.DataFrame) -> Value:
 
 
 def recall_figure(chosen: pd.DataFrame, metric: str) -> Value:
-    """Return evidence recall in percent, `metric` being "recall@1" and the like, over the questions of `chosen`."""
+    """Return evidence recall in percent, `metric` from `recall_column`, over the questions of `chosen`."""
     questions = question_means(chosen, metric)
     return Value.of(mean_estimate(questions.values, questions.videos)) if questions.keys else Value()
 
@@ -161,7 +144,7 @@ def counts_of(run: Run, part: pd.DataFrame) -> Counts:
 
     Questions are counted once whatever their seeds; the other counts are of (question, seed) pairs.
     """
-    expected = [run.expected_questions.get(name) for name in part["benchmark"].unique()]
+    expected = [run.facts_of(name).questions for name in part["benchmark"].unique()]
     is_error = part["error"].notna()
     answered = "is_answered" in part
     below = part["is_below_k"] if answered else (~is_error & (part["n_keyframes"] < part["k"]))
@@ -185,12 +168,6 @@ def selections_of(run: Run, part: pd.DataFrame) -> pd.DataFrame:
     wanted = part[keys].drop_duplicates()
     chosen: pd.DataFrame = frame.merge(wanted, on=keys)
     return chosen
-
-
-def _strata(questions: QuestionMeans) -> list[str] | None:
-    """The task types of the questions, where they are of one benchmark that is reported so."""
-    benchmarks = {benchmark for benchmark, _ in questions.keys}
-    return strata_of(benchmarks.pop(), questions.categories) if len(benchmarks) == 1 else None
 
 
 def _mean(questions: QuestionMeans, strata: Sequence[str] | None) -> float:

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from focus_eval.benchmarks.question import Question
+from focus_eval.benchmarks.evidence import END_SLACK_SECONDS, RECALL_SECONDS, distances_text
+from focus_eval.benchmarks.question import Question, in_order
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, frozen_floats
@@ -21,10 +22,17 @@ from focus_eval.report.table import Table, TableRow
 from focus_eval.selections import ImportedSelection
 
 Times = Sequence[float] | FloatArray
-DISTANCES_SECONDS = (1.0, 2.0, 5.0)
-BUCKETS = ("short", "medium", "long")
-# Annotated times up to this far past the stated end still count: lengths are rounded.
-END_SLACK_SECONDS = 1.0
+
+
+def recall_column(seconds: float) -> str:
+    """Return the column of the recall within `seconds`, e.g. "recall@2".
+
+    Raises:
+        InvalidInput: a distance that rows are not measured at.
+    """
+    if seconds not in RECALL_SECONDS:
+        raise InvalidInput(f"evidence is measured within {distances_text()} s, not {seconds:g}")
+    return f"recall@{seconds:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +91,8 @@ def recall_table(
         if missing is not None:
             raise InvalidInput(f"{name}: no selection for question {missing!r}")
         recalls = np.array(
-            [recall_within(case.evidence_seconds, times[case.question_id], DISTANCES_SECONDS) for case in with_evidence]
-        ).reshape(-1, len(DISTANCES_SECONDS))
+            [recall_within(case.evidence_seconds, times[case.question_id], RECALL_SECONDS) for case in with_evidence]
+        ).reshape(-1, len(RECALL_SECONDS))
         n_frames = np.array([np.unique(times[case.question_id]).size for case in with_evidence])
         rows += _rows(name, with_evidence, recalls, n_frames)
     return _frame(rows)
@@ -144,7 +152,7 @@ def random_recall(cases: Sequence[EvidenceCase], *, k: int) -> pd.DataFrame:
 def _expected_recall(case: EvidenceCase, k: int) -> FloatArray:
     from scipy.special import gammaln
 
-    reach = np.asarray(DISTANCES_SECONDS)[:, None] + 1e-6
+    reach = np.asarray(RECALL_SECONDS)[:, None] + 1e-6
     first = np.maximum(np.ceil((case.evidence_seconds - reach) * case.fps), 0)
     last = np.minimum(np.floor((case.evidence_seconds + reach) * case.fps), case.n_frames - 1)
     within = np.maximum(last - first + 1, 0)
@@ -205,7 +213,7 @@ def _rows(name: str, cases: Sequence[EvidenceCase], recalls: FloatArray, n_frame
     rows: list[dict[str, object]] = []
     for bucket, inside in _buckets(cases):
         shares = recalls[inside].mean(axis=0)
-        at = {f"recall@{d:g}": float(share) for d, share in zip(DISTANCES_SECONDS, shares, strict=True)}
+        at = {recall_column(d): float(share) for d, share in zip(RECALL_SECONDS, shares, strict=True)}
         frames = float(n_frames[inside].mean())
         rows.append({"selection": name, "bucket": bucket, "questions": int(inside.sum()), "mean_frames": frames, **at})
     return rows
@@ -213,9 +221,7 @@ def _rows(name: str, cases: Sequence[EvidenceCase], recalls: FloatArray, n_frame
 
 def _buckets(cases: Sequence[EvidenceCase]) -> list[tuple[str, np.ndarray]]:
     names = np.array([case.bucket for case in cases])
-    present = [name for name in BUCKETS if (names == name).any()]
-    present += sorted(set(names.tolist()) - set(BUCKETS))
-    masks = [(name, names == name) for name in present]
+    masks = [(name, names == name) for name in in_order(names.tolist())]
     return [*masks, ("all", np.ones(len(cases), dtype=bool))] if len(cases) else []
 
 
@@ -238,7 +244,7 @@ def evidence_cases(benchmark: str, questions: Sequence[Question], fps: Mapping[s
                 evidence_seconds=frozen_floats(question.evidence_seconds),
                 duration_seconds=question.duration_seconds,
                 fps=fps[question.id],
-                n_dropped=int(question.extra.get("evidence_dropped", 0)),
+                n_dropped=question.n_evidence_dropped,
             )
         )
     if not any(case.evidence_seconds.size for case in cases) and not any(
@@ -264,7 +270,7 @@ def recall_rows(
         for name, chosen in loaded.items()
     }
     parts.append(recall_table(cases, times))
-    names = [name for name in parts[-1].columns if name.startswith("recall@")]
+    names = [recall_column(seconds) for seconds in RECALL_SECONDS]
     n_dropped = sum(case.n_dropped for case in cases)
     left_out = f"Left out: {n_dropped} annotated times more than a second past the end of their video."
     return _by_bucket(
@@ -273,8 +279,9 @@ def recall_rows(
         name="recall",
         title="Evidence recall",
         notes=(
-            "Share of the annotated evidence times with a chosen frame within 1, 2 or 5 s, per question, then the "
-            "mean of the bucket. random: the exact expectation. frames: mean number of different frames chosen.",
+            f"Share of the annotated evidence times with a chosen frame within {distances_text(last=' or ')} s, per "
+            "question, then the mean of the bucket. random: the exact expectation. frames: mean number of different "
+            "frames chosen.",
             *((left_out,) if n_dropped else ()),
         ),
     )

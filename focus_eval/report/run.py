@@ -11,10 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from focus_eval.benchmarks.evidence import RECALL_SECONDS
+from focus_eval.benchmarks.question import BenchmarkFacts
+from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json_object
 from focus_eval.core.types import frozen_floats
-from focus_eval.report.recall import DISTANCES_SECONDS, recall_within
+from focus_eval.report.recall import recall_column, recall_within
 from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES, AnswerRow, RowT, SelectionRow
 from focus_eval.rows.store import Key, StoredRows
 
@@ -188,7 +191,7 @@ class _Shared:
 def _selection_line(row: SelectionRow) -> dict[str, Any]:
     evidence = frozen_floats(row.evidence_seconds)
     has_recall = evidence.size > 0 and row.error is None
-    recalls = recall_within(evidence, row.times_seconds, DISTANCES_SECONDS) if has_recall else [None] * 3
+    recalls = recall_within(evidence, row.times_seconds, RECALL_SECONDS) if has_recall else [None] * len(RECALL_SECONDS)
     return {
         "benchmark": row.benchmark,
         "question_id": row.question_id,
@@ -212,7 +215,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "select_device": row.device,
         "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in HELD_STAGES),
         **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in (*HELD_STAGES, *BESIDE_STAGES)},
-        **{f"recall@{d:g}": value for d, value in zip(DISTANCES_SECONDS, recalls, strict=True)},
+        **{recall_column(d): value for d, value in zip(RECALL_SECONDS, recalls, strict=True)},
         "error": row.error,
     }
 
@@ -249,10 +252,6 @@ def _has_cost(row: SelectionRow) -> bool:
 
 def _option(row: SelectionRow, names: Iterable[str]) -> Any:
     return next((row.options[name] for name in names if name in row.options), None)
-
-
-# Questions of each benchmark's split, for runs that do not state it (protocol, "Benchmarks").
-KNOWN_SIZES = {"longvideobench": 1337, "videomme": 2700, "mlvu": 2174}
 
 
 @dataclass(frozen=True)
@@ -298,15 +297,19 @@ class Run:
         """Name of the published table that this run stands beside; "" where there is none."""
         return str(self.provenance.get("matrix", {}).get("anchors", ""))
 
+    def facts_of(self, benchmark: str) -> BenchmarkFacts:
+        """Return what is true of a benchmark: as its run stated it, else as its own file says."""
+        if benchmark not in self._facts:
+            self._facts[benchmark] = facts_of(benchmark, self._stated.get(benchmark))
+        return self._facts[benchmark]
+
     @cached_property
-    def expected_questions(self) -> dict[str, int]:
-        """Questions of each benchmark's whole split, where known."""
-        stated = {
-            item["benchmark"]: item["questions"]
-            for item in self.provenance.get("matrix", {}).get("benchmarks", [])
-            if item.get("questions")
-        }
-        return {**KNOWN_SIZES, **stated}
+    def _facts(self) -> dict[str, BenchmarkFacts]:
+        return {}
+
+    @cached_property
+    def _stated(self) -> dict[str, Mapping[str, Any]]:
+        return {item["benchmark"]: item for item in self.provenance.get("matrix", {}).get("benchmarks", [])}
 
     @property
     def cut_queries(self) -> dict[str, tuple[int, int]]:
@@ -354,7 +357,10 @@ class Run:
         """One line per answer with its selection's columns, joined on benchmark, question and selection."""
         lines: pd.DataFrame = pd.DataFrame(self._read_answers.columns)
         _refuse_two_cells(self.name, lines)
-        if lines.empty or self.selection_frame.empty:
+        if lines.empty:
+            return lines
+        lines["type"] = self._types(lines)
+        if self.selection_frame.empty:
             return lines
         keys = ["benchmark", "question_id", "selection_id"]
         chosen = self.selection_frame.drop(columns=["video", "bucket", "error"])
@@ -366,6 +372,12 @@ class Run:
                 f"{self.name}: {len(missing)} answers without their selection, the first is {first['question_id']!r}"
             )
         return joined
+
+    def _types(self, lines: pd.DataFrame) -> list[str]:
+        """The question type of each line, "" where its benchmark is reported as the mean over questions."""
+        pairs = list(zip(lines["benchmark"], lines["category"], strict=True))
+        types = {(name, category): self.facts_of(name).strata([category]) or [""] for name, category in set(pairs)}
+        return [types[pair][0] for pair in pairs]
 
     @cached_property
     def _read_selections(self) -> SelectionsRead:

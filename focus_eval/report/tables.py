@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from focus_eval.benchmarks.evidence import RECALL_SECONDS
+from focus_eval.benchmarks.question import BUCKETS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
 from focus_eval.report.measures import (
-    MEANS_OVER_TYPES,
     NOT_SCORED,
     accuracy_figure,
     counts_of,
@@ -25,6 +26,7 @@ from focus_eval.report.measures import (
     runs_on_gpu,
     selections_of,
 )
+from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import Table, TableRow, Value, merge_notes
 from focus_eval.rows.records import SelectionRow
@@ -167,7 +169,6 @@ KEY_TITLES = {
     "clip_seconds": "Clip (s)",
     "k": "K",
 }
-BUCKETS = ("short", "medium", "long")
 _LENGTHS = tuple(Column(name.capitalize(), where={"bucket": name}, published=name) for name in BUCKETS)
 _OVERALL = Column("Overall", published="overall")
 
@@ -302,9 +303,7 @@ LAYOUTS = {
                 *(Column(item.title, where=item.where) for item in _LENGTHS),
                 Column("Overall"),
                 Column("Mean of task types", "task_mean"),
-                Column("Recall@1 s (%)", "recall@1"),
-                Column("Recall@2 s (%)", "recall@2"),
-                Column("Recall@5 s (%)", "recall@5"),
+                *(Column(f"Recall@{seconds:g} s (%)", recall_column(seconds)) for seconds in RECALL_SECONDS),
                 Column("Frames scored (%)", "frames_scored"),
                 Column("Hours", "hours"),
             ),
@@ -564,7 +563,7 @@ def _pivoted_options(run: Run, shape: Layout) -> list[str]:
 
 
 def _reports_task_means(run: Run) -> bool:
-    return any(row.benchmark in MEANS_OVER_TYPES and row.category for row in run.answers)
+    return bool(run.answers) and bool((run.answer_frame["type"] != "").any())
 
 
 def _key_text(value: Any) -> str:

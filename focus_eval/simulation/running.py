@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from focus_eval.benchmarks.question import Question
+from focus_eval.benchmarks.question import LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.resources import read_json_object
 from focus_eval.core.types import FloatArray, IntArray
@@ -126,8 +126,8 @@ def options_at(name: str, percent: float) -> dict[str, Any]:
 
 # Raised whenever the code may give other relevance.
 VERSION = 1
-# Seconds: the edges of LongVideoBench, and an hour.
-BUCKETS = ((180, "short"), (1200, "medium"), (3600, "long"), (np.inf, "hours"))
+# Longer simulated videos have a length bucket of their own; the others have LongVideoBench's.
+HOURS_FROM_SECONDS = 3600
 VIDEOS_AT_ONCE = 25
 
 AnyTrace = SimulatedTrace | RecordedTrace
@@ -330,7 +330,7 @@ def _question(source: Source, trace: AnyTrace) -> Question:
 
 def bucket_of(seconds: float) -> str:
     """Return "short" (under 3 minutes), "medium" (20), "long" (an hour) or "hours"."""
-    return next(name for edge, name in BUCKETS if seconds < edge)
+    return "hours" if seconds >= HOURS_FROM_SECONDS else LengthEdges().bucket(seconds)
 
 
 def _video(trace: AnyTrace) -> str:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, evidence_of, fields_from
+from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, fields_from
+from focus_eval.benchmarks.evidence import evidence_of
 from focus_eval.benchmarks.question import query_text
 from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
 from focus_eval.core.errors import InvalidInput, UnknownName
@@ -163,7 +164,7 @@ def test_the_right_answer_may_be_the_text_of_an_option():
     )
     document = {"id": 1, "video": "v.mp4", "question": "q", "options": ["A. red", "B. blue"], "answer": "blue"}
     assert benchmark.question(document).answer == "B"
-    with pytest.raises(InvalidInput, match="b 1: answer 'green' is the text of 0 options"):
+    with pytest.raises(InvalidInput, match="b 1: answer 'green' is not the text of just one of 2 options"):
         benchmark.question({**document, "answer": "green"})
 
 
@@ -190,7 +191,8 @@ def test_a_file_declares_a_benchmark(tmp_path):
         ({"options_in_question": "yes"}, InvalidInput, "true or false"),
         ({"answer_is": "number"}, UnknownName, "answer_is"),
         ({"evidence": "e", "evidence_unit": "minutes"}, UnknownName, "evidence_unit"),
-        ({"id": ""}, InvalidInput, "id needs the name of a field"),
+        ({"video": ""}, InvalidInput, "video needs the name of a field"),
+        ({"answer_is": "letter|numbr"}, UnknownName, "answer_is 'numbr'"),
         ({"duration": 5}, InvalidInput, "duration must be text"),
     ],
 )

@@ -5,12 +5,22 @@ from __future__ import annotations
 import importlib
 import json
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
-from focus_eval.benchmarks.datasets import evidence_of, split_options
-from focus_eval.benchmarks.registry import benchmark_of_task, exact_rate, make_benchmark, read_annotations, read_rates
+from focus_eval.benchmarks.declared import split_question
+from focus_eval.benchmarks.registry import (
+    benchmark_of_task,
+    exact_rate,
+    facts_of,
+    make_benchmark,
+    read_annotations,
+    read_rates,
+)
 from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.resources import resource_path
+from focus_eval.matrix.config import expand_variables, load_yaml
 
 LVB = {
     "id": "vid_0",
@@ -54,12 +64,15 @@ def test_a_parquet_document_ends_its_options_at_not_available():
 
 
 def test_evidence_is_counted_at_24_frames_a_second_and_ends_a_second_after_the_video():
-    assert evidence_of([24, 48], duration_seconds=10, where="") == ((1.0, 2.0), 0)
-    assert evidence_of("[264, 265]", duration_seconds=10, where="") == ((11.0,), 1)
-    with pytest.raises(InvalidInput, match="q1: position must be a list"):
-        evidence_of("nonsense", duration_seconds=10, where="q1")
-    with pytest.raises(InvalidInput, match="below 0"):
-        evidence_of([-1], duration_seconds=10, where="q1")
+    benchmark = make_benchmark("longvideobench")
+    question = benchmark.question({**LVB, "position": [24, 47]})
+    assert (question.evidence_seconds, question.n_evidence_dropped) == ((1.0, 47 / 24), 0)
+    question = benchmark.question({**LVB, "duration": 10.0, "position": "[264, 265]"})
+    assert (question.evidence_seconds, question.n_evidence_dropped) == ((11.0,), 1)
+    with pytest.raises(InvalidInput, match="vid_0: evidence 'nonsense' is not a list of frames@24"):
+        benchmark.question({**LVB, "position": "nonsense"})
+    with pytest.raises(InvalidInput, match="evidence -1 is not a number of 0 or above"):
+        benchmark.question({**LVB, "position": [-1]})
 
 
 def test_a_hidden_answer_is_none():
@@ -72,7 +85,7 @@ def test_a_hidden_answer_is_none():
     [
         ({"correct_choice": 2}, "answer 2 of 2 options"),
         ({"duration": 0}, "seconds above 0"),
-        ({"duration": None}, "no field 'duration'"),
+        ({"duration": None}, "duration is declared as field 'duration', which holds None"),
         ({"option1": "N/A"}, "at least 2 options"),
         ({"question": " "}, "'question'"),
         ({"id": None}, "'id'"),
@@ -107,8 +120,10 @@ def test_vsibench_has_choices_and_open_questions():
 
 def test_mlvu_options_keep_brackets_inside_their_text():
     text = "What did (A) he say?\n\n(A) see (B) below\n(B) two\nlines\n(C) none\n"
-    assert split_options(text) == ("What did (A) he say?", ("see (B) below", "two\nlines", "none"))
-    assert split_options("Describe the video.") == ("Describe the video.", ())
+    assert split_question(text) == ("What did (A) he say?", ("see (B) below", "two\nlines", "none"))
+    assert split_question("Describe the video.") == ("Describe the video.", ())
+    # What follows the last option is said to the model.
+    assert split_question("Who?\n(A) Ann\n(B)\n(C) Bob\nAnswer with the letter.") == ("Who?", ("Ann", "", "Bob"))
 
 
 def test_mlvu_takes_answers_as_letter_or_as_text():
@@ -122,21 +137,20 @@ def test_mlvu_takes_answers_as_letter_or_as_text():
         benchmark.question({**document, "question": "Who?"})
 
 
-OWN_CODE = ["longvideobench", "videomme", "mlvu", "vsibench", "photo_events"]
+OURS = ["longvideobench", "videomme", "mlvu", "vsibench", "photo_events"]
 
 
-@pytest.mark.parametrize("name", OWN_CODE)
+@pytest.mark.parametrize("name", OURS)
 def test_every_benchmark_is_found_by_its_official_and_our_tasks(name):
     benchmark = make_benchmark(name)
-    assert set(benchmark.video_folders) == set(benchmark.tasks)
     for task in benchmark.tasks:
         assert benchmark_of_task(task).name == benchmark_of_task(f"focus_{task}").name == name
     assert benchmark_of_task(f"focus_{name}").name == name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["longvideobench_val_v", "videomme", "mlvu_dev", "mlvu_test", "vsibench"])
-def test_the_video_folder_is_where_lmms_eval_looks(task, tmp_path, monkeypatch):
+@pytest.mark.parametrize("task", ["longvideobench_val_v", "videomme", "mlvu_dev", "vsibench"])
+def test_the_stated_folder_of_videos_is_where_lmms_eval_looks(task, tmp_path, monkeypatch):
     pytest.importorskip("lmms_eval")
     package = {"longvideobench_val_v": "longvideobench"}.get(task, task.partition("_")[0])
     utils = importlib.import_module(f"lmms_eval.tasks.{package}.utils")
@@ -147,7 +161,8 @@ def test_the_video_folder_is_where_lmms_eval_looks(task, tmp_path, monkeypatch):
     document["question"] = "Who?\n(A) Ann\n(B) Bob"
     document["options"], document["answer"], document["ground_truth"] = ["A. Ann", "B. Bob"], "A", "B"
     benchmark = benchmark_of_task(task)
-    path = tmp_path / benchmark.video_folders[task] / benchmark.question(document).video
+    file = resource_path("configs") / "benchmarks" / f"{benchmark.name}.yaml"
+    path = Path(expand_variables(load_yaml(file)["videos"], file)) / benchmark.question(document).video
     path.parent.mkdir(parents=True)
     path.touch()
     lookup = {"longvideobench": "longvideobench_doc_to_visual_v", "mlvu": f"{task.replace('_', '_doc_to_visual_')}"}
@@ -162,6 +177,49 @@ def test_unknown_names_suggest_the_nearest():
         make_benchmark("longvideobnch")
     with pytest.raises(UnknownName, match="did you mean 'videomme'"):
         benchmark_of_task("videomm")
+
+
+def test_a_questions_options_keep_their_letters_where_one_is_missing():
+    benchmark = make_benchmark("longvideobench")
+    assert benchmark.question({**LVB, "option2": " a hen "}).options == ("a cat", "a dog", " a hen ")
+    with pytest.raises(InvalidInput, match="none missing before the last"):
+        benchmark.question({**LVB, "option1": None, "option2": "a hen"})
+
+
+def test_a_published_row_has_its_options_in_one_list():
+    document = {key: value for key, value in LVB.items() if not key.startswith("option")}
+    question = make_benchmark("longvideobench").question({**document, "candidates": ["A cat", "N/A and more"]})
+    assert question.options == ("A cat", "N/A and more")
+
+
+def test_the_demo_benchmark_has_the_fields_of_another():
+    ours, theirs = make_benchmark("photo_events"), make_benchmark("longvideobench")
+    assert ours.fields == theirs.fields
+    assert ours.question(LVB).benchmark == "photo_events"
+    assert (ours.facts.questions, theirs.facts.questions) == (None, 1337)
+
+
+def test_vsibenchs_lengths_are_those_of_its_file():
+    assert [make_benchmark("vsibench").bucket(seconds) for seconds in (59, 61, 121)] == ["short", "medium", "long"]
+
+
+def test_what_a_run_stated_of_a_benchmark_goes_before_its_file():
+    assert facts_of("mlvu", {"benchmark": "mlvu"}) == facts_of("mlvu") == make_benchmark("mlvu").facts
+    assert facts_of("mlvu", {"questions": 7, "mean_over_types": None}).questions == 7
+    assert not facts_of("mlvu", {"mean_over_types": False}).mean_over_types
+    assert facts_of("somebody's").strata(["a"]) is None
+    mine = facts_of("mine", {"mean_over_types": True, "types_with_parts": ["order"]})
+    assert mine.strata(["order_hard", "orders"]) == ["order/hard", "orders"]
+
+
+def test_a_wrong_fact_is_refused(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("lmms_eval_parsing: letter\nfields: longvideobench\n")
+    with pytest.raises(UnknownName, match="did you mean 'letters'"):
+        make_benchmark(str(path))
+    path.write_text("fields: longvideobnch\n")
+    with pytest.raises(UnknownName, match="did you mean 'longvideobench'"):
+        make_benchmark(str(path))
 
 
 def test_edges_bound_the_buckets():

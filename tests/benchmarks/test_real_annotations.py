@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.datasets import split_options
+from focus_eval.benchmarks.declared import split_question
 from focus_eval.benchmarks.registry import make_benchmark, read_annotations, read_rates
 
 
@@ -32,7 +32,7 @@ def test_longvideobench_counts_are_those_of_the_published_tables(longvideobench)
 
 
 def test_one_longvideobench_position_lies_past_its_video_and_is_counted(longvideobench):
-    dropped = {question.id: question.extra["evidence_dropped"] for question in longvideobench}
+    dropped = {question.id: question.n_evidence_dropped for question in longvideobench}
     assert {key: count for key, count in dropped.items() if count} == {"Z-1lgAXOEc8_0": 1}
     assert sum(len(question.evidence_seconds) for question in longvideobench) == 2395
 
@@ -91,7 +91,7 @@ def test_mlvu_ids_do_not_depend_on_the_fields_lmms_eval_leaves_out(mlvu, shared)
     for question, row in zip(mlvu, json.loads(shared("data/mlvu_dev.json").read_text()), strict=True):
         document = {name: row[name] for name in ("video_name", "question", "answer", "task_type")}
         assert benchmark.question(document).id == question.id
-        bare = {**row, "question": split_options(row["question"])[0]}
+        bare = {**row, "question": split_question(row["question"])[0]}
         assert benchmark.question(bare).id == question.id
 
 

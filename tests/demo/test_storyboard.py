@@ -125,7 +125,7 @@ def test_position_is_the_middle_of_each_scene_at_24_frames_a_second_whatever_the
     for board in boards:
         for asked, row in zip(board.questions, rows_of(board), strict=True):
             question = benchmark.question(row)
-            assert question.extra["evidence_dropped"] == 0
+            assert question.n_evidence_dropped == 0
             for time, (start, stop) in zip(question.evidence_seconds, asked.scenes, strict=True):
                 assert abs(time - float((start + stop) / 2 / board.fps)) < 0.05
 

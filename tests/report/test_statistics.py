@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report.measures import strata_of
 from focus_eval.report.statistics import (
     Estimate,
     compare_paired,
@@ -159,7 +159,7 @@ def test_the_mean_over_task_types_is_lmms_evals():
         documents.append({"question_type": kind, "accuracy": score, "MRA:.5:.95:.05": score})
     categories = [document["question_type"] for document in documents]
     scores = [document["accuracy"] for document in documents]
-    ours = mean_estimate(scores, range(200), strata=strata_of("vsibench", categories))
+    ours = mean_estimate(scores, range(200), strata=facts_of("vsibench").strata(categories))
     assert ours.value == pytest.approx(vsibench_aggregate_overall(documents), abs=1e-6)
     assert abs(ours.value - np.mean(scores)) > 0.005
 
@@ -172,10 +172,10 @@ def test_task_types_weigh_the_same_however_many_questions_they_have():
 
 
 def test_only_mlvu_and_vsibench_are_means_over_task_types():
-    assert strata_of("longvideobench", ["a", "b"]) is None
-    assert strata_of("mlvu", ["order", "ego"]) == ["order", "ego"]
-    assert strata_of("mlvu", ["order", ""]) is None, "rows that do not say their category"
-    assert strata_of("vsibench", ["object_rel_direction_hard", "object_rel_distance"]) == [
+    assert facts_of("longvideobench").strata(["a", "b"]) is None
+    assert facts_of("mlvu").strata(["order", "ego"]) == ["order", "ego"]
+    assert facts_of("mlvu").strata(["order", ""]) is None, "rows that do not say their category"
+    assert facts_of("vsibench").strata(["object_rel_direction_hard", "object_rel_distance"]) == [
         "object_rel_direction/hard",
         "object_rel_distance",
     ]

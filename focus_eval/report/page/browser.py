@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from focus_eval.benchmarks.evidence import NEAR_SECONDS
+from focus_eval.benchmarks.question import in_order
 from focus_eval.core.types import frozen_floats
 from focus_eval.report.page.charts import styles_of_run
 from focus_eval.report.page.thumbnails import Pictures, Thumbnails, evidence_frames
@@ -150,8 +152,6 @@ def _clips(row: SelectionRow) -> list[list[Any]]:
 CHUNK_QUESTIONS = 40
 # A page of more would take a browser more memory than a phone has; a question weighs about 1 KB.
 MOST_QUESTIONS = 20_000
-# A keyframe this near shows the evidence.
-NEAR_SECONDS = 2.0
 MOST_SERIES_SHOWN = 5
 _WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
 RIGHT, WRONG, PARTLY, UNPARSED, ERROR, MISSING, CHOSEN, UNSCORED = "r", "w", "p", "u", "e", "-", "c", "n"
@@ -351,9 +351,7 @@ def _first(rows: Sequence[SelectionRow | None]) -> SelectionRow:
 
 
 def _buckets(run: Run) -> list[str]:
-    present = set(run.selection_frame["bucket"])
-    ordered = [item for item in ("short", "medium", "long") if item in present]
-    return ordered + sorted(present - set(ordered) - {""})
+    return in_order(run.selection_frame["bucket"])
 
 
 def _packed(part: list[dict[str, Any]]) -> str:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from markupsafe import Markup
 
+from focus_eval.benchmarks.evidence import NEAR_SECONDS
+from focus_eval.benchmarks.question import in_order
 from focus_eval.report import figures, measures
 from focus_eval.report.figures import Style, figure_style, styles_of
+from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import Value
-from focus_eval.report.tables import BUCKETS, published_value, read_anchors
+from focus_eval.report.tables import published_value, read_anchors
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 MOST_LABELS = 7
 # A panel on the page; shown at about one and a half times this size.
 _WIDTH_INCHES, _HEIGHT_INCHES = 3.9, 2.5
+
+
+_RECALL = recall_column(NEAR_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,15 +141,15 @@ def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str)
 
 
 def recall_panels(chosen: pd.DataFrame) -> list[Panel]:
-    """Return evidence recall within 2 s against frames scored, once per K, for lines of selections of a benchmark."""
+    """Return recall within `NEAR_SECONDS` against frames scored, per K, for lines of selections of one benchmark."""
     panels = []
-    for k, here in chosen[chosen["recall@2"].notna()].groupby("k"):
+    for k, here in chosen[chosen[_RECALL].notna()].groupby("k"):
         points = []
         for label, same in here.groupby("label"):
-            value, spent = measures.recall_figure(same, "recall@2"), measures.frames_scored_percent(same)
+            value, spent = measures.recall_figure(same, _RECALL), measures.frames_scored_percent(same)
             if value.ours is not None and spent is not None:
                 points.append(Point(label=str(label), cost=spent, value=value))
-        panels.append(Panel(int(k), "Evidence recall, 2 s (%)", FRAMES_SCORED, points))
+        panels.append(Panel(int(k), f"Evidence recall, {NEAR_SECONDS:g} s (%)", FRAMES_SCORED, points))
     return [panel for panel in panels if panel.points]
 
 
@@ -158,7 +164,7 @@ def _panel_chart(where: str, panel: Panel, styles: Mapping[str, Style], ends: tu
         ours = [point for point in panel.points if not point.is_published]
         if len(ours) <= MOST_LABELS:
             _name_points(axes, ours)
-    measure = "accuracy" if panel.measure.startswith("Accuracy") else "evidence recall within 2 s"
+    measure = "accuracy" if panel.measure.startswith("Accuracy") else f"evidence recall within {NEAR_SECONDS:g} s"
     title = f"{panel.measure} against {panel.cost}: {'; '.join(point.title for point in panel.points)}"
     return Chart(f"{where}: {measure} against {panel.cost}, K={panel.k}", figures.page_svg(figure, title))
 
@@ -185,7 +191,7 @@ def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
 def length_bars(part: pd.DataFrame) -> list[Bar]:
     """Return accuracy by bucket and sampler of `part`: lines of answers of one benchmark, model and K."""
     bars = []
-    for bucket in [item for item in BUCKETS if item in set(part["bucket"])]:
+    for bucket in in_order(part["bucket"]):
         for label in sorted(set(part["label"]), key=sampler_order):
             value = measures.accuracy_figure(part[(part["bucket"] == bucket) & (part["label"] == label)])
             if value.ours is not None:
@@ -322,7 +328,7 @@ def telling_question(run: Run) -> list[SelectionRow]:
     chosen = frame[frame["error"].isna()]
     asked = chosen.groupby(["benchmark", "question_id", "k", "seed"], sort=False)
     about = asked.agg(
-        has_evidence=("recall@1", lambda recalls: recalls.notna().iloc[0]),
+        has_evidence=(_RECALL, lambda recalls: recalls.notna().iloc[0]),
         samplers=("label", "nunique"),
         seconds=("duration_seconds", "first"),
     )

@@ -51,7 +51,10 @@ def test_lmms_evals_guess_depends_on_seed_and_question_alone_and_counts_as_unpar
     import random
 
     def guessed(text, seed, numbers=range(80)):
-        read = {n: read_answer(question(number=n), text, answer_parsing="lmms_eval", seed=seed) for n in numbers}
+        read = {
+            n: read_answer(question(number=n), text, answer_parsing="lmms_eval", rule="longvideobench", seed=seed)
+            for n in numbers
+        }
         assert {answer.parsed for answer in read.values()} == {None}
         return {n: answer.score for n, answer in read.items()}
 
@@ -62,13 +65,13 @@ def test_lmms_evals_guess_depends_on_seed_and_question_alone_and_counts_as_unpar
     assert 8 <= sum(first.values()) <= 32  # one of four options, at random
     assert guessed("no letter here", 2) != first
     state = random.getstate()
-    read_answer(question(), "none", answer_parsing="lmms_eval")
+    read_answer(question(), "none", answer_parsing="lmms_eval", rule="longvideobench")
     assert random.getstate() == state
 
 
 def test_lmms_evals_rule_reads_the_first_capital_letter():
     # "Answer: C" is read as A: the trap that strict reading avoids.
-    assert read_answer(question(), "Answer: C", answer_parsing="lmms_eval").parsed == "A"
+    assert read_answer(question(), "Answer: C", answer_parsing="lmms_eval", rule="longvideobench").parsed == "A"
     assert read_answer(question(), "Answer: C").parsed == "C"
 
 

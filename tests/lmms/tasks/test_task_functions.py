@@ -139,10 +139,12 @@ def test_buckets_unparsed_and_failures_are_metrics():
 
 
 def test_the_mean_over_question_types_counts_the_three_directions_once():
+    from focus_eval.benchmarks.registry import facts_of
     from focus_eval.lmms.tasks import macro_accuracy
 
     kinds = {"object_rel_direction_easy": 1, "object_rel_direction_medium": 1, "object_rel_direction_hard": 0}
-    got = [{"category": kind, "score": value} for kind, value in [*kinds.items(), ("object_counting", 0.2)]]
+    types = facts_of("vsibench").strata([*kinds, "object_counting"])
+    got = [{"type": kind, "score": value} for kind, value in zip(types, [*kinds.values(), 0.2], strict=True)]
     assert macro_accuracy(got) == pytest.approx((2 / 3 + 0.2) / 2)
 
 

@@ -1,0 +1,110 @@
+"""Annotated evidence: the units it is given in, and how near a keyframe must be to show it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from focus_eval.core.errors import InvalidInput
+
+# Evidence recall is measured within each of these many seconds, ascending. All tables, figures and commands follow.
+RECALL_SECONDS = (1.0, 2.0, 5.0)
+# Where one figure stands for all: the page, the figures, and the tables of the demo and of simulations.
+NEAR_SECONDS = RECALL_SECONDS[len(RECALL_SECONDS) // 2]
+# Evidence is in view of a model's answer within this many seconds.
+IN_VIEW_SECONDS = RECALL_SECONDS[-1]
+# A moment this far past the end of the video still counts: lengths are rounded. Later ones are slips of the annotation.
+END_SLACK_SECONDS = 1.0
+
+# "frames@24" are frame numbers at 24 frames a second, whatever the file's rate; any other rate may stand there.
+EVIDENCE_UNITS = ("seconds", "frames@24", "intervals", "clock")
+Moments = tuple[float, ...]
+Intervals = tuple[tuple[float, float], ...]
+_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)")
+
+
+def distances_text(last: str = ", ") -> str:
+    """Return the distances of evidence recall, e.g. "1, 2 or 5" with `last=" or "`."""
+    *others, end = [f"{seconds:g}" for seconds in RECALL_SECONDS]
+    return last.join([", ".join(others), end]) if others else end
+
+
+def is_evidence_unit(unit: str) -> bool:
+    """Return whether `unit` is one of `EVIDENCE_UNITS`, or "frames@" with another rate above 0."""
+    return unit in EVIDENCE_UNITS or bool(re.fullmatch(r"frames@\d+(\.\d+)?", unit) and annotation_fps(unit) > 0)
+
+
+def annotation_fps(unit: str) -> float:
+    """Return the frames a second of a unit such as "frames@24"."""
+    return float(unit.removeprefix("frames@"))
+
+
+def evidence_of(value: Any, unit: str, *, where: str) -> tuple[Moments, Intervals]:
+    """Return evidence as moments in seconds, and as half-open intervals in seconds; one of the two is empty.
+
+    Args:
+        value: what the document holds: a number, text, or a list of them; text may also be JSON.
+        unit: "seconds" (moments), "frames@RATE" (moments as frame numbers), "intervals" (pairs of seconds), or "clock"
+            ("01:23" is a moment, "01:23-01:40" an interval; hours may stand before).
+        where: benchmark and question, for messages.
+
+    Raises:
+        InvalidInput: a value that the unit does not describe.
+    """
+    if isinstance(value, str) and unit != "clock":
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"{where}: evidence {value!r} is not a list of {unit}") from error
+    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if unit == "clock":
+        return _from_clock(given, where=where)
+    if unit == "intervals":
+        pairs = [given] if len(given) == 2 and not any(isinstance(item, Sequence) for item in given) else given
+        return (), tuple(_interval(pair, where=where) for pair in pairs)
+    fps = annotation_fps(unit) if unit.startswith("frames@") else 1.0
+    return tuple(_moment(number, where=where) / fps for number in given), ()
+
+
+def within_video(moments: Moments, duration_seconds: float) -> Moments:
+    """Return the moments that lie in the video, or at most `END_SLACK_SECONDS` past its end."""
+    return tuple(moment for moment in moments if moment <= duration_seconds + END_SLACK_SECONDS)
+
+
+def _moment(number: Any, *, where: str) -> float:
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
+        raise InvalidInput(f"{where}: evidence {number!r} is not a number of 0 or above")
+    return float(number)
+
+
+def _interval(pair: Any, *, where: str) -> tuple[float, float]:
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        raise InvalidInput(f"{where}: evidence {pair!r} is not a pair of seconds")
+    start, stop = (_moment(number, where=where) for number in pair)
+    if stop < start:
+        raise InvalidInput(f"{where}: the evidence interval {start:g} to {stop:g} ends before it starts")
+    return start, stop
+
+
+def _from_clock(texts: Sequence[Any], *, where: str) -> tuple[Moments, Intervals]:
+    moments: list[float] = []
+    intervals: list[tuple[float, float]] = []
+    for text in texts:
+        times = [_clock_seconds(part, where=where) for part in re.split(r"\s*[-–]\s*", str(text).strip())]
+        if len(times) == 1:
+            moments += times
+        else:
+            intervals.append(_interval(times, where=where))
+    if moments and intervals:
+        raise InvalidInput(f"{where}: evidence mixes moments and intervals: {list(texts)!r}")
+    return tuple(moments), tuple(intervals)
+
+
+def _clock_seconds(text: str, *, where: str) -> float:
+    found = _CLOCK.fullmatch(text.strip())
+    if not found:
+        raise InvalidInput(f"{where}: evidence {text!r} is not a time like 01:23 or 1:02:03")
+    return 3600.0 * int(found[1] or 0) + 60.0 * int(found[2]) + float(found[3])

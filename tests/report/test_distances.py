@@ -1,0 +1,112 @@
+"""The distances of evidence recall stand in one constant: changed there, every table, figure and command follows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from focus_eval.benchmarks import evidence
+from focus_eval.report.evidence import evidence_tables
+from focus_eval.report.recall import recall_column
+from tests.report.simulated import Simulation, simulate_run
+
+ROOT = Path(__file__).resolve().parents[2]
+# Changes the constant as an edit of its file would, before anything has read it; then runs commands, one a line.
+CHANGED = """
+import json, sys, importlib.util
+spec = importlib.util.find_spec("focus_eval.benchmarks.evidence")
+module = importlib.util.module_from_spec(spec)
+source = open(spec.origin, encoding="utf-8").read()
+before = "RECALL_SECONDS = (1.0, 2.0, 5.0)"
+assert source.count(before) == 1
+exec(compile(source.replace(before, "RECALL_SECONDS = " + sys.argv[1]), spec.origin, "exec"), module.__dict__)
+sys.modules[spec.name] = module
+
+from focus_eval.cli import app
+for arguments in json.loads(sys.argv[2]):
+    print("##", arguments[0])
+    app(arguments, standalone_mode=False)
+
+from focus_eval.report.estimate import estimate_table
+from focus_eval.report.lab import demo_tables
+from focus_eval.report.run import load_run
+run = load_run(sys.argv[3])
+for table in [estimate_table(run, min_seconds=0, draws=2), *demo_tables(run, "uniform")]:
+    print("##", table.name, table.title, table.columns)
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two runs, a simulation file, and an annotation of three lengths with a selection file and its entry."""
+    folder = tmp_path_factory.mktemp("distances")
+    for name, samplers in (("run", ("uniform", "topk", "focus")), ("other", ("uniform",))):
+        simulate_run(folder / name, Simulation(n_questions=60, samplers=samplers, models=("m",)))
+    (folder / "simulation.yaml").write_text(
+        "videos: 6\nminutes: [1, 90]\nsamplers: [uniform, focus]\nk: [4]\nbaseline: uniform\n"
+    )
+    documents = [
+        {
+            "id": f"q{at}", "video_path": f"v{at}.mp4", "question": "Which?", "candidates": ["a", "b"],
+            "correct_choice": 0, "duration": seconds, "position": [24 * 30],
+        }
+        for at, seconds in enumerate((100.0, 600.0, 1500.0))
+    ]  # fmt: skip
+    (folder / "annotation.json").write_text(json.dumps(documents))
+    rates = "".join(f"q{at},{row['duration']},10\n" for at, row in enumerate(documents))
+    (folder / "rates.csv").write_text("id,duration_s,fps\n" + rates)
+    (folder / "chosen.json").write_text(json.dumps({row["id"]: [270, 300] for row in documents}))
+    digest = hashlib.sha256((folder / "chosen.json").read_bytes()).hexdigest()
+    (folder / "entry.yaml").write_text(f"name: mine\nk: 2\nformat: qca\nfile: chosen.json\nsha256: {digest}\n")
+    return folder
+
+
+@pytest.mark.parametrize("distances", [(1.0, 5.0), (0.5, 3.0, 10.0)])
+def test_changed_distances_are_those_of_every_command(made, tmp_path, distances):
+    annotated = ["--annotations", made / "annotation.json", "--rates", made / "rates.csv"]
+    results = tmp_path / "leaderboard.csv"
+    commands = [
+        ["report", made / "run"],
+        ["evidence", made / "run", "--min-seconds", "0"],
+        ["compare", made / "run", made / "other"],
+        ["recall", *annotated, "--selections", f"mine={made / 'chosen.json'}", "--format", "qca"],
+        ["leaderboard", "add", made / "entry.yaml", "--files", made, *annotated, "--results", results],
+        ["leaderboard", "show", "--results", results],
+        ["simulate", made / "simulation.yaml", "--out", tmp_path / "simulation", "--workers", "1"],
+    ]
+    texts = json.dumps([[str(item) for item in arguments] for arguments in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", CHANGED, repr(distances), texts, str(made / "run")],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    near, last = distances[len(distances) // 2], distances[-1]
+    csv = (made / "run" / "report.csv").read_text()
+    page = (made / "run" / "report.html").read_text(encoding="utf-8")
+    for distance in distances:
+        assert f"Recall@{distance:g} s (%)" in csv
+        assert f"Recall@{distance:g} s (%)" in page
+        assert f"long@{distance:g}" in results.read_text()
+    assert f"evidence recall within {near:g} s" in page
+    assert f"Evidence recall within {near:g} s minus that of uniform" in done.stdout
+    assert f"evidence in view within {last:g} s" in " ".join(done.stdout.split())
+    assert "@2" not in csv + results.read_text()
+    assert "within 2 s" not in page + done.stdout
+
+
+def test_the_distances_ascend_and_the_ones_that_stand_for_all_are_among_them():
+    assert list(evidence.RECALL_SECONDS) == sorted(set(evidence.RECALL_SECONDS))
+    assert {evidence.NEAR_SECONDS, evidence.IN_VIEW_SECONDS} <= set(evidence.RECALL_SECONDS)
+    assert recall_column(evidence.NEAR_SECONDS) == "recall@2"
+
+
+def test_a_distance_that_rows_are_not_measured_at_is_refused(demo_run):
+    from focus_eval.core.errors import InvalidInput
+
+    with pytest.raises(InvalidInput, match="measured within 1, 2, 5 s, not 3"):
+        evidence_tables(demo_run, distance=3.0)
