@@ -144,12 +144,12 @@ def hub_repositories(
     folder: Path, *, models: Iterable[str], encoders: Iterable[str], benchmarks: Iterable[str]
 ) -> list[HubRepository]:
     """Write the repositories that `configs/` names, and return them."""
-    from focus_eval.encoders.weights import KNOWN
+    from focus_eval.encoders import registry as encoder_registry
+    from focus_eval.encoders.weights import known_checkpoints
 
     found = []
     for name in encoders:
-        stated = load_yaml(resource_path("configs") / "encoders" / f"{name}.yaml")
-        known = KNOWN[stated["options"]["checkpoint"]]
+        known = known_checkpoints()[encoder_registry.ENCODERS.fact(name, "default_checkpoint")]
         is_commit = known.is_pinned
         found.append(
             HubRepository(
@@ -183,9 +183,9 @@ def hub_repositories(
 
 def fetch_command(repository: HubRepository) -> list[str]:
     """Return the command that docs/reproduce.md and `focus-eval plan` state for this repository."""
-    from focus_eval.encoders.weights import KNOWN
+    from focus_eval.encoders.weights import known_checkpoints
 
-    known = next((item for item in KNOWN.values() if item.repository == repository.name), None)
+    known = next((item for item in known_checkpoints().values() if item.repository == repository.name), None)
     if known is not None:
         return known.fetch_command.replace('"', "").split()
     kind = ["--repo-type", "dataset"] if repository.kind == "dataset" else []

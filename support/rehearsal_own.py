@@ -28,7 +28,9 @@ def run_with_own_folders(machine: Machine, *, limit: int) -> Step:
     step.wrong += _failed(machine, {}, "configs", "--copy", "myconfigs")
     configs = machine.work / "myconfigs"
     _edit(configs / "models/llava_video_7b.yaml", args={"pretrained": _weights(machine, "LLaVA-Video-7B-Qwen2", own)})
-    _edit(configs / "encoders/blip.yaml", options={"checkpoint": _weights(machine, "blip-itm-large-coco", own)})
+    (configs / "encoders").mkdir()
+    blip = {"encoder": "blip", "options": {"checkpoint": _weights(machine, "blip-itm-large-coco", own)}}
+    (configs / "encoders/blip.yaml").write_text(yaml.safe_dump(blip), encoding="utf-8")
     _edit(configs / "benchmarks/longvideobench.yaml", **_data(machine, own))
     empty = {"HF_HOME": str(own / "empty"), "XDG_CACHE_HOME": str(own / "cache")}
     for command in ("plan", "run"):

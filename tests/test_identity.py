@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
 
 from focus_eval.core import resources
-from focus_eval.encoders import registry
-from focus_eval.encoders.registry import encoder_revision, make_encoder
+from focus_eval.encoders.registry import ENCODERS, encoder_revision, make_encoder
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, ModelConfig, load_matrix
 from focus_eval.matrix.running import run_matrix
@@ -70,7 +68,7 @@ def test_a_run_over_a_rewritten_trace_chooses_again(tmp_path):
         assert (frame["keyframes"].map(tuple) != first["keyframes"].map(tuple)).all()
 
 
-def test_a_plugin_of_another_revision_is_another_selection(monkeypatch, tmp_path):
+def test_a_plugin_of_another_revision_is_another_selection(monkeypatch, tmp_path, install_plugins):
     def plugin(revision):
         (tmp_path / f"toy_{revision}.py").write_text(
             "class Toy:\n    name = 'toy'\n    stores_embeddings = False\n"
@@ -78,16 +76,10 @@ def test_a_plugin_of_another_revision_is_another_selection(monkeypatch, tmp_path
             "    def close(self):\n        pass\n"
         )
         monkeypatch.syspath_prepend(tmp_path)
-        point = EntryPoint(name="toy", value=f"toy_{revision}:Toy", group=registry.ENTRY_POINT_GROUP)
-        monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-        registry._plugins.cache_clear()
+        install_plugins(ENCODERS, toy=f"toy_{revision}:Toy")
         return spec(encoder=EncoderConfig(name="toy", encoder="toy", options={"scale": 2.0})).identity
 
-    try:
-        first, second = plugin("one"), plugin("two")
-    finally:
-        monkeypatch.undo()
-        registry._plugins.cache_clear()
+    first, second = plugin("one"), plugin("two")
     assert first["encoder_revision"] == "one scale=2"
     assert identity_hash(first) != identity_hash(second)
 

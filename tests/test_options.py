@@ -10,7 +10,7 @@ import pytest
 
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.options import parse_assignments, read_options
-from focus_eval.encoders.registry import parse_options as encoder_options
+from focus_eval.encoders.registry import read_encoder
 from focus_eval.lmms.arguments import AdapterOptions
 from focus_eval.lmms.sources import ReplayedSelections, check_source
 from focus_eval.matrix.config import load_matrix, read_yaml_value
@@ -41,7 +41,7 @@ def test_true_and_false_are_read_through_every_door(tmp_path, text, value):
     given = parse_assignments([f"fixed_frames={text}"])
     assert make_sampler("qframe", **given).fixed_frames is value
     assert make_sampler(f"qframe:fixed_frames={text}").fixed_frames is value
-    assert encoder_options("offline", {"centred": text}) == {"centred": value}
+    assert read_encoder("offline", {"centred": text})[1] == {"centred": value}
     assert read_yaml_value(text) is value
     options = load_matrix(write_matrix(tmp_path, text)).samplers[0].options
     assert options == {"fixed_frames": value}
@@ -53,7 +53,7 @@ def test_nothing_else_is_a_boolean_through_any_door(tmp_path, text):
     with pytest.raises(InvalidInput, match=says):
         make_sampler("qframe", fixed_frames=text)
     with pytest.raises(InvalidInput, match=says):
-        encoder_options("offline", {"centred": text})
+        read_encoder("offline", {"centred": text})
     with pytest.raises(InvalidInput, match=says):
         check_source(AdapterOptions(sampler="qframe", sampler_options={"fixed_frames": text}, encoder="offline"))
     with pytest.raises(InvalidInput, match=says):

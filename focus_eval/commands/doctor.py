@@ -92,10 +92,10 @@ def extras() -> dict[str, str]:
 
 def checkpoints() -> dict[str, dict[str, str]]:
     """Return each known checkpoint with its encoder, its size and where it is, or how to fetch it."""
-    from focus_eval.encoders.weights import KNOWN, locate
+    from focus_eval.encoders.weights import known_checkpoints, locate
 
     found = {}
-    for known in KNOWN.values():
+    for known in known_checkpoints().values():
         row = {"encoder": known.encoder, "size": known.size, "revision": known.revision}
         row["pinned"] = "yes" if known.is_pinned else "unpinned"
         if find_spec("huggingface_hub") is None or find_spec("safetensors") is None:

@@ -64,7 +64,7 @@ def import_(
         unit=unit,
         fps=fps,
         allow_missing=allow_missing,
-        **parse_assignments(option),
+        options=parse_assignments(option),
     )
     if out.suffix != ".parquet":
         if questions is None or rate_of is None:
@@ -104,7 +104,7 @@ def export(
     questions = read_questions(benchmark, annotations)
     if questions is None:
         raise InvalidInput("these formats list selections in the order of the annotations; give --annotations")
-    selections = load_selections(source, questions=questions, **parse_assignments(option))
+    selections = load_selections(source, questions=questions, options=parse_assignments(option))
     for path in write_selections(selections, out, format=format, questions=questions):
         typer.echo(str(path))
 
@@ -340,7 +340,7 @@ def _from_files(
     for text, kind, given in [*files, *((text, "auto", {}) for text in estimate)]:
         name, equals, file = text.partition("=")
         name, file = (name, file) if equals else (Path(text).stem, text)
-        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **given)
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps, options=given)
         made.append(published_rows(loaded, questions, rate_of, name=name, model=model))
     answered, others = made[: len(selections)], made[len(selections) :]
     without = next((item.name for item in answered if not item.answers), None)

@@ -154,7 +154,22 @@ class BlipScorer(MatchingScorer):
     """
 
     name: ClassVar[str] = "blip"
+    model_type: ClassVar[str] = "blip"
     default_checkpoint: ClassVar[str] = "blip-itm-large-coco"
+    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+        "blip-itm-large-coco": {
+            "repository": "Salesforce/blip-itm-large-coco",
+            "revision": "c0273606af96037e7a3b2fb0ff4ae9620b517be6",
+            "gigabytes": 1.78,
+            "note": "FOCUS and AKS (LAVIS blip_image_text_matching, large)",
+        },
+        "blip-itm-base-coco": {
+            "repository": "Salesforce/blip-itm-base-coco",
+            "revision": "refs/pr/5",
+            "gigabytes": 0.90,
+            "note": "the main branch has no safetensors",
+        },
+    }
 
     def __init__(
         self,
@@ -173,7 +188,7 @@ class BlipScorer(MatchingScorer):
         options = EncoderOptions(
             device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
         )
-        located = locate(checkpoint, revision=revision, model_type="blip")
+        located = locate(checkpoint, revision=revision, model_type=self.model_type)
         self._setup(
             load_model(located.folder, rules, where=located.identity),
             load_tokenizer(located.folder),

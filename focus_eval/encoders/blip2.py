@@ -49,7 +49,16 @@ class Blip2Scorer(MatchingScorer):
     """
 
     name: ClassVar[str] = "blip2"
+    model_type: ClassVar[str] = "blip-2"
     default_checkpoint: ClassVar[str] = "blip2-itm-vit-g"
+    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+        "blip2-itm-vit-g": {
+            "repository": "Salesforce/blip2-itm-vit-g",
+            "revision": "520bf73fd0ef6ccce791cd3f06908040aef2d8cc",
+            "gigabytes": 4.70,
+            "note": "commit as pinned by public code, size from its 1.17 billion fp32 weights",
+        },
+    }
 
     def __init__(
         self,
@@ -64,7 +73,7 @@ class Blip2Scorer(MatchingScorer):
         compile: bool = False,
     ) -> None:
         self.preprocess = checked_preprocess(preprocess)
-        located = locate(checkpoint, revision=revision, model_type="blip-2")
+        located = locate(checkpoint, revision=revision, model_type=self.model_type)
         super().__init__(
             _load_model(located.folder, located.identity),
             image_rules=read_image_rules(located.folder),

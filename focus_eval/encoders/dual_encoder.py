@@ -185,6 +185,19 @@ class ClipScorer(DualEncoderScorer):
     name: ClassVar[str] = "clip"
     model_type: ClassVar[str] = "clip"
     default_checkpoint: ClassVar[str] = "clip-vit-base-patch32"
+    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+        "clip-vit-base-patch32": {
+            "repository": "openai/clip-vit-base-patch32",
+            "revision": "c237dc49a33fc61debc9276459120b7eac67e7ef",
+            "gigabytes": 0.61,
+            "note": "AKS; the main branch has no safetensors",
+        },
+        "clip-vit-large-patch14": {
+            "repository": "openai/clip-vit-large-patch14",
+            "revision": "32bd64288804d66eefd0ccbe215aa642df71cc41",
+            "gigabytes": 1.71,
+        },
+    }
 
 
 class LongClipScorer(DualEncoderScorer):
@@ -193,6 +206,14 @@ class LongClipScorer(DualEncoderScorer):
     name: ClassVar[str] = "longclip"
     model_type: ClassVar[str] = "clip"
     default_checkpoint: ClassVar[str] = "longclip-gmp-vit-l-14"
+    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+        "longclip-gmp-vit-l-14": {
+            "repository": "zer0int/LongCLIP-GmP-ViT-L-14",
+            "revision": "6f0d363cbe2a68e3d3018c7161aecf40a918597a",
+            "gigabytes": 1.71,
+            "note": "a fine-tune of Long-CLIP L; Q-Frame's own weights are published as a pickle only",
+        },
+    }
     least_positions: ClassVar[int] = 248
 
 
@@ -202,6 +223,14 @@ class MetaClip2Scorer(DualEncoderScorer):
     name: ClassVar[str] = "metaclip2"
     model_type: ClassVar[str] = "metaclip_2"
     default_checkpoint: ClassVar[str] = "metaclip-2-worldwide-huge-quickgelu"
+    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+        "metaclip-2-worldwide-huge-quickgelu": {
+            "repository": "facebook/metaclip-2-worldwide-huge-quickgelu",
+            "revision": "c139061af7b10fdb2e754b60d2b1182a3d5526c2",
+            "gigabytes": None,
+            "note": "commit as pinned by public code; not for commercial use (CC-BY-NC)",
+        },
+    }
 
 
 class Aimv2Scorer(DualEncoderScorer):
@@ -215,6 +244,14 @@ class Aimv2Scorer(DualEncoderScorer):
     name: ClassVar[str] = "aimv2"
     model_type: ClassVar[str] = "aimv2"
     default_checkpoint: ClassVar[str] = "aimv2-large-patch14-224-lit"
+    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+        "aimv2-large-patch14-224-lit": {
+            "repository": "apple/aimv2-large-patch14-224-lit",
+            "revision": "main",
+            "gigabytes": None,
+            "note": "the only commit found in public code holds Apple's own format, which needs code from the hub",
+        },
+    }
 
     def load_model(self, located: Located) -> Any:
         """Return the checkpoint's model, the text tower with plain attention."""
@@ -233,6 +270,13 @@ class SiglipScorer(DualEncoderScorer):
     name: ClassVar[str] = "siglip"
     model_type: ClassVar[str] = "siglip"
     default_checkpoint: ClassVar[str] = "siglip-so400m-patch14-384"
+    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+        "siglip-so400m-patch14-384": {
+            "repository": "google/siglip-so400m-patch14-384",
+            "revision": "9fdffc58afc957d1a03a25b10dba0329ab15c2a3",
+            "gigabytes": 3.51,
+        },
+    }
     text_padding: ClassVar[str] = "max_length"
 
     def load_tokenizer(self, located: Located) -> Any:
@@ -314,6 +358,20 @@ class Siglip2Scorer(DualEncoderScorer):
     name: ClassVar[str] = "siglip2"
     model_type: ClassVar[tuple[str, ...]] = ("siglip", "siglip2")
     default_checkpoint: ClassVar[str] = "siglip2-so400m-patch14-384"
+    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+        "siglip2-so400m-patch14-384": {
+            "repository": "google/siglip2-so400m-patch14-384",
+            "revision": "e8e487298228002f3d8a82e0cd5c8ea9c567f57f",
+            "gigabytes": 4.54,
+            "note": "commit as pinned by public code",
+        },
+        "siglip2-so400m-patch16-naflex": {
+            "repository": "google/siglip2-so400m-patch16-naflex",
+            "revision": "cc24074f717b612951c2dead130904ab9b65a81e",
+            "gigabytes": 4.54,
+            "note": "keeps the aspect of a frame; commit as pinned by public code",
+        },
+    }
     text_padding: ClassVar[str] = "max_length"
 
     def read_image_rules(self, folder: Path) -> ImageRules:

@@ -137,6 +137,8 @@ class OfflineScorer:
     """
 
     name: ClassVar[str] = "offline"
+    extra: ClassVar[str] = "offline"
+    needs_gpu: ClassVar[bool] = False
     stores_embeddings: ClassVar[bool] = True
     embedding_size: ClassVar[int] = 384
     embeds_independently: ClassVar[bool] = True

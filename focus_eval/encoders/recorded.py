@@ -38,6 +38,7 @@ class RecordedScorer:
     """
 
     name: ClassVar[str] = "recorded"
+    needs_gpu: ClassVar[bool] = False
 
     def __init__(self, trace: ArrayLike | None = None, *, path: Path | None = None) -> None:
         if (trace is None) == (path is None):

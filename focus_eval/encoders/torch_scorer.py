@@ -271,6 +271,8 @@ class TorchScorer:
         preprocess_seconds: time spent so far on resizing and uploading, for the meter.
     """
 
+    extra: ClassVar[str] = "encoders"
+
     def __init__(self, model: Any, *, image_rules: ImageRules, options: EncoderOptions) -> None:
         self._torch_device = torch_device(options.device)
         self.device = str(self._torch_device)

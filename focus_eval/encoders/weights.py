@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.core.errors import EncoderError, MissingWeights, unknown_name
-
-# A revision is pinned where it is a commit. Hashes that could not be verified against the hub from here were taken from
-# public code that pins the same repository; each `note` says where that is so.
+from focus_eval.encoders.registry import ENCODERS
 
 WEIGHTS = "model.safetensors"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -28,12 +26,15 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 class Checkpoint:
     """A published set of weights.
 
+    A revision is pinned where it is a commit. Hashes that could not be verified against the hub were taken from public
+    code that pins the same repository; each `note` says where that is so.
+
     Args:
-        name: short name, as in `checkpoint=`.
+        name: short name, as in `checkpoint=`; the key in an encoder's `checkpoints`, whose entry has the rest.
         repository: on the model hub.
         revision: commit, or reference, that holds safetensors.
         gigabytes: size of the weights; None where it is not known here.
-        model_type: of its `config.json`.
+        model_type: what its `config.json` may state; the encoder's.
         encoder: registered name of the encoder that reads it.
         note: what to know about it.
     """
@@ -42,7 +43,7 @@ class Checkpoint:
     repository: str
     revision: str
     gigabytes: float | None
-    model_type: str
+    model_type: str | tuple[str, ...]
     encoder: str
     note: str = ""
 
@@ -64,108 +65,15 @@ class Checkpoint:
         return "size unknown" if self.gigabytes is None else f"{self.gigabytes:.2f} GB"
 
 
-KNOWN = {
-    checkpoint.name: checkpoint
-    for checkpoint in (
-        Checkpoint(
-            name="blip-itm-large-coco",
-            repository="Salesforce/blip-itm-large-coco",
-            revision="c0273606af96037e7a3b2fb0ff4ae9620b517be6",
-            gigabytes=1.78,
-            model_type="blip",
-            encoder="blip",
-            note="FOCUS and AKS (LAVIS blip_image_text_matching, large)",
-        ),
-        Checkpoint(
-            name="blip-itm-base-coco",
-            repository="Salesforce/blip-itm-base-coco",
-            revision="refs/pr/5",
-            gigabytes=0.90,
-            model_type="blip",
-            encoder="blip",
-            note="the main branch has no safetensors",
-        ),
-        Checkpoint(
-            name="blip2-itm-vit-g",
-            repository="Salesforce/blip2-itm-vit-g",
-            revision="520bf73fd0ef6ccce791cd3f06908040aef2d8cc",
-            gigabytes=4.70,
-            model_type="blip-2",
-            encoder="blip2",
-            note="commit as pinned by public code, size from its 1.17 billion fp32 weights",
-        ),
-        Checkpoint(
-            name="clip-vit-base-patch32",
-            repository="openai/clip-vit-base-patch32",
-            revision="c237dc49a33fc61debc9276459120b7eac67e7ef",
-            gigabytes=0.61,
-            model_type="clip",
-            encoder="clip",
-            note="AKS; the main branch has no safetensors",
-        ),
-        Checkpoint(
-            name="clip-vit-large-patch14",
-            repository="openai/clip-vit-large-patch14",
-            revision="32bd64288804d66eefd0ccbe215aa642df71cc41",
-            gigabytes=1.71,
-            model_type="clip",
-            encoder="clip",
-        ),
-        Checkpoint(
-            name="siglip-so400m-patch14-384",
-            repository="google/siglip-so400m-patch14-384",
-            revision="9fdffc58afc957d1a03a25b10dba0329ab15c2a3",
-            gigabytes=3.51,
-            model_type="siglip",
-            encoder="siglip",
-        ),
-        Checkpoint(
-            name="siglip2-so400m-patch14-384",
-            repository="google/siglip2-so400m-patch14-384",
-            revision="e8e487298228002f3d8a82e0cd5c8ea9c567f57f",
-            gigabytes=4.54,
-            model_type="siglip",
-            encoder="siglip2",
-            note="commit as pinned by public code",
-        ),
-        Checkpoint(
-            name="siglip2-so400m-patch16-naflex",
-            repository="google/siglip2-so400m-patch16-naflex",
-            revision="cc24074f717b612951c2dead130904ab9b65a81e",
-            gigabytes=4.54,
-            model_type="siglip2",
-            encoder="siglip2",
-            note="keeps the aspect of a frame; commit as pinned by public code",
-        ),
-        Checkpoint(
-            name="metaclip-2-worldwide-huge-quickgelu",
-            repository="facebook/metaclip-2-worldwide-huge-quickgelu",
-            revision="c139061af7b10fdb2e754b60d2b1182a3d5526c2",
-            gigabytes=None,
-            model_type="metaclip_2",
-            encoder="metaclip2",
-            note="commit as pinned by public code; not for commercial use (CC-BY-NC)",
-        ),
-        Checkpoint(
-            name="aimv2-large-patch14-224-lit",
-            repository="apple/aimv2-large-patch14-224-lit",
-            revision="main",
-            gigabytes=None,
-            model_type="aimv2",
-            encoder="aimv2",
-            note="the only commit found in public code holds Apple's own format, which needs code from the hub",
-        ),
-        Checkpoint(
-            name="longclip-gmp-vit-l-14",
-            repository="zer0int/LongCLIP-GmP-ViT-L-14",
-            revision="6f0d363cbe2a68e3d3018c7161aecf40a918597a",
-            gigabytes=1.71,
-            model_type="clip",
-            encoder="longclip",
-            note="a fine-tune of Long-CLIP L; Q-Frame's own weights are published as a pickle only",
-        ),
+@cache
+def known_checkpoints() -> dict[str, Checkpoint]:
+    """Return the published checkpoints by short name, as our encoders state them; imports none of them."""
+    stated = (
+        Checkpoint(name=name, encoder=encoder, model_type=ENCODERS.fact(encoder, "model_type"), **facts)
+        for encoder, plugin in ENCODERS.plugins.items()
+        for name, facts in plugin.facts.get("checkpoints", {}).items()
     )
-}
+    return {checkpoint.name: checkpoint for checkpoint in stated}
 
 
 SHARDS = "model.safetensors.index.json"
@@ -334,7 +242,7 @@ def _missing_line(
     if not known and is_path(checkpoint):
         return f"checkpoint {checkpoint!r}: no such folder; correct the path"
     if not known and "/" not in checkpoint:
-        return f"{unknown_name('checkpoint', checkpoint, KNOWN)}; a repository of the hub is OWNER/NAME"
+        return f"{unknown_name('checkpoint', checkpoint, known_checkpoints())}; a repository of the hub is OWNER/NAME"
     if known:
         size, fetch = known.size, known.fetch_command
         if revision != known.revision:
@@ -350,7 +258,8 @@ def _missing_line(
 
 def known_checkpoint(name: str) -> Checkpoint | None:
     """Return the published checkpoint of that short name or repository; None where it is neither."""
-    return KNOWN.get(name) or next((item for item in KNOWN.values() if item.repository == name), None)
+    known = known_checkpoints()
+    return known.get(name) or next((item for item in known.values() if item.repository == name), None)
 
 
 def weights_folder(pretrained: str, revision: str = "main") -> Path | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
-from focus_eval.core.options import read_options
+from focus_eval.core.options import declared_types, read_options
 from focus_eval.lmms.arguments import AdapterOptions, texts
 from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
 from focus_eval.video import open_video
@@ -60,7 +60,7 @@ def check_source(options: AdapterOptions) -> None:
     from focus_eval.samplers import registry as samplers
 
     if options.encoder:
-        encoders.parse_options(options.encoder, texts(options.encoder_options))
+        encoders.read_encoder(options.encoder, texts(options.encoder_options))
     elif options.encoder_options:
         raise InvalidInput(f"encoder.{next(iter(options.encoder_options))} is given, but no encoder")
     if options.is_native or options.selections:
@@ -68,7 +68,7 @@ def check_source(options: AdapterOptions) -> None:
         return
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
     if sampler.needs_encoder and not options.encoder:
-        names = ", ".join(encoders.encoder_names())
+        names = ", ".join(encoders.ENCODERS.names())
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
 
 
@@ -97,14 +97,14 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
     encoder = None
     if sampler.needs_encoder:
-        given = texts(options.encoder_options)
+        name, given = encoders.read_encoder(options.encoder, texts(options.encoder_options))
         local_rank = os.environ.get("LOCAL_RANK", "0")
-        if local_rank != "0" and "device" not in given and "device" in encoders.encoder_options(options.encoder):
+        if local_rank != "0" and "device" not in given and "device" in declared_types(encoders.ENCODERS.load(name)):
             import torch
 
             if torch.cuda.is_available():  # each rank encodes on its own device
                 given["device"] = f"cuda:{local_rank}"
-        encoder = encoders.make_encoder(options.encoder, **given)
+        encoder = encoders.make_encoder(name, **given)
     store = None
     if options.store:
         from focus_eval.encoders.store import RelevanceStore
@@ -134,7 +134,12 @@ class ReplayedSelections:
     def __init__(self, path: Path, *, frames: int, options: Mapping[str, Any] | None = None) -> None:
         self.k = frames
         self._path = path
-        self._options = _reader_options(options or {})
+        given = options or {}
+        named = {"format": str, "unit": str | None, "allow_missing": bool}
+        ours = {name: value for name, value in given.items() if name in named}
+        self._options = read_options("selections", named, texts(ours))
+        # Of the format itself, which reads them.
+        self._format_options = texts({name: value for name, value in given.items() if name not in named})
         self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
         # By content: a file that was changed in place is another selection.
         self._content = _content_hash(path)
@@ -148,7 +153,8 @@ class ReplayedSelections:
         """Hash of the file's content and how it is read."""
         from focus_eval.rows.identity import identity_hash
 
-        return identity_hash({"content": self._content, "options": self._options, "frames": self.k})
+        options = {**self._options, **self._format_options}
+        return identity_hash({"content": self._content, "options": options, "frames": self.k})
 
     def prepare(self, benchmark: str, questions: Sequence[Question], *, asked: Collection[str]) -> None:
         """Read the file against all questions of `benchmark`, in the annotation's order.
@@ -211,7 +217,8 @@ class ReplayedSelections:
         from focus_eval.selections import load_selections
 
         # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
-        found = load_selections(self._path, questions=questions, **{**self._options, "allow_missing": True})
+        ours = {**self._options, "allow_missing": True}
+        found = load_selections(self._path, questions=questions, **ours, options=self._format_options)
         for selection in found.values():
             # A selection with scales has more and smaller frames by design.
             if selection.n_keyframes > self.k and selection.scales is None:
@@ -256,13 +263,6 @@ class GivenRows:
             return given
         chooser = Chooser(selection_id=self.selection_id, sampler="", k=self.k)
         return failed_selection_row(question, chooser, error, bucket_of=bucket_of)
-
-
-def _reader_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `load_selections`; those of the format itself stay text, which the format reads."""
-    known = {"format": str, "unit": str | None, "allow_missing": bool}
-    ours = {name: value for name, value in options.items() if name in known}
-    return {**texts(options), **read_options("selections", known, texts(ours))}
 
 
 def _content_hash(path: Path) -> str:

@@ -27,18 +27,6 @@ from focus_eval.rows.identity import answer_identity, identity_hash, selection_i
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_name
 
-# Encoders whose weights are a checkpoint on the model hub, with the architecture its config must state.
-HUB_ENCODERS: dict[str, str | tuple[str, ...]] = {
-    "blip": "blip",
-    "blip2": "blip-2",
-    "clip": "clip",
-    "longclip": "clip",
-    "siglip": "siglip",
-    "siglip2": ("siglip", "siglip2"),
-    "metaclip2": "metaclip_2",
-    "aimv2": "aimv2",
-}
-
 
 def model_weights(model: ModelConfig) -> str:
     """Return the exact weights that `model` answers with, a checkpoint's or an encoder's; "" where it names none."""

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, 
 
 from focus_eval.benchmarks.question import Benchmark
 from focus_eval.core.errors import RENAMED, InvalidInput, unknown_name
+from focus_eval.core.options import named_options, parse_named
 from focus_eval.core.resources import read_yaml, resource_path, yaml_loader, yaml_node
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
 
@@ -296,18 +297,39 @@ class ModelConfig(StrictModel):
 
 
 class EncoderConfig(StrictModel):
-    """One encoder with its checkpoint."""
+    """One encoder with its options, under the name that rows and tables give it.
+
+    A matrix may name one in place: `blip`, `clip:checkpoint=clip-vit-large-patch14`. `disk_gigabytes` is that of a
+    published checkpoint where it is not stated.
+    """
 
     name: str
     encoder: str
     options: dict[str, Option] = {}
-    needs_gpu: StrictBool = True
     disk_gigabytes: float = 0.0
-    source: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not isinstance(given.get("encoder"), str):
+            return given
+        name, options = named_options(given["encoder"], given.get("options") or {})
+        return {"disk_gigabytes": _published_gigabytes(name, options), **given, "encoder": name, "options": options}
+
+
+def _published_gigabytes(encoder: str, options: Mapping[str, Any]) -> float:
+    from focus_eval.encoders.registry import ENCODERS
+    from focus_eval.encoders.weights import known_checkpoint
+
+    default = ENCODERS.plugins[encoder].facts.get("default_checkpoint") if encoder in ENCODERS else None
+    known = known_checkpoint(str(options.get("checkpoint") or default or ""))
+    return known.gigabytes or 0.0 if known else 0.0
 
 
 class SamplerConfig(StrictModel):
     """One sampler; every option given a list is tried with each of its values, all combinations.
+
+    Options may stand in the name as well: `focus:alpha=0.1`.
 
     `encoders` restricts it to some of the matrix's encoders, by name.
     """
@@ -315,6 +337,14 @@ class SamplerConfig(StrictModel):
     sampler: str
     encoders: list[str] = []
     options: dict[str, Option | list[Option]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_name(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not isinstance(given.get("sampler"), str):
+            return given
+        name, options = named_options(given["sampler"], given.get("options") or {})
+        return {**given, "sampler": name, "options": options}
 
 
 class Resources(StrictModel):
@@ -425,18 +455,28 @@ def _part(kind: str, model: type[StrictModel], entry: Any, matrix_file: Path) ->
             return _expanded(entry, matrix_file)
         return entry
     file = _part_file(kind, entry, matrix_file)
+    if file is None:
+        # A registered encoder needs no file of its own.
+        return check(model, {"name": re.sub(r"[^\w.,=+-]+", "_", entry), "encoder": entry}, matrix_file)
     values = load_yaml(file)
     values.setdefault("name", file.stem)
     return check(model, _expanded(values, file), file)
 
 
-def _part_file(kind: str, name: str, matrix_file: Path) -> Path:
+def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
+    """Return the file of a part, None for an encoder that is named and has none."""
+    from focus_eval.encoders.registry import ENCODERS
+
     # Beside the matrix before the package's own: a user's part replaces a shipped one of its name.
     folders = [folder / kind for folder in matrix_file.resolve().parents[:3]] + [resource_path("configs") / kind]
     for folder in folders:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
     known = sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
+    if kind == "encoders":
+        if parse_named(name)[0] in ENCODERS:
+            return None
+        known = sorted({*known, *ENCODERS.names()})
     raise InvalidInput(f"{matrix_file}: {kind}: no {kind}/{name}.yaml; known: {', '.join(known) or 'none'}")
 
 

@@ -16,7 +16,7 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, MissingWeights, unknown_name
 from focus_eval.core.types import VideoInfo
 from focus_eval.matrix.answering import load_arguments
-from focus_eval.matrix.cells import HUB_ENCODERS, AnswerSpec, SelectionSpec, cells, selection_specs
+from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import best_device, gpu_gigabytes, host_gigabytes
@@ -151,10 +151,10 @@ def embedding_bytes(encoder: EncoderConfig) -> int | None:
 
     A checkpoint tells how many numbers it has; without it they are `LARGEST_EMBEDDING`.
     """
-    from focus_eval.encoders.registry import encoder_class
+    from focus_eval.encoders.registry import ENCODERS
 
     try:
-        made = encoder_class(encoder.encoder)
+        made = ENCODERS.load(encoder.encoder)
     except FocusEvalError:
         return None  # it cannot run, which is reported elsewhere
     # As `ScoresFrames` in the scorer protocol: it is looked up by frame, and never stored.
@@ -441,10 +441,10 @@ def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
 
 def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
     """Yield what is missing of an encoder: its packages, weights, tokenizer; options that it does not have."""
-    from focus_eval.encoders.registry import parse_options
+    from focus_eval.encoders.registry import ENCODERS, read_encoder
 
     try:
-        parse_options(encoder.encoder, encoder.options)
+        read_encoder(encoder.encoder, encoder.options)
     except FocusEvalError as error:
         yield Missing(f"encoder {encoder.name}", str(error))
         return
@@ -452,19 +452,21 @@ def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
     path = encoder.options.get("path")
     if isinstance(path, str) and not Path(path).expanduser().exists():
         yield Missing(f"the file {path} of encoder {encoder.name}", "record it, or correct the option path")
-    if encoder.encoder in HUB_ENCODERS:
-        yield from _checkpoint_problems(encoder)
+    # What a checkpoint's config must state: an encoder without it has no checkpoint from the hub.
+    if model_type := ENCODERS.fact(encoder.encoder, "model_type"):
+        yield from _checkpoint_problems(encoder, model_type)
 
 
-def _checkpoint_problems(encoder: EncoderConfig) -> Iterator[Missing]:
+def _checkpoint_problems(encoder: EncoderConfig, model_type: str | tuple[str, ...]) -> Iterator[Missing]:
+    from focus_eval.encoders.registry import ENCODERS
     from focus_eval.encoders.weights import locate
 
     checkpoint, revision = encoder.options.get("checkpoint"), encoder.options.get("revision")
     try:
         found = locate(
-            str(checkpoint or encoder.name),
+            str(checkpoint or ENCODERS.fact(encoder.encoder, "default_checkpoint", encoder.name)),
             revision=str(revision) if revision else None,
-            model_type=HUB_ENCODERS[encoder.encoder],
+            model_type=model_type,
         )
     except FocusEvalError as error:
         # Only what must be fetched takes room on the disk.

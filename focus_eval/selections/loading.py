@@ -42,7 +42,7 @@ def load_selections(
     unit: str | None = None,
     fps: Mapping[str, float] | None = None,
     allow_missing: bool = False,
-    **options: Any,
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, ImportedSelection]:
     """Return the selections of a file by question id, in the file's order.
 
@@ -63,8 +63,8 @@ def load_selections(
     if unit is not None and unit not in UNITS:
         raise unknown_name("unit", unit, UNITS)
     source = Source(path=Path(path), questions=questions, allow_missing=allow_missing)
-    name, options = named_options(format, options)
-    reader = make_format(_detect(source) if name == "auto" else name, **options)
+    name, given = named_options(format, options or {})
+    reader = make_format(_detect(source) if name == "auto" else name, **given)
     source = replace(source, format=reader.name, unit=unit or reader.unit)
     selections = _by_id(reader.read(source), source.path)
     if questions is None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.commands import doctor
-from focus_eval.encoders.weights import KNOWN
+from focus_eval.encoders.weights import known_checkpoints
 from support.random_weights import write_tiny_clip
 
 
@@ -30,7 +30,7 @@ def facts(*arguments: str) -> dict:
 
 
 def put(hub, name):
-    known = KNOWN[name]
+    known = known_checkpoints()[name]
     folder = hub / f"models--{known.repository.replace('/', '--')}" / "snapshots" / known.revision
     write_tiny_clip(folder)
     return folder
@@ -38,10 +38,10 @@ def put(hub, name):
 
 def test_every_known_checkpoint_is_listed_with_how_to_fetch_it(hub):
     listed = facts()["checkpoints"]
-    assert set(listed) == set(KNOWN)
+    assert set(listed) == set(known_checkpoints())
     for name, row in listed.items():
-        assert row["state"] == f"missing: {KNOWN[name].fetch_command}"
-        assert row["size"] == KNOWN[name].size
+        assert row["state"] == f"missing: {known_checkpoints()[name].fetch_command}"
+        assert row["size"] == known_checkpoints()[name].size
 
 
 def test_a_checkpoint_that_is_there_is_listed_with_its_place(hub):
@@ -77,7 +77,7 @@ def test_the_table_shows_brackets_and_whole_commands(hub, monkeypatch):
     monkeypatch.setattr(doctor, "extras", lambda: {"ray": 'lacks ray: pip install "focus-eval[ray]"'})
     shown = CliRunner().invoke(app, ["doctor"]).output
     assert 'pip install "focus-eval[ray]"' in shown
-    for known in KNOWN.values():
+    for known in known_checkpoints().values():
         assert known.fetch_command in shown
 
 

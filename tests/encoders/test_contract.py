@@ -13,7 +13,7 @@ import pytest
 from focus_eval.core.errors import InvalidInput
 from focus_eval.encoders.protocol import GivesEmbeddings, GivesLogits, Scorer, ScoresFrames
 from focus_eval.encoders.recorded import RecordedScorer
-from focus_eval.encoders.registry import encoder_names, make_encoder
+from focus_eval.encoders.registry import ENCODERS, make_encoder
 from focus_eval.encoders.store import RelevanceStore
 from support.random_weights import (
     TINY_BLIP_HEADS,
@@ -105,13 +105,13 @@ def frames():
 
 
 def test_every_registered_scorer_is_under_the_contract():
-    assert {case.partition(" ")[0] for case in SCORERS} | {"recorded"} == set(encoder_names())
+    assert {case.partition(" ")[0] for case in SCORERS} | {"recorded"} == set(ENCODERS.names())
 
 
 def test_it_says_who_it_is_in_one_line(scorer):
     assert isinstance(scorer, Scorer)
     assert not isinstance(scorer, ScoresFrames)
-    assert scorer.name in encoder_names()
+    assert scorer.name in ENCODERS.names()
     assert scorer.revision.strip() == scorer.revision != ""
     assert "\n" not in scorer.revision
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 
-from focus_eval.core.errors import EncoderError, InvalidInput, MissingDependency, UnknownName
-from focus_eval.encoders import registry
-from focus_eval.encoders.registry import encoder_names, encoder_options, make_encoder, parse_options
+from focus_eval.core.errors import InvalidInput, MissingDependency, PluginError, UnknownName
+from focus_eval.core.options import declared_types
+from focus_eval.core.plugins import Plugin
+from focus_eval.encoders.registry import ENCODERS, make_encoder, read_encoder
 
 
 class Toy:
@@ -45,23 +46,20 @@ class NoScorer:
     pass
 
 
+class NoRevision:
+    def close(self):
+        pass
+
+
 @pytest.fixture
-def plugins(monkeypatch):
+def plugins(monkeypatch, install_plugins):
     """A function from {name: "module:attribute"} that makes them the installed plugins of this test."""
-
-    def install(**named):
-        group = registry.ENTRY_POINT_GROUP
-        points = [EntryPoint(name=name, value=value, group=group) for name, value in named.items()]
-        monkeypatch.setattr(registry, "entry_points", lambda group: points)
-        registry._plugins.cache_clear()
-
     monkeypatch.setitem(sys.modules, "toy_plugin", sys.modules[__name__])
-    yield install
-    registry._plugins.cache_clear()
+    return partial(install_plugins, ENCODERS)
 
 
 def test_our_scorers_are_there():
-    assert {"offline", "recorded", "blip", "clip", "siglip", "longclip"} <= set(encoder_names())
+    assert {"offline", "recorded", "blip", "clip", "siglip", "longclip"} <= set(ENCODERS.names())
 
 
 def test_an_unknown_scorer_is_refused_with_the_nearest_name():
@@ -75,13 +73,13 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
 
 
 def test_options_are_the_keywords_of_the_constructor():
-    assert list(encoder_options("offline")) == ["n_classes", "centred"]
+    assert list(declared_types(ENCODERS.load("offline"))) == ["n_classes", "centred"]
     assert make_encoder("offline", n_classes=3).n_classes == 3
 
 
 def test_a_plugin_is_made_by_its_name(plugins):
     plugins(toy="toy_plugin:Toy")
-    assert "toy" in encoder_names()
+    assert "toy" in ENCODERS.names()
     assert make_encoder("toy", level=0.25).relevance_of(Path("a"), np.arange(2), "q").tolist() == [0.25, 0.25]
 
 
@@ -89,9 +87,9 @@ def test_strings_of_a_command_line_become_what_the_option_is(plugins):
     plugins(toy="toy_plugin:Toy")
     given = {"level": "1", "depth": "none", "folder": "a/b", "mode": "high", "loud": "true", "label": "12"}
     expected = {"level": 1.0, "depth": None, "folder": Path("a/b"), "mode": "high", "loud": True, "label": "12"}
-    assert parse_options("toy", given) == expected
-    assert parse_options("toy", {"depth": "7"}) == {"depth": 7}
-    assert parse_options("toy", {"level": 0.5, "depth": 2}) == {"level": 0.5, "depth": 2}
+    assert read_encoder("toy", given) == ("toy", expected)
+    assert read_encoder("toy:depth=7", {}) == ("toy", {"depth": 7})
+    assert read_encoder("toy", {"level": 0.5, "depth": 2}) == ("toy", {"level": 0.5, "depth": 2})
 
 
 @pytest.mark.parametrize(
@@ -115,34 +113,39 @@ def test_a_string_of_another_kind_is_refused_by_option(plugins, option, text, sa
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("a_module_nobody_has:Toy", "encoder plugin 'bad' .* cannot be loaded: No module named"),
+        ("a_module_nobody_has:Toy", "encoder plugin 'bad' .* cannot be loaded: ModuleNotFoundError: No module named"),
         ("toy_plugin:Missing", "encoder plugin 'bad' .* cannot be loaded"),
         ("toy_plugin:np", "encoder plugin 'bad' .* is not a class"),
-        ("toy_plugin:NoScorer", "encoder 'bad': .*NoScorer does not make an encoder"),
+        ("toy_plugin:NoScorer", "encoder plugin 'bad' .*NoScorer.* is not an encoder"),
+        ("toy_plugin:NoRevision", "encoder 'bad': .*NoRevision has no name or no revision"),
     ],
 )
 def test_a_broken_plugin_raises_and_says_which(plugins, value, says):
     plugins(bad=value, toy="toy_plugin:Toy")
-    with pytest.raises(EncoderError, match=says):
+    with pytest.raises(PluginError, match=says):
         make_encoder("bad")
     assert make_encoder("toy").level == 0.5
 
 
 def test_a_plugin_cannot_take_a_name_of_ours(plugins):
     plugins(offline="toy_plugin:Toy")
-    with pytest.raises(EncoderError, match=r"encoder plugin 'offline' .*: the name is taken"):
-        encoder_names()
+    with pytest.raises(PluginError, match=r"encoder plugin 'offline' .*: the name is taken"):
+        ENCODERS.names()
 
 
 def test_a_missing_extra_is_named_with_the_install_command(monkeypatch):
-    monkeypatch.setitem(registry._OURS, "clip", ("a_module_nobody_has:Clip", "encoders"))
+    def absent(plugin):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    ENCODERS.clear()
+    monkeypatch.setattr(Plugin, "load", absent)
     with pytest.raises(MissingDependency, match=r"encoder 'clip' needs .*: pip install \"focus-eval\[encoders\]\""):
         make_encoder("clip")
 
 
 def test_names_and_a_made_offline_scorer_import_no_network():
     code = (
-        "import sys; from focus_eval.encoders.registry import make_encoder, encoder_names; encoder_names();"
+        "import sys; from focus_eval.encoders.registry import ENCODERS, make_encoder; ENCODERS.names();"
         "print(make_encoder('offline').revision); assert not {'torch', 'timm', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

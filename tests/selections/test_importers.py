@@ -161,7 +161,7 @@ def test_a_field_of_another_name_is_found_when_named(tmp_path):
     rows = [{"id": "a", "chosen": [1, 2]}]
     with pytest.raises(SelectionMismatch, match=r"no field of frames.*has: chosen, id"):
         load_selections(written(tmp_path, rows))
-    assert load_selections(written(tmp_path, rows), field="chosen")["a"].keyframes == (1, 2)
+    assert load_selections(written(tmp_path, rows), options={"field": "chosen"})["a"].keyframes == (1, 2)
 
 
 def test_an_unknown_question_and_a_missing_one_are_named(tmp_path):
@@ -246,9 +246,9 @@ def test_rows_of_two_samplers_need_a_name(tmp_path):
     path = write_rows(tmp_path / "rows.jsonl", [row("a", [1]), row("a", [2], sampler="topk")])
     with pytest.raises(SelectionMismatch, match=r"rows of 2 samplers \(focus id-focus, topk id-topk\)"):
         load_selections(path)
-    assert load_selections(path, sampler="topk")["a"].keyframes == (2,)
+    assert load_selections(path, options={"sampler": "topk"})["a"].keyframes == (2,)
     with pytest.raises(SelectionMismatch, match="no rows of 'aks'; there are: focus, topk"):
-        load_selections(path, sampler="aks")
+        load_selections(path, options={"sampler": "aks"})
 
 
 def test_an_error_row_is_no_selection(tmp_path):
@@ -290,12 +290,12 @@ def test_a_format_with_options_is_one_text(tmp_path):
     with pytest.raises(InvalidInput, match=r"option of selection format 'wfs': 'feild'; did you mean 'field'"):
         load_selections(written(tmp_path, rows), format="wfs:feild=chosen")
     with pytest.raises(InvalidInput, match="option 'field' of 'wfs' is given twice"):
-        load_selections(written(tmp_path, rows), format="wfs:field=chosen", field="frames")
+        load_selections(written(tmp_path, rows), format="wfs:field=chosen", options={"field": "frames"})
 
 
 def test_an_option_of_another_format_is_refused_not_ignored(tmp_path):
     with pytest.raises(InvalidInput, match="unknown option of selection format 'qca': 'sampler'"):
-        load_selections(written(tmp_path, {"a": [1]}), sampler="focus")
+        load_selections(written(tmp_path, {"a": [1]}), options={"sampler": "focus"})
 
 
 def test_a_file_that_two_formats_claim_needs_its_format_named(tmp_path, monkeypatch):

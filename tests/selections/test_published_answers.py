@@ -84,7 +84,7 @@ def test_a_declared_shape_takes_times_or_frames(tmp_path):
     rows = [{"qid": "a1", "at": [3, 60], "said": "B"}, {"qid": "b1", "at": [30], "said": None}]
     path = written(tmp_path, rows)
     columns = {"id": "qid", "frames": "at", "answer": "said"}
-    read = load_selections(path, format="answers", **columns)
+    read = load_selections(path, format="answers", options=columns)
     assert read["a1"].keyframes == (3, 60)
     made = published_rows(read, [question("a1", "B"), question("b1")], RATES, name="mine", model="m")
     assert [(row.parsed, row.score, row.is_unparsed) for row in made.answers] == [("B", 1.0, False), (None, 0.0, True)]
@@ -109,7 +109,7 @@ def test_an_unknown_shape_is_refused_with_what_is_missing(tmp_path, row, said):
 
 def test_an_unknown_column_names_the_nearest(tmp_path):
     with pytest.raises(InvalidInput, match="did you mean 'answer'"):
-        load_selections(written(tmp_path, [{}]), format="answers", answr="x")
+        load_selections(written(tmp_path, [{}]), format="answers", options={"answr": "x"})
 
 
 def test_a_verdict_that_contradicts_its_letters_is_refused(tmp_path):

@@ -120,11 +120,13 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
 
     def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> str:
         """Make the encoder; return its name and revision, which become part of the run's identity."""
-        from focus_eval.encoders.registry import encoder_options, make_encoder
+        from focus_eval.core.options import declared_types
+        from focus_eval.encoders.registry import ENCODERS, make_encoder, read_encoder
 
-        name = str(own.get("answer_encoder", "offline"))
-        options = {"checkpoint": str(own["answer_encoder_checkpoint"])} if own.get("answer_encoder_checkpoint") else {}
-        if wrapper_arguments.get("device") and "device" in encoder_options(name):
+        checkpoint = own.get("answer_encoder_checkpoint")
+        given = {"checkpoint": str(checkpoint)} if checkpoint else {}
+        name, options = read_encoder(str(own.get("answer_encoder", "offline")), given)
+        if wrapper_arguments.get("device") and "device" in declared_types(ENCODERS.load(name)):
             options["device"] = str(wrapper_arguments["device"])
         scorer = make_encoder(name, **options)
         if not isinstance(scorer, Scorer):

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from focus_eval.core.errors import EncoderError, MissingWeights
-from focus_eval.encoders.registry import encoder_names, make_encoder
-from focus_eval.encoders.weights import KNOWN, locate
+from focus_eval.encoders.registry import ENCODERS, make_encoder
+from focus_eval.encoders.weights import known_checkpoints, locate
 from support.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
 
 
@@ -50,9 +50,9 @@ def one_line(error) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(known_checkpoints()))
 def test_a_known_checkpoint_that_is_missing_says_which_how_large_and_how_to_fetch_it(hub, name):
-    known = KNOWN[name]
+    known = known_checkpoints()[name]
     with pytest.raises(MissingWeights) as error:
         make_encoder(known.encoder, checkpoint=name)
     text = one_line(error)
@@ -79,7 +79,7 @@ def test_a_mistyped_name_is_told_with_the_nearest_of_the_known_ones(hub):
 
 
 def test_every_known_checkpoint_belongs_to_a_scorer():
-    assert {known.encoder for known in KNOWN.values()} <= set(encoder_names())
+    assert {known.encoder for known in known_checkpoints().values()} <= set(ENCODERS.names())
 
 
 def test_a_checkpoint_in_the_cache_is_known_by_its_commit(hub, folder):
@@ -90,7 +90,7 @@ def test_a_checkpoint_in_the_cache_is_known_by_its_commit(hub, folder):
 
 
 def test_a_known_name_takes_the_known_revision_and_no_other(hub, folder):
-    known = KNOWN["clip-vit-base-patch32"]
+    known = known_checkpoints()["clip-vit-base-patch32"]
     put_into(hub, folder, known.repository, commit="f" * 40)
     with pytest.raises(MissingWeights):
         locate(known.name, model_type="clip")
@@ -102,7 +102,7 @@ def test_a_known_name_takes_the_known_revision_and_no_other(hub, folder):
 
 
 def test_a_pull_request_is_a_revision(hub, tmp_path):
-    known = KNOWN["blip-itm-base-coco"]
+    known = known_checkpoints()["blip-itm-base-coco"]
     folder = write_tiny_blip(tmp_path / "blip")
     put_into(hub, folder, known.repository, commit="a" * 40, reference=known.revision)
     assert locate(known.name, model_type="blip").identity == f"{known.repository}@{'a' * 40}"
