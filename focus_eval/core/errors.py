@@ -87,9 +87,14 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     options = sorted(known)
     if RENAMED.get(name) in options:
         return UnknownName(f"unknown {kind} {name!r}; it is now called {RENAMED[name]!r}")
-    nearest = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return UnknownName(f"unknown {kind} {name!r}; {hint}known: {', '.join(options) or 'none'}")
+    hint = nearest(name, options).removeprefix("; ")
+    return UnknownName(f"unknown {kind} {name!r}; {hint}{' ' if hint else ''}known: {', '.join(options) or 'none'}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'focus'?" where one of `known` is near `name`, else ""."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def printable(text: str) -> str:

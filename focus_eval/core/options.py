@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import numpy as np
 
-from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.errors import InvalidInput, nearest, unknown_name
 
 T = TypeVar("T")
 _NOT_THAT = object()
@@ -220,7 +220,9 @@ def _from_text(text: str, hint: Any) -> Any:
             try:
                 return number(text)
             except ValueError:
-                continue
+                # Who guessed at types before us may have made 8.0 of 8.
+                if number is int and float not in members and re.fullmatch(r"[+-]?\d+\.0+", text):
+                    return int(float(text))
     if Path in members:
         return Path(text)
     return text if str in members or not all(_is_plain(member) for member in members) else _NOT_THAT
@@ -240,4 +242,5 @@ def _refusal(owner: str, name: str, hint: Any, value: Any, limits: Mapping[str, 
         kinds += list(get_args(member)) if get_origin(member) is Literal else [words.get(member, str(member))]
     limit = " and ".join(f"{word} {number:g}" for word, number in limits.items() if isinstance(number, (int, float)))
     expected = " or ".join(kinds) + (f" ({limit})" if limit else "")
-    return InvalidInput(f"option {name!r} of {owner} must be {expected}, got {value!r}")
+    hint = nearest(value, {*kinds} - {*words.values()}) if isinstance(value, str) else ""
+    return InvalidInput(f"option {name!r} of {owner} must be {expected}, got {value!r}{hint}")

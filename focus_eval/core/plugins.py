@@ -196,19 +196,20 @@ class Registry(Generic[T]):
 
 
 def classes_in(
-    package: str, *, base: str = "", name_of: Callable[[Mapping[str, Any]], str] | None = None
+    *packages: str, base: str = "", name_of: Callable[[Mapping[str, Any]], str] | None = None
 ) -> Callable[[], Iterator[Plugin]]:
-    """Return a function that finds the named classes in the files of `package` without importing them.
+    """Return a function that finds the named classes in the files of `packages` without importing them.
 
     Args:
-        package: dotted name of a package of ours.
+        packages: dotted names of packages of ours.
         base: the class that each derives from, by its name; "" for any class.
         name_of: the registered name from the literal attributes of a class's own body, "" for none; its `name` by
             default.
     """
 
     def find() -> Iterator[Plugin]:
-        for path in sorted(_file_of(package).parent.glob("*.py")):
+        files = [(package, path) for package in packages for path in sorted(_file_of(package).parent.glob("*.py"))]
+        for package, path in files:
             module = f"{package}.{path.stem}"
             # Most files hold no plugin; parsing is what takes time.
             if not _NAMED.search(path.read_text(encoding="utf-8")):

@@ -33,8 +33,9 @@ class FrameAdapter:
 
     An adapter is a class `class FocusX(FrameAdapter, X)` that says
 
-    - `model_id`: the name in `focus_eval.lmms.manifests.MODELS`, where one line makes lmms-eval know it; for a class of
+    - `model_id`: its name, in the class's own body: a class in `focus_eval/lmms/models/` is found by it; for a class of
       another package the name of its entry point in the group `focus_eval.models`;
+    - `is_simple = False` where the wrapper takes lmms-eval's chat requests;
     - `frames_argument`: the wrapper's argument for the most frames it takes;
     - how the wrapper gets the pixels. What its `doc_to_visual` returns is `visuals(frame_batch)`, by default a list
       with one `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's own
@@ -44,8 +45,8 @@ class FrameAdapter:
     - where they differ: `takes_mixed_sizes` (the wrapper can show frames of different sizes as images),
       `largest_batch`, `questions_at_once` (an API), `answers_by_video` (it answers faster than frames are decoded: a
       matrix asks it about one video after another, each decoded once for all selections), `frames_reaching(inputs)`
-      (frames per question among the inputs of the model's `generate`, or None), `own_arguments` (further names, handed
-      to `prepare`), `prepare`, `defaults`.
+      (frames per question among the inputs of the model's `generate`, or None), `own_options` (a dataclass of further
+      arguments, handed to `prepare`), `prepare`, `defaults`.
 
     Per question: selection, decode, then the wrapper's own `generate_until` on a copy of the request, called on a
     shallow copy of the model (a view), so that one question's failure is its own. A frame batch that the wrapper never
@@ -58,14 +59,14 @@ class FrameAdapter:
     takes_mixed_sizes: ClassVar[bool] = False
     largest_batch: ClassVar[int | None] = None
     answers_by_video: ClassVar[bool] = False
-    own_arguments: ClassVar[tuple[str, ...]] = ()
+    own_options: ClassVar[type | None] = None
 
     context: RunContext
     _unwrapped: Any = None
 
     # Provided by the wrapper.
     task_dict: dict[str, Any]
-    is_simple: bool
+    is_simple: ClassVar[bool]
 
     def __init__(self, **arguments: Any) -> None:
         with command_line_errors():
@@ -116,8 +117,8 @@ class FrameAdapter:
         # The first class behind the adapter with a constructor: adapters may have bases of their own between the two.
         return next(kind for kind in cls.__mro__ if not issubclass(kind, FrameAdapter) and "__init__" in vars(kind))
 
-    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> Any:
-        """Check the adapter's own arguments before any weight loads; what is returned is kept as `prepared`."""
+    def prepare(self, own: Any, wrapper_arguments: dict[str, Any]) -> Any:
+        """Check the adapter's `own_options` before any weight loads; what is returned is kept as `prepared`."""
         return None
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
@@ -247,7 +248,7 @@ class FrameAdapter:
         self.check_installed()
         base = self.wrapper()
         options, wrapper_arguments, own = split_arguments(
-            self.model_id, arguments, base, extra=self.own_arguments, passed_on=self.passed_on()
+            self.model_id, arguments, base, own_options=self.own_options, passed_on=self.passed_on()
         )
         check_source(options)
         frames = self._agree_on_frames(options, wrapper_arguments, base)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.core.options import read_value
+from focus_eval.core.options import checked_values, declared_types, make, option, read_value
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
 
 NATIVE = "native"
@@ -54,7 +54,7 @@ class AdapterOptions:
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     selections: str = ""
     selections_options: Mapping[str, Any] = field(default_factory=dict)
-    frames: int | None = None
+    frames: int | None = option(None, at_least=1)
     seed: int = 0
     coarse_seed: CoarseSeed = "question"
     query: str = "question"
@@ -65,23 +65,12 @@ class AdapterOptions:
     record: str = "results/runs/lmms"
     backend: str = "pyav"
     answer_parsing: AnswerParsing = "strict"
-    decode_gigabytes: float = 4.0
-    max_error_share: float = 0.02
+    decode_gigabytes: float = option(4.0, above=0)
+    max_error_share: float = option(0.02, at_least=0, at_most=1)
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("frame_policy", FramePolicy),
-            ("answer_parsing", AnswerParsing),
-            ("coarse_seed", CoarseSeed),
-        ):
-            if getattr(self, name) not in get_args(choices):
-                raise unknown_name(name, getattr(self, name), get_args(choices))
-        if self.frames is not None and self.frames < 1:
-            raise InvalidInput(f"frames must be at least 1, got {self.frames}")
-        if not float(self.decode_gigabytes) > 0:
-            raise InvalidInput(f"decode_gigabytes must be above 0, got {self.decode_gigabytes}")
-        if not 0 <= float(self.max_error_share) <= 1:
-            raise InvalidInput(f"max_error_share must be between 0 and 1, got {self.max_error_share}")
+        for name, value in checked_values("--model_args", self).items():
+            object.__setattr__(self, name, value)
         self._check_who_chooses()
 
     def _check_who_chooses(self) -> None:
@@ -110,15 +99,16 @@ def split_arguments(
     arguments: Mapping[str, Any],
     base: type,
     *,
-    extra: tuple[str, ...] = (),
+    own_options: Callable[..., Any] | None = None,
     passed_on: tuple[str, ...] = (),
-) -> tuple[AdapterOptions, dict[str, Any], dict[str, Any]]:
-    """Return our options, the wrapper's arguments, and those of the adapter itself (`extra`).
+) -> tuple[AdapterOptions, dict[str, Any], Any]:
+    """Return our options, the wrapper's arguments, and those of the adapter itself, as `own_options`.
 
     Args:
         model: the model's name, for messages.
         arguments: everything in `--model_args`, and batch size and device.
         base: the wrapper's class; its constructor says what it takes.
+        own_options: a dataclass that declares the adapter's own arguments; None where it has none.
         passed_on: further names it takes, for what it builds (an engine).
 
     Raises:
@@ -127,6 +117,7 @@ def split_arguments(
     """
     plain = [declared.name for declared in fields(AdapterOptions) if not declared.name.endswith("_options")]
     theirs = [*constructor_parameters(base), *passed_on]
+    extra = [*declared_types(own_options)] if own_options else []
     ours: dict[str, Any] = {}
     wrapper: dict[str, Any] = {}
     own: dict[str, Any] = {}
@@ -136,7 +127,7 @@ def split_arguments(
         if dot and head in _WITH_OPTIONS:
             ours.setdefault(f"{head}_options", {})[tail] = value
         elif name in plain:
-            ours[name] = _plain_value(name, value)
+            ours[name] = value
         elif name in extra:
             own[name] = value
         elif name in theirs or name in _FROM_COMMAND_LINE:
@@ -149,7 +140,9 @@ def split_arguments(
         # lmms-eval gives these to every model; a constructor that does not take them would fail.
         if name in wrapper and name not in theirs:
             del wrapper[name]
-    return AdapterOptions(**ours), wrapper, own
+    made = make(model, own_options, texts(own)) if own_options else None
+    plain_texts = texts({name: value for name, value in ours.items() if name in plain})
+    return make("--model_args", AdapterOptions, {**ours, **plain_texts}), wrapper, made
 
 
 def constructor_parameters(base: type) -> list[str]:
@@ -190,16 +183,9 @@ def texts(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_argument(owner: str, name: str, kind: Any, value: Any) -> Any:
-    """Return an argument in its declared type `kind`; lmms-eval has already guessed at one (8.0 where 8 is meant).
+    """Return an argument in its declared type `kind`; lmms-eval has already guessed at one.
 
     Raises:
         InvalidInput: a value of another type; names `owner` and the argument.
     """
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
     return read_value(owner, name, kind, value if value is None else str(value))
-
-
-def _plain_value(name: str, value: Any) -> Any:
-    kinds = {"frames": int | None, "seed": int, "max_error_share": float, "decode_gigabytes": float, "subtitles": bool}
-    return read_argument("--model_args", name, kinds[name], value) if name in kinds else str(value)

@@ -7,11 +7,15 @@ that raises would drop the plugins after it with only a warning.
 from __future__ import annotations
 
 import warnings
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from focus_eval.core.plugins import Registry, check_derived, classes_in
 
 if TYPE_CHECKING:
     from lmms_eval.models.registry_v2 import ModelManifest
+
+CHAT_SUFFIX = ".chat"
 
 
 class Paths(NamedTuple):
@@ -21,25 +25,26 @@ class Paths(NamedTuple):
     chat: str | None = None
 
 
-# A package registers a model here, one line for the class of each kind of request.
-ENTRY_POINT_GROUP = "focus_eval.models"
-CHAT_SUFFIX = ".chat"
-_HERE = "focus_eval.lmms"
+def _name(attributes: Mapping[str, Any]) -> str:
+    """Return the name of a class: its `model_id`, with a suffix where it says `is_simple = False`."""
+    name: str = attributes.get("model_id", "")
+    return name + CHAT_SUFFIX if name and attributes.get("is_simple") is False else name
 
-MODELS: dict[str, Paths] = {
-    "focus_qwen2_vl": Paths(simple=f"{_HERE}.models.qwen_vl.FocusQwen2VL"),
-    "focus_qwen2_5_vl": Paths(f"{_HERE}.models.qwen_vl.FocusQwen2_5VL", f"{_HERE}.models.qwen_vl.FocusQwen2_5VLChat"),
-    "focus_qwen3_vl": Paths(f"{_HERE}.models.qwen_vl.FocusQwen3VL", f"{_HERE}.models.qwen_vl.FocusQwen3VLChat"),
-    "focus_qwen3_5": Paths(f"{_HERE}.models.qwen_vl.FocusQwen3_5", f"{_HERE}.models.qwen_vl.FocusQwen3_5Chat"),
-    "focus_llava_onevision1_5": Paths(chat=f"{_HERE}.models.llava_onevision1_5.FocusLlavaOnevision1_5"),
-    "focus_llava_video": Paths(simple=f"{_HERE}.llava_video.wrapper.FocusLlavaVideo"),
-    "focus_llava_onevision": Paths(simple=f"{_HERE}.models.llava_hf.FocusLlavaOnevision"),
-    "focus_huggingface": Paths(chat=f"{_HERE}.models.huggingface.FocusHuggingface"),
-    "focus_vllm": Paths(chat=f"{_HERE}.models.vllm.FocusVLLM"),
-    "focus_vllm_chat": Paths(chat=f"{_HERE}.models.vllm.FocusVLLMChat"),
-    "focus_zero_shot": Paths(simple=f"{_HERE}.models.zero_shot.FocusZeroShot"),
-    "focus_gpt4o": Paths(f"{_HERE}.models.openai.FocusGPT4o", f"{_HERE}.models.openai.FocusGPT4oChat"),
-}
+
+def _check(loaded: Any, label: str) -> Any:
+    from focus_eval.lmms.adapter import FrameAdapter
+
+    return check_derived(loaded, label, base=FrameAdapter)
+
+
+# A package registers a model here, one line for the class of each kind of request.
+MODELS: Registry[Any] = Registry(
+    "model",
+    group="focus_eval.models",
+    built_in=classes_in("focus_eval.lmms.models", "focus_eval.lmms.llava_video", base="FrameAdapter", name_of=_name),
+    check=_check,
+    warns=True,
+)
 
 
 def known_models() -> dict[str, Paths]:
@@ -49,15 +54,17 @@ def known_models() -> dict[str, Paths]:
     the class for chat requests of the model before it. Nothing is imported here. A name that is ours stays ours, with a
     warning: an error would take all models of this package from lmms-eval.
     """
-    found = dict(MODELS)
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
-        name = point.name.removesuffix(CHAT_SUFFIX)
-        if name in MODELS:
-            warnings.warn(f"model {name!r} of {point.value}: the name is taken; rename the entry point", stacklevel=2)
+    ours = {plugin.name.removesuffix(CHAT_SUFFIX) for plugin in MODELS.plugins.values() if plugin.module}
+    found: dict[str, Paths] = {}
+    for plugin in MODELS.plugins.values():
+        name = plugin.name.removesuffix(CHAT_SUFFIX)
+        if name in ours and not plugin.module:
+            said = f"model plugin {plugin.name!r} ({plugin.where}): the name {name!r} is taken"
+            warnings.warn(f"{said}; rename the entry point", stacklevel=2)
             continue
-        kind = "chat" if point.name.endswith(CHAT_SUFFIX) else "simple"
-        # lmms-eval splits a class path at its last dot; an entry point has a colon there.
-        found[name] = found.get(name, Paths())._replace(**{kind: point.value.replace(":", ".")})
+        kind = "chat" if plugin.name.endswith(CHAT_SUFFIX) else "simple"
+        # lmms-eval splits a class path at its last dot; here a colon stands there.
+        found[name] = found.get(name, Paths())._replace(**{kind: plugin.where.replace(":", ".")})
     return found
 
 

@@ -33,7 +33,7 @@ def qwen(**arguments):
         ({"sampler": "uniform", "frames": 2.5}, "must be an integer or none"),
         ({"sampler": "uniform", "frames": 64, "max_num_frames": 32}, "more than max_num_frames=32"),
         ({"sampler": "uniform", "frame_policy": "akss"}, "did you mean 'aks'"),
-        ({"sampler": "uniform", "max_error_share": 2}, "between 0 and 1"),
+        ({"sampler": "uniform", "max_error_share": 2}, "at least 0 and at most 1"),
         ({"sampler": "native", "frame_policy": "aks"}, "native"),
         ({"sampler": "native", "encoder": "offline"}, "does not choose frames itself"),
         ({}, "give either sampler=NAME"),
@@ -71,15 +71,20 @@ def test_llava_onevision_answers_one_question_at_a_time():
 def test_lmms_eval_lists_every_model_of_ours_and_each_class_is_what_it_says():
     from lmms_eval.models import MODEL_REGISTRY_V2
 
-    from focus_eval.lmms.manifests import MODELS
+    from focus_eval.lmms.adapter import FrameAdapter
+    from focus_eval.lmms.manifests import MODELS, known_models
 
-    for name, paths in MODELS.items():
+    for name, paths in known_models().items():
         manifest = MODEL_REGISTRY_V2.get_manifest(name)
         assert (manifest.simple_class_path, manifest.chat_class_path) == (paths.simple, paths.chat)
         if paths.simple:
             assert MODEL_REGISTRY_V2.get_model_class(name, force_simple=True).model_id == name
         if paths.chat:
             assert not MODEL_REGISTRY_V2.get_model_class(name).is_simple
+    for name in MODELS.names():  # what a class says of itself for the static scan is what its wrapper does
+        kind = MODELS.load(name)
+        stock = next(base for base in kind.__mro__ if not issubclass(base, FrameAdapter) and "is_simple" in vars(base))
+        assert kind.is_simple == stock.is_simple, name
 
 
 def test_the_manifests_load_no_heavy_package():

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 
 import pytest
 
-from focus_eval.lmms import manifests
+from focus_eval.lmms.manifests import MODELS, Paths, known_models
 
 PLUGIN = """
 from focus_eval.lmms.models.zero_shot import FocusZeroShot
@@ -47,19 +46,18 @@ def test_a_matrix_loads_a_model_of_another_package(installed):
     assert done.stdout.strip().endswith("FOUND my_models focus_mine True"), done.stderr[-2000:]
 
 
-def registered(monkeypatch, **points):
-    found = [EntryPoint(name, value, manifests.ENTRY_POINT_GROUP) for name, value in points.items()]
-    monkeypatch.setattr(manifests, "entry_points", lambda group: found)
-    return manifests.known_models()
+OURS = known_models()
 
 
-def test_a_model_may_have_a_class_for_each_kind_of_request(monkeypatch):
-    known = registered(monkeypatch, **{"focus_mine": "mine:Simple", "focus_mine.chat": "mine.more:Chat"})
-    assert known["focus_mine"] == manifests.Paths(simple="mine.Simple", chat="mine.more.Chat")
-    assert {name: known[name] for name in manifests.MODELS} == manifests.MODELS
+def test_a_model_may_have_a_class_for_each_kind_of_request(install_plugins):
+    install_plugins(MODELS, **{"focus_mine": "mine:Simple", "focus_mine.chat": "mine.more:Chat"})
+    known = known_models()
+    assert known.pop("focus_mine") == Paths(simple="mine.Simple", chat="mine.more.Chat")
+    assert known == OURS
 
 
 @pytest.mark.parametrize("name", ["focus_qwen2_vl", "focus_qwen2_vl.chat"])
-def test_a_name_of_ours_stays_ours(monkeypatch, name):
-    with pytest.warns(UserWarning, match="'focus_qwen2_vl' of mine:Mine: the name is taken"):
-        assert registered(monkeypatch, **{name: "mine:Mine"}) == manifests.MODELS
+def test_a_name_of_ours_stays_ours(install_plugins, name):
+    install_plugins(MODELS, **{name: "mine:Mine"})
+    with pytest.warns(UserWarning, match=rf"model plugin '{name}' \(mine:Mine\): the name .*is taken"):
+        assert known_models() == OURS

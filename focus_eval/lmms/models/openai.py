@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import openai
@@ -25,7 +25,8 @@ from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
 from PIL import Image
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
-from focus_eval.core.errors import AnswerError, InvalidInput, RunError, unknown_name
+from focus_eval.core.errors import AnswerError, InvalidInput, RunError
+from focus_eval.core.options import checked_values, option
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.arguments import read_argument
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
@@ -42,19 +43,11 @@ class ImageFormat:
         max_side: longest side in pixels; larger frames are shrunk (Lanczos). None for the frame's own size.
         max_megabytes: most bytes of one image; larger is refused.
 
-    Raises:
-        InvalidInput: a value outside its range.
     """
 
     jpeg_quality: int | None = None
     max_side: int | None = None
     max_megabytes: float = 20.0
-
-    def __post_init__(self) -> None:
-        for name, low, high in (("jpeg_quality", 1, 95), ("max_side", 16, 1 << 16)):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or value != int(value) or not low <= value <= high):
-                raise InvalidInput(f"{name} must be a whole number from {low} to {high}, got {value!r}")
 
     def data_url(self, image: Image.Image) -> str:
         """Return `image` as a data URL.
@@ -335,12 +328,30 @@ def _check_answer(completion: Any) -> None:
         raise AnswerError(f"an answer without text (finish reason {choice.finish_reason!r})")
 
 
-DETAILS = ("auto", "low", "high")
-# The adapter's own arguments, with their types.
-_OWN: Mapping[str, Any] = {
-    "jpeg_quality": int | None, "max_side": int | None, "timestamps": bool, "as_video": bool, "detail": str | None,
-    "max_cost": float | None, "price_input": float | None, "price_output": float | None,
-}  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class ApiOptions:
+    """The adapter's own arguments.
+
+    Args:
+        jpeg_quality: None for PNG.
+        max_side: longest side of a frame in pixels; None for its own size.
+        timestamps: write each frame's time before it.
+        as_video: send one video of JPEG frames, for vLLM and SGLang.
+        detail: sent with each image where given.
+        max_cost: in dollars; needs `price_input` and `price_output`, in dollars per million tokens.
+    """
+
+    jpeg_quality: int | None = option(None, at_least=1, at_most=95)
+    max_side: int | None = option(None, at_least=16, at_most=1 << 16)
+    timestamps: bool = False
+    as_video: bool = False
+    detail: Literal["auto", "low", "high"] | None = None
+    max_cost: float | None = option(None, at_least=0)
+    price_input: float | None = option(None, at_least=0)
+    price_output: float | None = option(None, at_least=0)
+
+    def __post_init__(self) -> None:
+        checked_values("the API model", self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,8 +364,6 @@ class RequestFormat:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        if self.detail not in ("", *DETAILS):
-            raise unknown_name("detail", self.detail, DETAILS)
         if self.detail and self.as_video:
             raise InvalidInput("detail is a field of images; as_video=true sends no images")
         if self.timestamps and self.as_video:
@@ -369,17 +378,13 @@ class RequestFormat:
 class OpenAIAdapter(FrameAdapter):
     """The adapter of the OpenAI wrappers.
 
-    Own arguments: `jpeg_quality` (PNG without it) and `max_side` (longest side in pixels); `timestamps` (true writes
-    each frame's time before it); `detail` (auto, low or high, sent with each image where given); `as_video` (true sends
-    one video of JPEG frames, for vLLM and SGLang); `max_cost` in dollars, with `price_input` and `price_output` in
-    dollars per million tokens. `max_retries` counts requests, as in the stock wrapper; `timeout` (seconds, 120 by
-    default) is really set on the client.
+    Its own arguments are `ApiOptions`. `max_retries` counts requests, as in the stock wrapper; `timeout` (seconds, 120
+    by default) is really set on the client.
     """
 
-    model_id: ClassVar[str] = "focus_gpt4o"
     frames_argument: ClassVar[str] = "max_frames_num"
     takes_mixed_sizes: ClassVar[bool] = True
-    own_arguments: ClassVar[tuple[str, ...]] = tuple(_OWN)
+    own_options: ClassVar[type | None] = ApiOptions
 
     client: Any
     num_concurrent: int
@@ -388,7 +393,7 @@ class OpenAIAdapter(FrameAdapter):
     timeout: float
     _spending: Spending
 
-    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> RequestFormat:
+    def prepare(self, own: ApiOptions, wrapper_arguments: dict[str, Any]) -> RequestFormat:
         """Check how images are written, and that a key is where it does not end up in a log."""
         if "api_key" in wrapper_arguments:
             raise InvalidInput("api_key in --model_args would be printed by lmms-eval; set OPENAI_API_KEY instead")
@@ -398,20 +403,15 @@ class OpenAIAdapter(FrameAdapter):
             raise InvalidInput(f"{self.model_id} needs {name} in the environment (any word for a server without keys)")
         if wrapper_arguments.get("pass_video_url"):
             raise InvalidInput("pass_video_url=True lets the server sample the video; the chosen frames need images")
-        given = {
-            name: read_argument(self.model_id, name, kind, own[name]) for name, kind in _OWN.items() if name in own
-        }
-        self._spending = Spending(*(given.get(name) for name in ("max_cost", "price_input", "price_output")))
-        as_video, quality = given.get("as_video", False), given.get("jpeg_quality")
+        self._spending = Spending(own.max_cost, own.price_input, own.price_output)
         images = ImageFormat(
-            jpeg_quality=95 if as_video and quality is None else quality,
-            max_side=given.get("max_side"),
+            jpeg_quality=95 if own.as_video and own.jpeg_quality is None else own.jpeg_quality,
+            max_side=own.max_side,
             max_megabytes=read_argument(
                 self.model_id, "max_size_in_mb", float, wrapper_arguments.get("max_size_in_mb", 20)
             ),
         )
-        timestamps, detail = given.get("timestamps", False), given.get("detail") or ""
-        return RequestFormat(images=images, timestamps=timestamps, as_video=as_video, detail=detail)
+        return RequestFormat(images=images, timestamps=own.timestamps, as_video=own.as_video, detail=own.detail or "")
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Name the model the paper used, and a time-out long enough for many images."""
@@ -453,6 +453,8 @@ class OpenAIAdapter(FrameAdapter):
 class FocusGPT4o(OpenAIAdapter, OpenAISimple):  # type: ignore[misc]
     """OpenAI-compatible API, simple requests: the text first, then the frames."""
 
+    model_id: ClassVar[str] = "focus_gpt4o"
+
     def encode_video(self, video_path: Any, for_get_frames_num: int) -> list[str]:
         """Return one stand-in per frame for a path that carries frames; other paths are read as always."""
         if isinstance(video_path, PathWithFrames):
@@ -462,3 +464,6 @@ class FocusGPT4o(OpenAIAdapter, OpenAISimple):  # type: ignore[misc]
 
 class FocusGPT4oChat(OpenAIAdapter, OpenAIChat):  # type: ignore[misc]
     """OpenAI-compatible API, chat requests: the frames where the document has its video."""
+
+    model_id: ClassVar[str] = "focus_gpt4o"
+    is_simple: ClassVar[bool] = False

@@ -82,6 +82,7 @@ class FocusQwen2_5VLChat(QwenAdapter, Qwen2_5VLChat):  # type: ignore[misc]
     """Qwen2.5-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen2_5_vl"
+    is_simple: ClassVar[bool] = False
 
 
 class FocusQwen3VL(QwenAdapter, Qwen3_VL):  # type: ignore[misc]
@@ -94,6 +95,7 @@ class FocusQwen3VLChat(QwenAdapter, Qwen3VLChat):  # type: ignore[misc]
     """Qwen3-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_vl"
+    is_simple: ClassVar[bool] = False
 
 
 class FocusQwen3_5(QwenAdapter, Qwen3_5):  # type: ignore[misc]
@@ -106,6 +108,7 @@ class FocusQwen3_5Chat(QwenAdapter, Qwen3_5Chat):  # type: ignore[misc]
     """Qwen3.5, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_5"
+    is_simple: ClassVar[bool] = False
 
 
 def feeding(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[str, Any]], VideoReading]:

@@ -68,6 +68,7 @@ class FocusVLLM(VLLMAdapter, VLLMGenerate):  # type: ignore[misc]
     """Qwen2-VL, 2.5 and 3 in vLLM, given token prompts and whole videos (`LLM.generate`)."""
 
     model_id: ClassVar[str] = "focus_vllm"
+    is_simple: ClassVar[bool] = False
 
 
 class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
@@ -80,6 +81,7 @@ class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
     """
 
     model_id: ClassVar[str] = "focus_vllm_chat"
+    is_simple: ClassVar[bool] = False
     frames_merged: ClassVar[int] = 1
 
     max_pixels: int

@@ -9,7 +9,7 @@ for one.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -104,28 +104,35 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         return duplicate_cache(f"{scorer.name} {scorer.revision}").embed(prepared, scorer.embed)[0]
 
 
-class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
-    """The zero-shot answerer, shown the chosen frames through the same adapter as every model.
+@dataclass(frozen=True, kw_only=True)
+class AnswererOptions:
+    """The answerer's own arguments. It is not the samplers' `encoder`: keep it while samplers or encoders are compared.
 
-    Its own arguments: `answer_encoder`, any registered encoder that looks at frames (default "offline"), and
-    `answer_encoder_checkpoint` where that has more than one. It is not the samplers' `encoder`: keep it fixed
-    while samplers or encoders are compared.
+    Args:
+        answer_encoder: an encoder that looks at frames, with its options or without.
+        answer_encoder_checkpoint: where it has more than one.
     """
+
+    answer_encoder: str = "offline"
+    answer_encoder_checkpoint: str = ""
+
+
+class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
+    """The zero-shot answerer, shown the chosen frames through the same adapter as every model."""
 
     model_id: ClassVar[str] = "focus_zero_shot"
     frames_argument: ClassVar[str] = "max_num_frames"
     largest_batch: ClassVar[int | None] = 1
     answers_by_video: ClassVar[bool] = True
-    own_arguments: ClassVar[tuple[str, ...]] = ("answer_encoder", "answer_encoder_checkpoint")
+    own_options: ClassVar[type | None] = AnswererOptions
 
-    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> str:
+    def prepare(self, own: AnswererOptions, wrapper_arguments: dict[str, Any]) -> str:
         """Make the encoder; return its name and revision, which become part of the run's identity."""
         from focus_eval.core.options import declared_types
         from focus_eval.encoders.registry import ENCODERS, make_encoder, read_encoder
 
-        checkpoint = own.get("answer_encoder_checkpoint")
-        given = {"checkpoint": str(checkpoint)} if checkpoint else {}
-        name, options = read_encoder(str(own.get("answer_encoder", "offline")), given)
+        given = {"checkpoint": own.answer_encoder_checkpoint} if own.answer_encoder_checkpoint else {}
+        name, options = read_encoder(own.answer_encoder, given)
         if wrapper_arguments.get("device") and "device" in declared_types(ENCODERS.load(name)):
             options["device"] = str(wrapper_arguments["device"])
         scorer = make_encoder(name, **options)
