@@ -79,11 +79,12 @@ def recorded_blip(tmp_path_factory):
 @pytest.fixture
 def install_plugins(monkeypatch):
     """Return a function from a registry and {name: "module:attribute"} that makes them its installed plugins."""
+    installed: dict[str, list[EntryPoint]] = {}
     changed = []
 
     def install(registry: Registry, **named: str) -> None:
-        points = [EntryPoint(name, value, registry.group) for name, value in named.items()]
-        monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == registry.group else [])
+        installed[registry.group] = [EntryPoint(name, value, registry.group) for name, value in named.items()]
+        monkeypatch.setattr(plugins, "entry_points", lambda group: installed.get(group, []))
         registry.clear()
         changed.append(registry)
 

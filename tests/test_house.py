@@ -192,3 +192,40 @@ def test_no_function_is_longer_than_sixty_lines():
             if isinstance(node, ast.FunctionDef):
                 length = node.end_lineno - node.lineno + 1
                 assert length <= 60, f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {length} lines"
+
+
+def registries():
+    from focus_eval.benchmarks.registry import BENCHMARKS
+    from focus_eval.encoders.registry import ENCODERS
+    from focus_eval.lmms.manifests import MODELS
+    from focus_eval.samplers.registry import SAMPLERS
+    from focus_eval.selections.loading import FORMATS
+    from focus_eval.video import READERS
+
+    return {found.noun: found for found in (SAMPLERS, ENCODERS, READERS, FORMATS, BENCHMARKS, MODELS)}
+
+
+KINDS = ("sampler", "encoder", "video reader", "selection format", "benchmark", "model")
+
+
+def lists_of(names, source):
+    """The lines of collections in `source` that hold at least two fifths of `names`: a second list of these plugins."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        texts = {item.value for item in held if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+        if 5 * len(texts & names) >= 2 * len(names):
+            found.append(node.lineno)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kind_of_plugin_is_listed_a_second_time(kind):
+    names = {name.removesuffix(".chat") for name in registries()[kind].names()}
+    found = {str(path.relative_to(ROOT)): lists_of(names, path.read_text()) for path in modules()}
+    assert not {path: lines for path, lines in found.items() if lines}
+
+
+def test_a_second_list_is_found():
+    assert lists_of({"clip", "blip", "siglip"}, "A = 1\nHUB = {'clip': 'clip', 'blip': 'blip', 'none': ''}\n") == [2]
+    assert not lists_of({"clip", "blip", "siglip", "offline"}, "usual = ('clip',)\n")

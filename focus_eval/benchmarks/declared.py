@@ -6,13 +6,14 @@ import hashlib
 import re
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
 from focus_eval.benchmarks.evidence import EVIDENCE_UNITS, evidence_of, is_evidence_unit, within_video
 from focus_eval.benchmarks.question import BUCKETS, BenchmarkFacts, LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.options import make
 
 LETTERS = string.ascii_uppercase
 
@@ -126,18 +127,7 @@ def fields_from(given: Mapping[str, Any], *, where: str) -> DocumentFields:
         UnknownName: a key that is not one of `DocumentFields`; the message has the nearest name.
         InvalidInput: a value of another kind.
     """
-    known = [declared.name for declared in fields(DocumentFields)]
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
-            raise unknown_name(f"{where}: field", str(name), known)
-        if isinstance(value, list) and name == "options":
-            value = tuple(map(str, value))
-        wanted = bool if name == "options_in_question" else (str, tuple) if name == "options" else str
-        if not isinstance(value, wanted):
-            raise InvalidInput(f"{where}: fields: {name} must be {'true or false' if wanted is bool else 'text'}")
-        values[name] = value
-    return DocumentFields(**values)
+    return make(f"fields in {where}", DocumentFields, given)
 
 
 @dataclass(frozen=True)

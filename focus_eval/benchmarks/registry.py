@@ -8,21 +8,35 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cache, partial
-from importlib.metadata import entry_points
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, fields_from
 from focus_eval.benchmarks.question import Benchmark, BenchmarkFacts, LengthEdges, Question
-from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.errors import InvalidInput, PluginError, unknown_name
+from focus_eval.core.plugins import Registry, yaml_files
 from focus_eval.core.resources import parse_json, read_json, read_text, read_yaml, resource_path
 from focus_eval.core.types import VideoInfo
 
-# A package registers a benchmark here: a function that takes `edges=` and returns it, or the path of a YAML file.
-ENTRY_POINT_GROUP = "focus_eval.benchmarks"
 BenchmarkMaker = Callable[..., Benchmark]
 
 
+def _check(loaded: Any, label: str) -> BenchmarkMaker:
+    if isinstance(loaded, (str, Path)):
+        return cache(partial(declared_in, Path(loaded)))
+    if not callable(loaded):
+        raise PluginError(f"{label} is neither the path of a YAML file nor a function that takes `edges=`")
+    made: BenchmarkMaker = loaded
+    return made
+
+
+# Ours are YAML files. A package registers such a file, or a function that takes `edges=` and returns a benchmark.
+BENCHMARKS: Registry[BenchmarkMaker] = Registry(
+    "benchmark",
+    group="focus_eval.benchmarks",
+    built_in=lambda: yaml_files(resource_path("configs") / "benchmarks"),
+    check=_check,
+)
 # A task of ours is the official name, or the benchmark's, behind this prefix.
 TASK_PREFIX = "focus_"
 
@@ -36,14 +50,12 @@ def make_benchmark(name: str, *, edges_seconds: tuple[float, float] | None = Non
     Raises:
         UnknownName: no such benchmark; the message has the nearest name.
         InvalidInput: edges that do not ascend, or a file that declares no benchmark.
+        PluginError: a plugin that cannot be loaded.
     """
     edges = LengthEdges(*edges_seconds) if edges_seconds else None
     if name.endswith((".yaml", ".yml")):
         return declared_in(Path(name), edges=edges)
-    makers = _makers()
-    if name not in makers:
-        raise unknown_name("benchmark", name, makers)
-    return makers[name](edges=edges)
+    return BENCHMARKS.load(name)(edges=edges)
 
 
 def benchmark_of_task(task_name: str) -> Benchmark:
@@ -55,7 +67,7 @@ def benchmark_of_task(task_name: str) -> Benchmark:
     Raises:
         UnknownName: a task of no benchmark here; the message has the nearest name.
     """
-    by_task = _names_by_task()
+    by_task = _names_by_task(tuple(BENCHMARKS.names()))
     if task_name not in by_task:
         raise unknown_name("task", task_name, by_task)
     return make_benchmark(by_task[task_name])
@@ -67,7 +79,7 @@ def facts_of(name: str, stated: Mapping[str, Any] | None = None) -> BenchmarkFac
     Args:
         stated: keys of a YAML file, or what `run.json` kept of one; runs of older versions kept fewer.
     """
-    known = make_benchmark(name).facts if name in _makers() else BenchmarkFacts()
+    known = make_benchmark(name).facts if name in BENCHMARKS else BenchmarkFacts()
     return _facts(stated or {}, known)
 
 
@@ -120,36 +132,9 @@ def _facts(stated: Mapping[str, Any], known: BenchmarkFacts) -> BenchmarkFacts:
 
 
 @cache
-def _makers() -> dict[str, BenchmarkMaker]:
-    files = sorted((resource_path("configs") / "benchmarks").glob("*.yaml"))
-    makers: dict[str, BenchmarkMaker] = {path.stem: partial(_shipped, path) for path in files}
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        if point.name in makers:
-            raise InvalidInput(f"benchmark {point.name!r} of {point.value} is registered already")
-        makers[point.name] = _loaded(point)
-    return makers
-
-
-@cache
-def _shipped(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenchmark:
-    return declared_in(path, edges=edges)
-
-
-def _loaded(point: Any) -> BenchmarkMaker:
-    def make(*, edges: LengthEdges | None = None) -> Benchmark:
-        found = point.load()
-        if isinstance(found, (str, Path)):
-            return declared_in(Path(found), edges=edges)
-        benchmark: Benchmark = found(edges=edges)
-        return benchmark
-
-    return make
-
-
-@cache
-def _names_by_task() -> dict[str, str]:
+def _names_by_task(names: tuple[str, ...]) -> dict[str, str]:
     by_task: dict[str, str] = {}
-    for name in _makers():
+    for name in names:
         for task in (*make_benchmark(name).tasks, name):
             by_task[f"{TASK_PREFIX}{task}"] = name
         by_task.update(dict.fromkeys(make_benchmark(name).tasks, name))

@@ -22,6 +22,7 @@ from focus_eval.core.errors import InvalidInput, nearest, unknown_name
 
 T = TypeVar("T")
 _NOT_THAT = object()
+_TEXTS = tuple[str, ...]
 _PLAIN = (bool, int, float, str, type(None))
 _NO_LIMITS: Mapping[str, Any] = {}
 # The first colon before an assignment ends the name: `peaks.py:Peaks:gap=2` names `peaks.py:Peaks`.
@@ -184,7 +185,7 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _is_plain(member: Any) -> bool:
-    return member in _PLAIN or get_origin(member) is Literal
+    return member in _PLAIN or get_origin(member) is Literal or member == _TEXTS
 
 
 def _typed(value: Any, hint: Any) -> Any:
@@ -197,6 +198,8 @@ def _typed(value: Any, hint: Any) -> Any:
             return value
         if member is type(None) and value is None:
             return None
+        if member == _TEXTS and isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+            return tuple(value)
         if member in (bool, str) and isinstance(value, member):
             return value
         if member is int and is_number and isinstance(value, (int, np.integer)):
@@ -236,7 +239,14 @@ def _is_within(value: Any, limits: Mapping[str, Any]) -> bool:
 
 
 def _refusal(owner: str, name: str, hint: Any, value: Any, limits: Mapping[str, Any] = _NO_LIMITS) -> InvalidInput:
-    words = {int: "an integer", float: "a finite number", bool: "true or false", str: "text", type(None): "none"}
+    words = {
+        int: "an integer",
+        float: "a finite number",
+        bool: "true or false",
+        str: "text",
+        type(None): "none",
+        _TEXTS: "a list of texts",
+    }
     kinds = []
     for member in _members(hint):
         kinds += list(get_args(member)) if get_origin(member) is Literal else [words.get(member, str(member))]

@@ -16,7 +16,7 @@ import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -223,6 +223,12 @@ def classes_in(
     return find
 
 
+def yaml_files(folder: Path) -> Iterator[Plugin]:
+    """Yield the YAML files of `folder` as plugins, named by their stems."""
+    for path in sorted(folder.glob("*.yaml")):
+        yield Plugin(name=path.stem, where=str(path))
+
+
 def file_modules() -> list[ModuleType]:
     """Return the modules of plugin files that were loaded: another process can import none of them by name."""
     return [module for name, module in sys.modules.items() if name.startswith(_FILE_MODULE)]
@@ -289,22 +295,29 @@ def _facts(module: str, class_name: str) -> dict[str, Any]:
     for origin, name in reversed([*_bases(module, class_name)]):
         if origin and name in _parsed(origin).classes:
             facts |= _facts(origin, name)
-    return facts | _literals(_parsed(module).classes[class_name])
+    node = _parsed(module).classes[class_name]
+    # What the class makes anew, as a method or from other values, is no longer what its base states.
+    made = {line.name for line in node.body if isinstance(line, ast.FunctionDef)} | {
+        name for name, _ in _assigned(node)
+    }
+    return {name: value for name, value in facts.items() if name not in made} | _literals(node)
 
 
 def _literals(node: ast.ClassDef) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for line in node.body:
-        targets = (
-            line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
-        )
-        value = getattr(line, "value", None)
-        if len(targets) == 1 and isinstance(targets[0], ast.Name) and value is not None:
-            try:
-                found[targets[0].id] = ast.literal_eval(value)
-            except ValueError:
-                continue
+    for name, value in _assigned(node):
+        with suppress(ValueError):
+            found[name] = ast.literal_eval(value)
     return found
+
+
+def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    for line in node.body:
+        if not isinstance(line, (ast.Assign, ast.AnnAssign)) or line.value is None:
+            continue
+        target = line.targets[0] if isinstance(line, ast.Assign) else line.target
+        if isinstance(target, ast.Name):
+            yield target.id, line.value
 
 
 def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:

@@ -290,20 +290,12 @@ class SiglipScorer(DualEncoderScorer):
         return tokenizer
 
 
-_MODEL_CLASSES = {
-    "clip": "CLIPModel",
-    "metaclip_2": "MetaClip2Model",
-    "aimv2": "Aimv2Model",
-    "siglip": "SiglipModel",
-    "siglip2": "Siglip2Model",
-}
-
-
 def _load_model(folder: Path, where: str) -> Any:
     import transformers
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
     config: Any = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    model_class = getattr(transformers, _MODEL_CLASSES[config.model_type])
+    model_class = getattr(transformers, str(MODEL_MAPPING_NAMES[config.model_type]))
     return load_weights(model_class, folder, config=config, where=where)
 
 

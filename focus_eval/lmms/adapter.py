@@ -35,6 +35,7 @@ class FrameAdapter:
 
     - `model_id`: its name, in the class's own body: a class in `focus_eval/lmms/models/` is found by it; for a class of
       another package the name of its entry point in the group `focus_eval.models`;
+    - `checkpoint_types`: what its checkpoint's `config.json` may state as `model_type`; without it any;
     - `is_simple = False` where the wrapper takes lmms-eval's chat requests;
     - `frames_argument`: the wrapper's argument for the most frames it takes;
     - how the wrapper gets the pixels. What its `doc_to_visual` returns is `visuals(frame_batch)`, by default a list
@@ -54,6 +55,7 @@ class FrameAdapter:
     """
 
     model_id: ClassVar[str]
+    checkpoint_types: ClassVar[tuple[str, ...]] = ()
     frames_argument: ClassVar[str]
     frames_merged: ClassVar[int] = 1
     takes_mixed_sizes: ClassVar[bool] = False

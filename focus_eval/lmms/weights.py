@@ -7,15 +7,8 @@ from pathlib import Path
 
 from focus_eval.core.errors import FocusEvalError
 from focus_eval.encoders.weights import check_readable
+from focus_eval.lmms.manifests import CHAT_SUFFIX, MODELS
 
-# What `config.json` of a model's checkpoint must say it is.
-MODEL_TYPES: dict[str, tuple[str, ...]] = {
-    "focus_qwen2_vl": ("qwen2_vl",),
-    "focus_qwen2_5_vl": ("qwen2_5_vl",),
-    "focus_qwen3_vl": ("qwen3_vl", "qwen3_vl_moe"),
-    "focus_llava_onevision": ("llava_onevision",),
-    "focus_llava_video": ("llava_qwen",),
-}
 # The original LLaVA-Video brings no processor: its image rules are those of its named vision tower.
 _WITHOUT_PROCESSOR = ("llava_qwen",)
 _TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("tokenizer.model",))
@@ -33,8 +26,9 @@ def weights_problems(folder: Path, model: str) -> list[str]:
         model_type = str(config["model_type"])
     except (OSError, ValueError, KeyError, TypeError):
         return ["no readable config.json"]
-    # A model that is not listed may load any architecture.
-    expected = MODEL_TYPES.get(model, (model_type,))
+    named = next((name for name in (model, f"{model}{CHAT_SUFFIX}") if name in MODELS), None)
+    # A model that does not say may load any architecture.
+    expected = (MODELS.fact(named, "checkpoint_types", ()) if named else ()) or (model_type,)
     problems = []
     if model_type not in expected:
         problems.append(f"holds a {model_type!r} model, {model} needs {' or '.join(map(repr, expected))}")

@@ -152,7 +152,7 @@ def coarsest_detail(relevance: FloatArray) -> FloatArray:
     try:
         import pywt
     except ImportError as error:
-        raise MissingDependency("sampler wfs_sb needs PyWavelets: pip install 'focus-eval[wavelets]'") from error
+        raise MissingDependency("sampler 'wfs_sb' needs PyWavelets: pip install \"focus-eval[wavelets]\"") from error
     n = relevance.size
     highest = pywt.dwt_max_level(n, pywt.Wavelet("db4"))
     level = 1 if n <= 1 or highest <= 1 else min(max(1, math.floor(math.log2(n) - 3)), highest)

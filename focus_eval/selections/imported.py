@@ -163,12 +163,16 @@ class Source:
 
     @cached_property
     def data(self) -> Any:
-        """The JSON value in the file, read once; None for a folder and for a file of rows, whatever is in it.
+        """The JSON value in the file, read once; None for a folder and for a file that is not one JSON value.
 
         Raises:
-            InvalidInput: no such file, or not JSON.
+            InvalidInput: no such file, or broken JSON.
         """
-        return None if self.path.is_dir() or self.path.suffix in _NOT_JSON else read_json(self.path)
+        if self.path.is_dir() or self.path.suffix in _NOT_JSON:
+            return None
+        if self.path.suffix != ".json" and self.path.is_file() and not _begins_like_json(self.path):
+            return None
+        return read_json(self.path)
 
     def at(self, path: Path) -> Source:
         """Return the same for another file: what a folder holds."""
@@ -268,6 +272,11 @@ class SelectionFormat(ABC):
             SelectionMismatch: a question without a selection, or one that the format cannot say.
         """
         raise InvalidInput(f"selection format {self.name!r} is read, not written")
+
+
+def _begins_like_json(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
 
 
 def is_list_of_lists(data: Any) -> bool:

@@ -193,7 +193,7 @@ def test_a_file_declares_a_benchmark(tmp_path):
         ({"evidence": "e", "evidence_unit": "minutes"}, UnknownName, "evidence_unit"),
         ({"video": ""}, InvalidInput, "video needs the name of a field"),
         ({"answer_is": "letter|numbr"}, UnknownName, "answer_is 'numbr'"),
-        ({"duration": 5}, InvalidInput, "duration must be text"),
+        ({"duration": 5}, InvalidInput, "option 'duration' of fields in mine.yaml must be text"),
     ],
 )
 def test_a_wrong_declaration_is_refused(given_fields, error, message):

@@ -185,6 +185,7 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
     """LLaVA-Video, shown the chosen frames."""
 
     model_id: ClassVar[str] = "focus_llava_video"
+    checkpoint_types: ClassVar[tuple[str, ...]] = ("llava_qwen",)
     frames_argument: ClassVar[str] = "max_frames_num"
 
     def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> Setup:

@@ -20,6 +20,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
     """
 
     model_id: ClassVar[str] = "focus_llava_onevision"
+    checkpoint_types: ClassVar[tuple[str, ...]] = ("llava_onevision",)
     frames_argument: ClassVar[str] = "max_frames_num"
     largest_batch: ClassVar[int | None] = 1
 

@@ -66,6 +66,7 @@ class FocusQwen2VL(QwenAdapter, Qwen2_VL):  # type: ignore[misc]
     """Qwen2-VL, which has simple requests only."""
 
     model_id = "focus_qwen2_vl"
+    checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_vl",)
 
     def _encode_image_data_url(self, image: Image.Image) -> str:
         # The stock method writes JPEG; frames of mixed sizes are to arrive as they were decoded.
@@ -76,6 +77,7 @@ class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
     """Qwen2.5-VL, simple requests."""
 
     model_id = "focus_qwen2_5_vl"
+    checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_5_vl",)
 
 
 class FocusQwen2_5VLChat(QwenAdapter, Qwen2_5VLChat):  # type: ignore[misc]
@@ -89,6 +91,7 @@ class FocusQwen3VL(QwenAdapter, Qwen3_VL):  # type: ignore[misc]
     """Qwen3-VL, simple requests."""
 
     model_id = "focus_qwen3_vl"
+    checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen3_vl", "qwen3_vl_moe")
 
 
 class FocusQwen3VLChat(QwenAdapter, Qwen3VLChat):  # type: ignore[misc]
