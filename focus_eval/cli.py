@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from focus_eval.commands.console import Command
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
 from focus_eval.commands.exchange import evidence, export, import_, leaderboard, recall
@@ -44,28 +43,34 @@ def focus_eval(
     """Choose keyframes of long videos, and measure what that changes."""
 
 
-app.command(cls=Command)(select)
-app.command(cls=Command)(samplers)
-app.command(cls=Command)(check)
-app.command(cls=Command)(demo)
-app.command(cls=Command)(configs)
-app.command(cls=Command)(plan)
-app.command(cls=Command)(run)
-app.command(cls=Command)(status)
-app.command(cls=Command)(report)
-app.command(cls=Command)(compare)
-app.command(cls=Command)(recall)
-app.command(cls=Command)(evidence)
-app.command(cls=Command)(leaderboard)
-app.command(cls=Command)(acf)
-app.command(cls=Command)(simulate)
-app.command("compare-samplers", cls=Command)(compare_samplers)
-app.command("import", cls=Command)(import_)
-app.command(cls=Command)(export)
-app.command(cls=Command)(tasks)
-app.command("slurm-script", cls=Command)(slurm_script)
-app.command(cls=Command)(videos)
-app.command(cls=Command)(doctor)
+app.command()(select)
+app.command()(samplers)
+app.command()(check)
+app.command()(demo)
+app.command()(configs)
+app.command()(plan)
+app.command()(run)
+app.command()(status)
+app.command()(report)
+app.command()(compare)
+app.command()(recall)
+app.command()(evidence)
+app.command()(leaderboard)
+app.command()(acf)
+app.command()(simulate)
+app.command(
+    "compare-samplers",
+)(compare_samplers)
+app.command(
+    "import",
+)(import_)
+app.command()(export)
+app.command()(tasks)
+app.command(
+    "slurm-script",
+)(slurm_script)
+app.command()(videos)
+app.command()(doctor)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ A sample of the benchmark's real lengths and rates (`--annotations`, `--rates`; 
 synthetic H.264 video of those lengths, the real BLIP-large architecture with random weights: neither decoding nor
 encoding is faster for it. On a machine without a GPU: a smoke run with a tiny encoder and short clips.
 
-  plain   what the public scripts do (testing/plain_pipeline.py): one question at a time, one frame at a time, fp32
+  plain   what the public scripts do (support/plain_pipeline.py): one question at a time, one frame at a time, fp32
   ours    focus_eval.pipeline.selector, several videos at once, one encoder
 
 Hours are wall-clock of the sample over its pulls, times the pulls of all questions (by a planner, without videos); and

@@ -1,4 +1,4 @@
-"""A boolean is true or false through every door, and a former name is refused with the new one."""
+"""A boolean is true or false through every door."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import pytest
 
-from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments, read_options
 from focus_eval.encoders.registry import read_encoder
 from focus_eval.lmms.arguments import AdapterOptions
@@ -75,44 +75,6 @@ def test_a_number_is_no_boolean_and_a_fraction_no_count():
         "depth": None,
         "level": 2.0,
     }
-
-
-@pytest.mark.parametrize(("former", "now"), [("loader", "frame_policy"), ("protocol", "answer_parsing")])
-def test_a_former_yaml_key_is_refused_with_the_new_name(tmp_path, former, now):
-    with pytest.raises(InvalidInput, match=rf"matrix\.yaml:6: {former}: .*now called '{now}'"):
-        load_matrix(write_matrix(tmp_path, rest=f"{former}: exact"))
-
-
-def test_a_former_key_of_an_encoder_is_refused_with_the_new_name(tmp_path):
-    file = write_matrix(tmp_path)
-    file.write_text(file.read_text().replace("[offline]", "[{name: mine, scorer: offline}]"))
-    with pytest.raises(InvalidInput, match=r"scorer: .*now called 'encoder'"):
-        load_matrix(file)
-
-
-@pytest.mark.parametrize(
-    ("former", "now"), [("loader", "frame_policy"), ("protocol", "answer_parsing"), ("reader", "answer_encoder")]
-)
-def test_a_former_model_argument_is_refused_with_the_new_name(former, now):
-    pytest.importorskip("lmms_eval")
-    from focus_eval.lmms.models.zero_shot import FocusZeroShot
-
-    with pytest.raises(UnknownName, match=f"now called '{now}'"):
-        FocusZeroShot(sampler="uniform", **{former: "x"})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "now"),
-    [
-        (("run", "x", "--to", "y"), "--out"),
-        (("select", "x", "--set", "a=1"), "--option"),
-        (("demo", "--to=y"), "--out"),
-    ],
-)
-def test_a_former_option_of_a_command_is_refused_with_the_new_name(arguments, now):
-    done = called(*arguments)
-    assert done.returncode == 2
-    assert f"it is now called {now}\n" in done.stderr
 
 
 def test_the_version_is_the_packages():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -23,9 +23,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from typer.core import TyperCommand
 
-from focus_eval.core.errors import RENAMED, InvalidInput
+from focus_eval.core.errors import InvalidInput
 from focus_eval.rows.records import replace_file
 
 if TYPE_CHECKING:
@@ -212,16 +211,3 @@ def pull_progress(title: str, *, waiting: str) -> Iterator[PullProgress]:
 
 
 SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
-
-
-class Command(TyperCommand):
-    """A command that says the new name of an option that was renamed."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse `args`; an option with a former name is a usage error."""
-        known = {name for parameter in self.params for name in parameter.opts}
-        for argument in args:
-            former = argument.partition("=")[0]
-            if former not in known and RENAMED.get(former) in known:
-                ctx.fail(f"No such option: {former}; it is now called {RENAMED[former]}")
-        return super().parse_args(ctx, args)

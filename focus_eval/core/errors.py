@@ -68,25 +68,9 @@ def is_device_failure(error: BaseException) -> bool:
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
-# Names that were replaced before the first release: refused, and the message says what to write instead.
-RENAMED = {
-    "loader": "frame_policy",
-    "protocol": "answer_parsing",
-    "scorer": "encoder",
-    "scorer_revision": "encoder_revision",
-    "reader": "answer_encoder",
-    "reader_checkpoint": "answer_encoder_checkpoint",
-    "--to": "--out",
-    "--set": "--option",
-    "--encoder-set": "--encoder-option",
-}
-
-
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     """Return the error for an unknown `name` among `known`, with the nearest one suggested."""
     options = sorted(known)
-    if RENAMED.get(name) in options:
-        return UnknownName(f"unknown {kind} {name!r}; it is now called {RENAMED[name]!r}")
     hint = nearest(name, options).removeprefix("; ")
     return UnknownName(f"unknown {kind} {name!r}; {hint}{' ' if hint else ''}known: {', '.join(options) or 'none'}")
 

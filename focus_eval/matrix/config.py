@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from focus_eval.benchmarks.question import Benchmark
-from focus_eval.core.errors import RENAMED, InvalidInput, unknown_name
+from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.options import named_options, parse_named
 from focus_eval.core.resources import read_yaml, resource_path, yaml_loader, yaml_node
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
@@ -65,9 +65,6 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
 
 
 def _unknown_key(key: str, known: list[str]) -> str:
-    # A name from before the first release is not a typing error: its new name may look quite different.
-    if RENAMED.get(key) in known:
-        return f"unknown key; it is now called {RENAMED[key]!r}"
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     return f"unknown key; did you mean {nearest[0]!r}?" if nearest else f"unknown key; known: {', '.join(known)}"
 

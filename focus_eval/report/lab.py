@@ -151,7 +151,7 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
         scores = answers[answers["selection_id"].isin(set(mine["selection_id"]))]
         known = scores[scores["question_id"].isin(seen)]
         cells: Cells = {
-            "recall within 2 s (%)": Value.of(_mean(mine, RECALL)),
+            f"recall {WITHIN} (%)": Value.of(_mean(mine, RECALL)),
             "frames scored (%)": _cost(mine),
             "accuracy (%)": Value.of(_mean(scores, "score")),
             "answerable only (%)": Value.of(_mean(known, "score")),

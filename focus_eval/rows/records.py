@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from focus_eval.core.errors import RENAMED, FocusEvalError, InvalidInput, printable
+from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.core.types import VideoInfo
 
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
@@ -184,8 +184,9 @@ def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
     """
     known = {declared.name for declared in fields(kind)}
     for number, values in read_lines(path):
-        if not set(values) <= known:
-            raise InvalidInput(f"{path}:{number}: not a {kind.__name__}{_renamed_hint(values, known)}")
+        unknown = set(values) - known
+        if unknown:
+            raise InvalidInput(f"{path}:{number}: not a {kind.__name__}; it has no field {min(unknown)!r}")
         yield kind(**values)
 
 
@@ -217,11 +218,6 @@ def parse_line(line: bytes, *, where: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InvalidInput(f"{where}: not a row but {type(values).__name__}")
     return values
-
-
-def _renamed_hint(values: Mapping[str, Any], known: set[str]) -> str:
-    former = next((name for name in values if RENAMED.get(name) in known), None)
-    return f": its field {former!r} is now called {RENAMED[former]!r}; run again" if former else ""
 
 
 @contextmanager
