@@ -7,6 +7,7 @@ Pillow in the same format. Prints one row per combination.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 from support.api_forms import Trial, combinations
 
 
-def main(n_questions: int = 64, n_frames: int = 8) -> None:
+def main(n_questions: int, n_frames: int) -> None:
     """Run all combinations and print the table."""
     os.environ["OPENAI_API_KEY"] = "any"
     os.environ["TQDM_DISABLE"] = "1"
@@ -33,4 +34,7 @@ def main(n_questions: int = 64, n_frames: int = 8) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("n_questions", type=int, nargs="?", default=64)
+    parser.add_argument("n_frames", type=int, nargs="?", default=8)
+    main(**vars(parser.parse_args()))

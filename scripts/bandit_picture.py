@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MINUTES, K = (3.8, 4.2), 8
-COLOUR = STYLES[0][0]
+COLOUR = STYLES[0].light
 
 
 def draw(trace: SimulatedTrace, out: Path) -> None:

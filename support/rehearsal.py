@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.core.resources import resource_path
+from support import many_commands
 from support.benchmark_data import BROKEN_VIDEO
 from support.chat_server import ChatServer
 from support.independent_rows import read_run
@@ -219,7 +220,8 @@ def run_in_one_process(machine: Machine, chat: ChatServer, commands: list[list[s
     """Run command lines of focus-eval one after the other in one process, and return what each came to."""
     out = machine.root / f"commands{time.monotonic_ns()}.json"
     done = subprocess.run(
-        [sys.executable, "-m", "support.many_commands", str(out)],
+        # By its file: the process sees the wheel, and `support` is not in it.
+        [sys.executable, many_commands.__file__, str(out)],
         input=json.dumps(commands),
         text=True,
         capture_output=True,
