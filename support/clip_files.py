@@ -45,6 +45,74 @@ def cut_packets(path: Path, *, make: Maker, n_sync: int, earlier: int = 0) -> Pa
     return path
 
 
+def edit_packets(path: Path, *, make: Maker, edit: Callable[[bytes], bytes]) -> Path:
+    """Write what `make` makes with the bytes of each packet changed by `edit`."""
+    with av.open(str(_source(path, make))) as clip, av.open(str(path), "w") as output:
+        template: Any = clip.streams.video[0]
+        stream: Any = output.add_stream_from_template(template)
+        for packet in _packets(clip, template):
+            edited: Any = av.Packet(edit(bytes(packet)))
+            edited.stream, edited.time_base, edited.is_keyframe = stream, packet.time_base, packet.is_keyframe
+            edited.pts, edited.dts, edited.duration = packet.pts, packet.dts, packet.duration
+            output.mux_one(edited)
+    return path
+
+
+def pad_units(picture: bytes) -> bytes:
+    """Fill each NAL unit with zeros up to a multiple of 16 bytes, as Android's encoders do."""
+    return b"".join(_sized(unit + bytes(-len(unit) % 16)) for unit in _units(picture))
+
+
+def hide_slices(picture: bytes) -> bytes:
+    """Put each slice behind a prefix unit and a start code into one unit with a length, as Samsung's cameras do."""
+    prefix = bytes((0x0E, 0xC0, 0x80, 0x07))
+    return b"".join(
+        _sized((bytes((unit[0] & 0x60 | 14,)) + prefix[1:] + b"\0\0\0\1" if unit[0] & 31 in (1, 5) else b"") + unit)
+        for unit in _units(picture)
+    )
+
+
+def _sized(unit: bytes) -> bytes:
+    return len(unit).to_bytes(4, "big") + unit
+
+
+def _units(picture: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(picture):
+        size = int.from_bytes(picture[at : at + 4], "big")
+        yield picture[at + 4 : at + 4 + size]
+        at += 4 + size
+
+
+def write_paletted(path: Path, *, codec: str, n_frames: int) -> Path:
+    """Write noise in 256 colours of a palette that only the first packet carries."""
+    rng = np.random.default_rng(n_frames)
+    palette = np.concatenate([rng.integers(0, 256, (256, 3)), np.full((256, 1), 255)], axis=1).astype(np.uint8)
+    with av.open(str(path), "w") as output:
+        stream: Any = output.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "pal8"
+        for _ in range(n_frames):
+            blocks = rng.integers(0, 256, (8, 12)).astype(np.uint8).repeat(8, axis=0).repeat(8, axis=1)
+            output.mux(stream.encode(av.VideoFrame.from_ndarray((blocks, palette), format="pal8")))
+        output.mux(stream.encode(None))
+    return path
+
+
+def add_bytes(path: Path, *, make: Maker, tail: bytes) -> Path:
+    """Write what `make` makes with `tail` behind it."""
+    path.write_bytes(_source(path, make).read_bytes() + tail)
+    return path
+
+
+def lengthen_mdat(path: Path, *, make: Maker, n_bytes: int) -> Path:
+    """Write an MP4 whose `mdat` states so many bytes more than it has."""
+    data = bytearray(_source(path, make).read_bytes())
+    at = data.find(b"mdat") - 4
+    data[at : at + 4] = (int.from_bytes(data[at : at + 4], "big") + n_bytes).to_bytes(4, "big")
+    path.write_bytes(data)
+    return path
+
+
 def join_files(path: Path, *, parts: Sequence[Maker]) -> Path:
     """Write the bytes of several files one after another, as recordings are joined."""
     made = [make(path.with_name(f"part{number}.{path.name}")) for number, make in enumerate(parts)]

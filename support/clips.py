@@ -8,16 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 
 from focus_eval.video.reader import Pixels
 from focus_eval.video.synthetic import ClipWriter, moving_texture, numbered_frame, repeat_clip
 from support.clip_files import (
+    add_bytes,
     cut_packets,
+    edit_packets,
+    hide_slices,
     join_files,
+    lengthen_mdat,
+    pad_units,
     replace_bytes,
     with_sound,
     write_packed_avi,
+    write_paletted,
     write_tagged,
 )
 from support.damage import turn_mp4
@@ -55,7 +62,7 @@ def write_clip(
 
 def clip_makers() -> dict[str, Maker]:
     """Return about 150 valid clips by file name, as functions that write them to a path."""
-    return {**_h264(), **_hevc(), **_web(), **_mpeg(), **_others(), **_times(), **_joins(), **_shapes()}
+    return {**_h264(), **_hevc(), **_web(), **_mpeg(), **_others(), **_times(), **_joins(), **_shapes(), **_devices()}
 
 
 def _made(**settings: Any) -> Maker:
@@ -270,6 +277,37 @@ def _shapes() -> dict[str, Maker]:
     }
 
 
+def _devices() -> dict[str, Maker]:
+    """Return clips with what cameras, recorders and editors of tags do to a file."""
+    faststart = _made(container_options={"movflags": "faststart"})
+    # FFmpeg reads 5 MB at the start and some of the end when it opens a file: the other table lies between.
+    nothing = (b"\x47\x1f\xff\x10" + b"\xff" * 184) * 30_000
+    spoken = partial(with_sound, make=_made(fps=25, first=_N_FRAMES), sound="aac")
+    parts = [partial(add_bytes, make=part, tail=nothing) for part in (_made(fps=25), spoken)]
+    parts.append(_made(fps=25, first=2 * _N_FRAMES))
+    return {
+        "camera_padded_units.mp4": partial(edit_packets, make=_x264("bframes=0"), edit=pad_units),
+        "camera_padded_units.mkv": partial(edit_packets, make=_x264("bframes=2"), edit=pad_units),
+        "camera_hidden_slices.mp4": partial(edit_packets, make=_x264("bframes=0"), edit=hide_slices),
+        "camera_hidden_slices_b.mp4": partial(edit_packets, make=_x264("bframes=2:b-pyramid=none"), edit=hide_slices),
+        "palette_raw.avi": partial(write_paletted, codec="rawvideo", n_frames=30),
+        "palette_raw.mov": partial(write_paletted, codec="rawvideo", n_frames=30),
+        "palette_smc.mov": partial(write_paletted, codec="smc", n_frames=30),
+        "palette_rle.avi": partial(write_paletted, codec="msrle", n_frames=30),
+        "tail_zeros.ts": partial(add_bytes, make=_made(), tail=bytes(5000)),
+        "tail_many_zeros.ts": partial(add_bytes, make=_made(), tail=bytes(188 * 400)),
+        "tail_id3.mp4": partial(add_bytes, make=_made(), tail=b"ID3\4" + bytes(300)),
+        "tail_tag.mp4": partial(add_bytes, make=_made(), tail=b"TAG" + bytes(125)),
+        "tail_zeros_fragments_index.mp4": partial(
+            add_bytes, make=_made(container_options={"movflags": "frag_keyframe"}), tail=bytes(4096)
+        ),
+        "long_mdat.mp4": partial(lengthen_mdat, make=faststart, n_bytes=8),
+        "long_mdat_sound.mp4": partial(lengthen_mdat, make=partial(_faststart_sound), n_bytes=8),
+        "stale_checksum.mkv": _stale_checksum,
+        "programme_changes.ts": partial(join_files, parts=parts),
+    }
+
+
 def _turned(path: Path, *, degrees: int) -> Path:
     return turn_mp4(write_clip(path.with_name(f"source.{path.name}")), path, degrees=degrees)
 
@@ -278,6 +316,31 @@ def _latin1(path: Path, *, tag: str) -> Path:
     """Write a clip with a tag that is not UTF-8, as old programs did."""
     source = write_tagged(path.with_name(f"source.{path.name}"), make=_made(), tags={tag: "Cafe au lait, CAFE"})
     return replace_bytes(source, path, b"CAFE", "Café".encode("latin-1"))
+
+
+def _faststart_sound(path: Path) -> Path:
+    source = with_sound(path.with_name(f"sound.{path.name}"), make=_made(fps=25), sound="aac")
+    with av.open(str(source)) as clip, av.open(str(path), "w", options={"movflags": "faststart"}) as output:
+        streams = {stream.index: output.add_stream_from_template(stream) for stream in clip.streams}
+        for packet in clip.demux():
+            if packet.size:
+                packet.stream = streams[packet.stream_index]
+                output.mux_one(packet)
+    return path
+
+
+def _stale_checksum(path: Path) -> Path:
+    """Write a title over another one and leave the checksum as it was."""
+    source = path.with_name(f"source.{path.name}")
+    with av.open(str(write_clip(path.with_name(f"plain.{path.name}")))) as clip, av.open(str(source), "w") as output:
+        template: Any = clip.streams.video[0]
+        stream = output.add_stream_from_template(template)
+        output.metadata["title"] = "An old title"
+        for packet in clip.demux(template):
+            if packet.size:
+                packet.stream = stream
+                output.mux_one(packet)
+    return replace_bytes(source, path, b"An old title", b"A new title!")
 
 
 def _packed_b(path: Path) -> Path:

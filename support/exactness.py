@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,13 +33,33 @@ class Outcome:
 
 
 def sequential_frames(path: Path) -> Iterator[Pixels]:
-    """Yield RGB frames of a plain decode with one thread, turned as PyAV says, in the size of the first."""
+    """Yield RGB frames of a plain decode with one thread, turned as PyAV says, in the size of the first.
+
+    Raises:
+        VideoError: no video stream.
+        av.FFmpegError: FFmpeg cannot open or decode it.
+    """
     size: tuple[int, int] | None = None
     with av.open(str(path), metadata_errors="replace") as container:
-        frames: Iterator[Any] = container.decode(container.streams.best("video"))
-        for frame in frames:
+        stream = container.streams.best("video")
+        if stream is None:
+            raise VideoError(f"{path}: no video stream")
+        for frame in _decoded(container, stream):
             size = size or (frame.width, frame.height)
             yield np.rot90(_pixels(frame, *size), frame.rotation // 90)
+
+
+def _decoded(container: Any, stream: Any) -> Iterator[Any]:
+    """Yield the decoded frames; FFmpeg asks to be called again after 64 KiB without a packet of a transport stream."""
+    is_open = True
+    while is_open:
+        try:
+            # PyAV fails behind the last frame where streams were added by a programme table.
+            with contextlib.suppress(IndexError):
+                yield from container.decode(stream)
+            is_open = False
+        except BlockingIOError:
+            pass
 
 
 def _pixels(frame: Any, width: int, height: int) -> Pixels:

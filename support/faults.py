@@ -8,7 +8,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -141,13 +141,16 @@ class Reading:
 
 def read_apart(path: Path, prints: list[int]) -> Reading:
     """Read a file in a process with limits of memory and time, and compare its frames with those it should have."""
-    command = [sys.executable, "-m", "support.faults", str(path)]
+    return run_apart("support.faults", path, text=json.dumps(prints))
+
+
+def run_apart(module: str, path: Path, *, text: str = "", seconds: float | None = None) -> Reading:
+    """Run `python -m module path`, which prints its reading by `print_reading`, for at most so many seconds."""
+    command, seconds = [sys.executable, "-m", module, str(path)], seconds or SECONDS
     try:
-        result = subprocess.run(
-            command, input=json.dumps(prints), capture_output=True, text=True, timeout=SECONDS, check=False
-        )
+        result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        return Reading("hung", f"over {SECONDS} s")
+        return Reading("hung", f"over {seconds:g} s")
     if result.returncode:
         return Reading("crashed", f"exit {result.returncode}: {result.stderr.strip()[-300:]}")
     return Reading(**json.loads(result.stdout.splitlines()[-1]))
@@ -188,15 +191,16 @@ def read_here(path: Path, prints: list[int]) -> Reading:
     return Reading("right", "")
 
 
-def main() -> None:
-    """Read one file under limits; the checksums it should have come from standard input."""
+def print_reading(read: Callable[[], Reading]) -> None:
+    """Read under limits and print what came of it as JSON, with the peak memory."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    reading = read_here(Path(sys.argv[1]), json.load(sys.stdin))
+    reading = read()
     status = Path("/proc/self/status")
     words = status.read_text().split() if status.exists() else []
     peak = int(words[words.index("VmHWM:") + 1]) / 1024 if "VmHWM:" in words else 0.0
-    print(json.dumps({"kind": reading.kind, "detail": reading.detail, "peak_mib": peak}))
+    print(json.dumps(asdict(replace(reading, peak_mib=peak))))
 
 
 if __name__ == "__main__":
-    main()
+    # The checksums that the frames should have come from standard input.
+    print_reading(lambda: read_here(Path(sys.argv[1]), json.load(sys.stdin)))

@@ -43,6 +43,12 @@ CREATE TABLE IF NOT EXISTS file (
   path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, fingerprint TEXT NOT NULL
 );
 """
+# Apart from the others, so that a store which was made before it had this is still read.
+_SCAN_TABLE = """
+CREATE TABLE IF NOT EXISTS scan (
+  path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, content BLOB NOT NULL
+)
+"""
 _NO_QUERY = ""  # the series of embeddings; a real query is never empty
 
 ResultT = TypeVar("ResultT")
@@ -147,6 +153,29 @@ class RelevanceStore:
             fingerprint = content_hash(path)
             self._run(lambda connection: _remember(connection, path, state, fingerprint))
         return fingerprint
+
+    def kept_scan(self, path: Path, state: FileState) -> bytes | None:
+        """Return what `keep_scan` kept of a video file in this state; None where that is nothing."""
+        ask = "SELECT content FROM scan WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
+
+        def read(connection: sqlite3.Connection) -> bytes | None:
+            has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'scan'").fetchone()
+            row = connection.execute(ask, (str(path.resolve()), *state)).fetchone() if has_table else None
+            return None if row is None else bytes(row[0])
+
+        return self._run(read)
+
+    def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
+        """Keep what opening learned of a video file, in place of what is kept of another state of it."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            with _transaction(connection):
+                connection.execute(_SCAN_TABLE)
+                connection.execute(
+                    "INSERT OR REPLACE INTO scan VALUES (?, ?, ?, ?, ?)", (str(path.resolve()), *state, content)
+                )
+
+        self._run(write)
 
     def close(self) -> None:
         """Close the file; it opens again when needed."""

@@ -194,7 +194,7 @@ class SelectWorker:
 
     def _rows_of_video(self, path: Path, asked: list[_Asked]) -> list[SelectionRow]:
         try:
-            reader = open_video(path, n_threads=self._n_threads)
+            reader = open_video(path, n_threads=self._n_threads, kept=self._store)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
             return [_row(asked_question) for asked_question in asked]
         n_bytes = self._share.bytes_of_video(reader.width, reader.height, n_threads=self._n_threads)

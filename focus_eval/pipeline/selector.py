@@ -136,7 +136,10 @@ class Selector:
             times = np.asarray(selection.keyframes) / info.fps
         else:
             with meter.stage("open"):
-                opened = nullcontext(batcher.reader) if batcher else open_video(video_path, backend=self._backend)
+                if batcher is None:
+                    opened: Any = open_video(video_path, backend=self._backend, kept=self._store)
+                else:
+                    opened = nullcontext(batcher.reader)
             with opened as reader:
                 if progress is not None:
                     progress.expect(self.sampler.count_pulls(reader.info, k=self.k))

@@ -11,6 +11,7 @@ from focus_eval.core.plugins import Registry, classes_in
 
 if TYPE_CHECKING:
     from focus_eval.video.reader import VideoReader
+    from focus_eval.video.scan_cache import KeptScans
 
 _PROTOCOL = ("frame_times", "stream", "read", "close", "__enter__", "__exit__")
 
@@ -30,7 +31,9 @@ READERS: Registry[Any] = Registry(
 )
 
 
-def open_video(path: str | Path, *, backend: str = "pyav", n_threads: int | None = None) -> VideoReader:
+def open_video(
+    path: str | Path, *, backend: str = "pyav", n_threads: int | None = None, kept: KeptScans | None = None
+) -> VideoReader:
     """Open a video file for exact reading by frame index.
 
     Args:
@@ -39,6 +42,7 @@ def open_video(path: str | Path, *, backend: str = "pyav", n_threads: int | None
             plugin's name. With its options: "pyav:n_threads=2".
         n_threads: threads to decode with; None: what the backend takes for the cores there are. Set 1 where several
             videos are decoded at a time.
+        kept: where what opening learns of a file is kept for other processes (a `RelevanceStore`); None: nowhere.
 
     Raises:
         VideoError: the file is not there, is not a video, or is damaged; the message starts with its path.
@@ -51,6 +55,12 @@ def open_video(path: str | Path, *, backend: str = "pyav", n_threads: int | None
         raise InvalidInput(f"n_threads must be at least 1, got {n_threads}")
     name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
     kind = READERS.load(name)
+    if kept is not None:
+        from focus_eval.video.base_reader import ScannedReader
+        from focus_eval.video.scan_cache import scan_video
+
+        if issubclass(kind, ScannedReader):
+            scan_video(Path(path), kept=kept)
     known = {option: hint for option, hint in declared_types(kind).items() if option != "path"}
     reader: VideoReader = kind(Path(path), **read_options(f"video reader {name!r}", known, options))
     return reader

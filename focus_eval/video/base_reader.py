@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.types import FloatArray, IntArray
-from focus_eval.video.reader import Pixels, checked_frames
-from focus_eval.video.scan import scan_video
+from focus_eval.video.manifest import file_state
+from focus_eval.video.reader import Pixels, checked_file, checked_frames
+from focus_eval.video.scan_cache import scan_video
 
 ReaderT = TypeVar("ReaderT", bound="ScannedReader")
 
@@ -30,6 +31,10 @@ class ScannedReader(ABC):
         package: the distribution that decodes, by which `focus-eval doctor` knows its version.
         extra: the extra of this package that brings what the reader imports.
         needs_gpu: whether it opens nothing without a GPU.
+
+    Attributes:
+        checked: how far damage within its pictures would have been noticed, as `integrity.how_sure` says.
+        notes: what is unusual about the file and does no harm.
     """
 
     name: ClassVar[str]
@@ -40,9 +45,11 @@ class ScannedReader(ABC):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._state = file_state(checked_file(self.path))
         self._scan = scan_video(self.path)
         self.info = self._scan.info
         self.width, self.height = self._scan.size
+        self.checked, self.notes = self._scan.checked, self._scan.notes
 
     @abstractmethod
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:

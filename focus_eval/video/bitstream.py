@@ -6,18 +6,27 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from focus_eval.core.types import IntArray
+
 _START = b"\x00\x00\x01"
 _IDR, _SEI = 5, 6
 _SLICES = (1, 2, 5)
 _RECOVERY_POINT = 6
 _HEVC_SLICES = range(32)
-_FORBIDDEN = (b"\0\0\0", b"\0\0\2")
 _ZEROS_IN_STREAM = re.compile(rb"\x00\x00(?:\x00+[^\x00\x01]|\x02)", re.DOTALL)
+_ZEROS_IN_UNIT = re.compile(rb"\x00\x00(?:\x00[^\x01]|\x02)", re.DOTALL)
+_STARTS = re.compile(rb"\x00\x00+\x01")
+_HEAD_BYTES = 9  # a shorter packet may be a mark that nothing is coded
 _ZEROS_IN_MPEG = re.compile(rb"\x00\x00\x00+[^\x00\x01]", re.DOTALL)
 _MOST_PADDING = 3  # bytes: what fills a unit up to a multiple of four
+_MOST_TAIL = 32
 # Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
 _HEAD = 4096
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4")
+_WITH_START_CODES = ("h264", "hevc", *_MPEG)
+_AV1 = ("av1", "libdav1d", "libaom-av1")
+_WITH_FEW_ZEROS = ("vp8", "libvpx", "vp9", "libvpx-vp9", *_AV1)
+_LONG_BLANK = bytes(64)  # the longest seen was 18, in a VP8 frame of one colour
 _MPEG4_PICTURE, _MPEG4_B = 0xB6, 2
 _MPEG2_PICTURE, _MPEG2_B = 0x00, 3
 
@@ -94,58 +103,150 @@ def nal_length_bytes(extradata: bytes | None, codec: str = "h264") -> int:
 
 
 def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (header byte, first bytes after it) of the NAL units that begin near the start of a packet."""
+    """Yield (header byte, first bytes after it) of the NAL units of a packet; with start codes, near its start.
+
+    As FFmpeg reads it, a unit with a length may hold more units behind start codes: so Samsung's cameras put a picture
+    behind its prefix unit.
+    """
     data = memoryview(packet)
     if length_bytes == 0:
-        head = bytes(data[:_HEAD])
-        at = head.find(_START)
-        while at >= 0 and at + 3 < len(head):
-            yield head[at + 3], head[at + 4 : at + 300]
-            at = head.find(_START, at + 3)
+        yield from _units_behind_codes(bytes(data[:_HEAD]), 0)
         return
+    for start, stop in _sized_units(data, length_bytes):
+        yield data[start], bytes(data[start + 1 : min(stop, start + 300)])
+        if data[start] & 31 not in _SLICES:
+            yield from _units_behind_codes(bytes(data[start : min(stop, start + _HEAD)]), 0)
+
+
+def _units_behind_codes(head: bytes, at: int) -> Iterator[tuple[int, bytes]]:
+    while (at := head.find(_START, at) + 3) > 2 and at < len(head):
+        yield head[at], head[at + 1 : at + 297]
+
+
+def _sized_units(data: memoryview, length_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield [start, stop) of the NAL units that have a length before them, `stop` perhaps behind the data."""
     at = 0
     while at + length_bytes < len(data):
-        size = int.from_bytes(data[at : at + length_bytes], "big")
         start = at + length_bytes
-        yield data[start], bytes(data[start + 1 : min(start + size, start + 300)])
-        at = start + size
+        at = start + int.from_bytes(data[at:start], "big")
+        yield start, at
 
 
-def has_blanked_part(codec: str, packet: Any, length_bytes: int) -> bool:
-    """Tell whether a coded picture holds zeros as no encoder writes them: so a blanked stretch is noticed that would
-    decode without an error.
+def may_be_padded(codec: str) -> bool:
+    """Tell whether the zeros at the end of this codec's packets say something; see `usual_padding`."""
+    return codec in _WITH_START_CODES
 
-    H.264 and HEVC never hold 00 00 00 or 00 00 02 (ITU-T H.264, 7.4.1), MPEG-1, -2 and -4 no 23 zero bits but in a
-    start code (ISO 14496-2, 5.2.3). A few zeros at the end are padding, as writers leave it that cut units out of a
-    stream; MPEG-2 may hold any number there.
+
+def trailing_zeros(packet: Any) -> int:
+    """Return how many zeros a packet ends with, at most `_MOST_TAIL`."""
+    tail = bytes(memoryview(packet)[-_MOST_TAIL:])
+    return len(tail) - len(tail.rstrip(b"\0"))
+
+
+def usual_padding(tails: IntArray) -> int:
+    """Return the zeros that may stand behind a coded picture, from those that the pictures of a file end with, `(n,)`.
+
+    Tools that cut units out of a stream leave up to three. Encoders in cameras fill up to a multiple of 16 bytes, and
+    do it in picture after picture: where three do, or half of a short file, zeros at the end are no sign of damage.
     """
+    n_padded = int(((tails > _MOST_PADDING) & (tails < _MOST_TAIL)).sum())
+    return _MOST_TAIL - 1 if n_padded and n_padded >= min(3, tails.size / 2) else _MOST_PADDING
+
+
+def blank_test(codec: str, extradata: bytes | None) -> Callable[[Any, int], bool] | None:
+    """Return a function of a packet and the zeros that may stand behind a picture, which says whether its picture
+    holds zeros as no encoder writes them; None for codecs that may hold any.
+
+    So a blanked stretch is noticed that would decode without an error. H.264 and HEVC never hold 00 00 00 or 00 00 02
+    (ITU-T H.264, 7.4.1), MPEG-1, -2 and -4 no 23 zero bits but in a start code (ISO 14496-2, 5.2.3). For the zeros at
+    the end see `usual_padding`; MPEG-1 and -2 may hold any number there. VP8, VP9 and AV1 may hold any, but hold few.
+    """
+    if codec in _WITH_FEW_ZEROS:
+        return lambda packet, padding: _LONG_BLANK in bytes(packet)
+    if codec not in _WITH_START_CODES:
+        return None
+    length_bytes = nal_length_bytes(extradata, codec)
+    return lambda packet, padding: _has_blanked_part(codec, packet, length_bytes, padding)
+
+
+def form_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]:
+    """Return a function that says whether a packet begins and is divided as packets of this codec are.
+
+    Where it is not, it was written over, and the picture before it in the file, perhaps, too: at its end, where not
+    every decoder notices.
+    """
+    length_bytes = nal_length_bytes(extradata, codec)
+    if codec in ("h264", "hevc") and length_bytes:
+        return lambda packet: _is_divided(memoryview(packet), length_bytes)
+    if codec in ("h264", "hevc", "mpeg4"):
+        return lambda packet: packet.size < _HEAD_BYTES or _STARTS.match(memoryview(packet)[:_HEAD_BYTES]) is not None
+    test = {"vp8": _is_vp8, "libvpx": _is_vp8, "vp9": _is_vp9, "libvpx-vp9": _is_vp9}.get(codec)
+    test = _is_av1 if codec in _AV1 else test
+    return (lambda packet: test(memoryview(packet))) if test is not None else lambda packet: True
+
+
+def _is_divided(data: memoryview, length_bytes: int) -> bool:
+    """Tell whether NAL units with lengths fill a packet, up to zeros behind them; so does FFmpeg."""
+    stop = 0
+    for start, stop in _sized_units(data, length_bytes):
+        if stop > len(data) or (stop > start and data[start] >> 7):
+            return False
+    return not bytes(data[stop:]).strip(b"\0")
+
+
+def _is_vp8(data: memoryview) -> bool:
+    """Tell whether a frame's first partition fits in it, and a key frame has its code (RFC 6386, 9.1)."""
+    if len(data) < 3:
+        return False
+    head = int.from_bytes(data[:3], "little")
+    return head >> 5 <= len(data) and (bool(head & 1) or data[3:6] == b"\x9d\x01\x2a")
+
+
+def _is_vp9(data: memoryview) -> bool:
+    """Tell whether a frame begins with its marker, the bits 10 (VP9 bitstream, 6.2)."""
+    return data[0] >> 6 == 2
+
+
+def _is_av1(data: memoryview) -> bool:
+    """Tell whether open bitstream units fill a packet (AV1 bitstream, 5.3); the last need not state its size."""
+    at = 0
+    while at < len(data):
+        header, at = data[at], at + 1 + (data[at] >> 2 & 1)
+        if header & 0x81:
+            return False
+        if not header & 2:
+            return True
+        size = shift = 0
+        while at < len(data):
+            size, shift, at = size | (data[at] & 127) << shift, shift + 7, at + 1
+            if not data[at - 1] >> 7:
+                break
+        at += size
+    return at == len(data)
+
+
+def _has_blanked_part(codec: str, packet: Any, length_bytes: int, padding: int) -> bool:
     data = bytes(packet)
     if codec in _MPEG:
-        return _ZEROS_IN_MPEG.search(data) is not None or (codec == "mpeg4" and data.endswith(bytes(_MOST_PADDING + 1)))
+        is_blanked_end = codec == "mpeg4" and data.endswith(bytes(padding + 1))
+        return is_blanked_end or _ZEROS_IN_MPEG.search(data) is not None
     if not length_bytes:
         # Of what follows start codes, only zeros in the middle are looked for: 00 00 00 01 is a start code itself.
         return _ZEROS_IN_STREAM.search(data) is not None
-    at = 0
-    while at + length_bytes < len(data):
-        size = int.from_bytes(data[at : at + length_bytes], "big")
-        start = at + length_bytes
+    slices = _SLICES if codec == "h264" else _HEVC_SLICES
+    for start, stop in _sized_units(memoryview(data), length_bytes):
         kind = data[start] & 31 if codec == "h264" else data[start] >> 1 & 63
-        stop = start + size
-        if kind in (_SLICES if codec == "h264" else _HEVC_SLICES) and (_holds(data, start, stop)):
+        first = start if kind in slices else data.find(_START, start, stop)
+        if first >= 0 and _holds_zeros(data[first:stop], padding):
             return True
-        at = stop
     return False
 
 
-def _holds(data: bytes, start: int, stop: int) -> bool:
-    for mark in _FORBIDDEN:
-        found = data.find(mark, start, stop)
-        if found < 0:
-            continue
-        rest = data[found:stop]
-        if len(rest) > _MOST_PADDING or rest.strip(b"\0"):
-            return True
-    return False
+def _holds_zeros(unit: bytes, padding: int) -> bool:
+    if b"\0\0\0" not in unit and b"\0\0\2" not in unit:
+        return False
+    rest = unit.rstrip(b"\0")
+    return len(unit) - len(rest) > padding or _ZEROS_IN_UNIT.search(rest) is not None
 
 
 def _recovery_frames(sei: bytes) -> int | None:

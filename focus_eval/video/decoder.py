@@ -15,9 +15,10 @@ from av.stream import Disposition
 from av.video.frame import PictureType
 
 from focus_eval.core.errors import VideoError
-from focus_eval.video.bitstream import reference_test
+from focus_eval.video.bitstream import blank_test, form_test, reference_test
 from focus_eval.video.ffmpeg_log import errors_logged
-from focus_eval.video.frame_index import FrameIndex
+from focus_eval.video.frame_index import FrameIndex, packets_of
+from focus_eval.video.manifest import FileState, file_state
 from focus_eval.video.reader import lacks_index, unreadable, without_index
 
 # Demuxers of files that hold their pictures themselves. Left out are playlists and scripts (hls, dash, concat, imf,
@@ -97,12 +98,16 @@ class Step:
         is_needed: its frame must come out, now or later.
         frames: what came out, in presentation order, mostly of packets before.
         is_refused: the decoder refused a packet or complained of it.
+        is_blanked: the packet's picture holds zeros that no encoder writes.
+        is_formed: the packet is divided as its codec says.
     """
 
     position: int | None
     is_needed: bool
     frames: Sequence[Any]
     is_refused: bool
+    is_blanked: bool = False
+    is_formed: bool = True
 
 
 class SeekError(Exception):
@@ -118,15 +123,23 @@ class Decoder:
         path: file to open.
         container_options: options of the demuxer, as FFmpeg names them.
         n_threads: threads of the decoder; None: one per core, at most 8.
+        state: of the file that is meant; None: as it is now.
 
     Raises:
-        VideoError: no FFmpeg demuxer opens the file, it has no video stream, or its codec is not built in.
+        VideoError: no FFmpeg demuxer opens the file, it has no video stream, its codec is not built in, or it is not
+            the file that is meant.
     """
 
     def __init__(
-        self, path: Path, *, container_options: dict[str, str] | None = None, n_threads: int | None = None
+        self,
+        path: Path,
+        *,
+        container_options: dict[str, str] | None = None,
+        n_threads: int | None = None,
+        state: FileState | None = None,
     ) -> None:
         self.path = path
+        self._state = state or file_state(path)
         self._n_threads = n_threads or min(n_cores(), MOST_THREADS)
         self._options = container_options or {}
         self.container: Any = None
@@ -139,6 +152,8 @@ class Decoder:
     def restart(self) -> None:
         """Reopen the file at its first packet: works for every container, also where seeking does not."""
         self.close()
+        if file_state(self.path) != self._state:
+            raise VideoError(f"{self.path}: replaced or changed after it was opened; open it again when it is complete")
         try:
             self.container = open_container(self.path, self._options)
         except (av.FFmpegError, OSError) as error:
@@ -153,6 +168,8 @@ class Decoder:
         context.options = _STRICT.get(context.name, {})
         self._is_transport = self.container.format.name == "mpegts"
         self._is_reference = reference_test(context.name, context.extradata)
+        self._is_blanked = blank_test(context.name, context.extradata)
+        self._is_formed = form_test(context.name, context.extradata)
         self._has_seen_damage = False
 
     def close(self) -> None:
@@ -191,8 +208,14 @@ class Decoder:
             n_good += len(decoded.frames)
             yield from decoded.frames
 
+    def holds_blanks(self, padding: int) -> bool:
+        """Return whether any packet's picture holds zeros that no encoder writes; reads the whole file."""
+        self.restart()
+        is_blanked = self._is_blanked
+        return is_blanked is not None and any(is_blanked(packet, padding) for packet in self._packets())
+
     def frames(self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted: Set[int]) -> Iterator[Step]:
-        """Decode the packets `[first_packet, last_packet]` and yield what each step gave.
+        """Decode the packets `[first_packet, last_packet]` and yield what each step gave, and how the next one begins.
 
         Args:
             wanted: packets whose frames must come out; others may be dropped where that changes nothing.
@@ -202,14 +225,17 @@ class Decoder:
         """
         context, is_reference = self.stream.codec_context, self._is_reference
         for position, packet in self._packets_from(index, first_packet):
+            is_formed = self._is_formed(packet)
             if position > last_packet:
+                yield Step(position, False, (), is_refused=False, is_formed=is_formed)
                 break
             is_needed = True
             if is_reference is not None:
                 is_needed = position in wanted or is_reference(packet)
                 context.skip_frame = "DEFAULT" if position in wanted else "NONREF"
+            is_blanked = is_needed and self._is_blanked is not None and self._is_blanked(packet, index.packets.padding)
             decoded = self._decode(packet)
-            yield Step(position, is_needed, decoded.frames, decoded.is_refused)
+            yield Step(position, is_needed, decoded.frames, decoded.is_refused, is_blanked, is_formed)
         decoded = self._decode(None)
         yield Step(None, False, decoded.frames, decoded.is_refused)
 
@@ -261,7 +287,7 @@ class Decoder:
     def _packets(self) -> Iterator[Any]:
         """Yield the packets of the stream from where the demuxer stands."""
         try:
-            yield from (packet for packet in self.container.demux(self.stream) if packet.size)
+            yield from packets_of(self.container, self.stream)
         except av.FFmpegError as error:
             raise VideoError(
                 f"{self.path}: the file cannot be read further ({error.strerror}); download it again"

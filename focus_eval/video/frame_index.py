@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +15,14 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import IntArray
-from focus_eval.video.bitstream import can_start, has_blanked_part, is_invisible, nal_length_bytes
-
-_WITH_START_CODES = ("h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4")
+from focus_eval.video.bitstream import (
+    can_start,
+    is_invisible,
+    may_be_padded,
+    nal_length_bytes,
+    trailing_zeros,
+    usual_padding,
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Packets:
         lacks_ticks: some packet has no presentation time.
         goes_back: some decoding time lies before that of the packet before it, as where recordings were joined.
         end_ticks: end of the packet shown last.
+        padding: zeros that may stand behind a picture, see `usual_padding`.
     """
 
     ticks: IntArray
@@ -46,6 +53,7 @@ class Packets:
     lacks_ticks: bool
     goes_back: bool
     end_ticks: int
+    padding: int
 
     @property
     def are_reordered(self) -> bool:
@@ -65,15 +73,30 @@ def demux_packets(path: Path, container: Any, stream: Any) -> Packets:
         raise VideoError(f"{path}: the file cannot be read to its end ({error.strerror}); download it again") from error
 
 
+def packets_of(container: Any, *streams: Any) -> Iterator[Any]:
+    """Yield the packets of `streams` (none: of all) from where the demuxer stands.
+
+    Where a programme table changes, FFmpeg adds streams while it reads, and PyAV fails on them behind the last packet.
+    After 64 KiB without a packet in a transport stream, FFmpeg asks to be called again.
+    """
+    while True:
+        try:
+            with contextlib.suppress(IndexError):
+                yield from (packet for packet in container.demux(*streams) if packet.size)
+            return
+        except BlockingIOError:
+            if container.format.name != "mpegts":
+                raise
+
+
 def _demux(container: Any, stream: Any) -> Packets:
     ticks, decode_ticks, places = array("q"), array("q"), array("q")
-    sizes, flags = array("q"), array("b")
+    sizes, flags, tails = array("q"), array("b"), array("b")
     lacks_ticks, goes_back, end, latest = False, False, 0, None
     codec, is_transport = stream.codec_context.name, container.format.name == "mpegts"
     length_bytes = nal_length_bytes(stream.codec_context.extradata, codec)
-    for packet in container.demux(stream):
-        if not packet.size:
-            continue
+    has_tails = may_be_padded(codec)
+    for packet in packets_of(container, stream):
         pts, dts = packet.pts, packet.dts
         lacks_ticks = lacks_ticks or pts is None
         if dts is not None:
@@ -85,10 +108,10 @@ def _demux(container: Any, stream: Any) -> Packets:
         decode_ticks.append((pts or 0) if dts is None else dts)
         sizes.append(packet.size)
         places.append(-1 if packet.pos is None else packet.pos)
-        is_corrupt = codec in _WITH_START_CODES and has_blanked_part(codec, packet, length_bytes)
-        # Of a transport stream, FFmpeg marks every packet before a join; `transport.py` looks closer.
-        is_corrupt = is_corrupt or (packet.is_corrupt and not is_transport)
-        flags.append(is_sync | is_hidden << 1 | is_corrupt << 2)
+        if has_tails:
+            tails.append(trailing_zeros(packet))
+        # Of a transport stream, FFmpeg marks every packet before a join; `integrity.py` looks closer.
+        flags.append(is_sync | is_hidden << 1 | (packet.is_corrupt and not is_transport) << 2)
         if not is_hidden:
             end = max(end, (pts or 0) + (packet.duration or 0))
     bits = np.array(flags, dtype=np.int8)
@@ -103,6 +126,7 @@ def _demux(container: Any, stream: Any) -> Packets:
         lacks_ticks=lacks_ticks,
         goes_back=goes_back,
         end_ticks=end,
+        padding=usual_padding(np.array(tails, dtype=np.int64)),
     )
 
 

@@ -29,7 +29,7 @@ def file_state(path: Path) -> FileState:
     try:
         status = path.stat()
     except OSError as error:
-        raise VideoError(f"{path}: {error.strerror}") from error
+        raise VideoError(f"{path}: {error.strerror}; was it moved or deleted?") from error
     return FileState(status.st_size, status.st_mtime_ns, status.st_ino)
 
 

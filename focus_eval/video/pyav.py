@@ -33,6 +33,9 @@ class Taint:
     shown before the sync packet's own (leading pictures) may need what lies before it: nothing that is shown later
     refers to them, so they are left out of account.
 
+    A stretch that was written over may reach from the end of one packet into the next, and show only there: so a frame
+    is sure when the packet behind its own was seen, too. Then it is the same whatever else is asked.
+
     Args:
         first_packet: the sync packet's position in the file.
         is_key: says whether a frame refers to no other; that of the sync packet must not. A container with a damaged
@@ -47,23 +50,29 @@ class Taint:
         # Packets that must give a frame and have not yet, in the file's order.
         self._outstanding: dict[int, None] = {}
         self._lost_from = _NEVER
+        self._latest_seen = first_packet
 
     def follow(self, step: Step) -> None:
         """Take account of one step of the decoder."""
         packets = self._index.packets
         if step.position is not None:
             is_leading = packets.ticks[step.position] < self._first_ticks
+            self._latest_seen = step.position
+            if not step.is_formed:
+                self._lose(max(step.position - 1, self._first_packet))
             if step.is_needed and not is_leading and not packets.is_hidden[step.position]:
                 self._outstanding[step.position] = None
-            if packets.is_corrupt[step.position] and not is_leading:
+            if (step.is_blanked or packets.is_corrupt[step.position]) and not is_leading:
                 self._lose(step.position)
             if step.is_refused and not is_leading:
                 # A decoder with several threads complains late, of any packet that has not come out.
                 self._lose(next(iter(self._outstanding), step.position))
         for frame in step.frames:
             self._came_out(frame)
-        if step.position is None and self._outstanding:
-            self._lose(next(iter(self._outstanding)))
+        if step.position is None:
+            self._latest_seen = packets.ticks.size
+            if self._outstanding:
+                self._lose(next(iter(self._outstanding)))
 
     def _came_out(self, frame: Any) -> None:
         if frame.pts is None or frame.pts < self._first_ticks:
@@ -85,7 +94,7 @@ class Taint:
 
     def is_sure(self, packet: int) -> bool:
         """Return whether the frame of `packet` is right; may become true with a later step."""
-        return packet < self._lost_from and next(iter(self._outstanding), _NEVER) > packet
+        return packet < min(self._lost_from, self._latest_seen) and next(iter(self._outstanding), _NEVER) > packet
 
 
 T = TypeVar("T")
@@ -200,7 +209,9 @@ class PyAVReader(ScannedReader):
     def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
         super().__init__(path)
         self._n_workers = n_threads or min(n_cores(), _MOST_WORKERS)
-        self._decoder: Decoder | None = Decoder(self.path, n_threads=n_threads and min(n_threads, MOST_THREADS))
+        self._n_threads = n_threads and min(n_threads, MOST_THREADS)
+        self._decoder: Decoder | None = None
+        self._is_closed = False
         self._single: list[Decoder] = []
         self._idle: SimpleQueue[Decoder] = SimpleQueue()
         self._underway: Iterator[tuple[int, Pixels]] = iter(())
@@ -210,7 +221,7 @@ class PyAVReader(ScannedReader):
     @property
     def n_decoded(self) -> int:
         """Frames the decoder gave since opening, asked for or not: the work that reading cost."""
-        return sum(decoder.n_decoded for decoder in (self._open_decoder(), *self._single))
+        return sum(decoder.n_decoded for decoder in (self._decoder, *self._single) if decoder is not None)
 
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending, decoding forward once.
@@ -219,6 +230,7 @@ class PyAVReader(ScannedReader):
             VideoError: a frame outside the video, or one that does not come out of the decoder.
         """
         wanted = np.unique(self._checked(frames))
+        self._check_open()
         self._end_request()
         return self._stream(wanted, self._turn)
 
@@ -254,7 +266,7 @@ class PyAVReader(ScannedReader):
 
     def _open_single_decoders(self, n_workers: int) -> None:
         while len(self._single) < n_workers:
-            self._single.append(Decoder(self.path, n_threads=1))
+            self._single.append(Decoder(self.path, n_threads=1, state=self._state))
             self._idle.put(self._single[-1])
 
     def _run_ahead(self, index: FrameIndex, run: Run) -> Iterator[tuple[int, Pixels]]:
@@ -271,11 +283,17 @@ class PyAVReader(ScannedReader):
         for decoder in (self._decoder, *self._single):
             if decoder is not None:
                 decoder.close()
-        self._decoder = None
+        self._decoder, self._is_closed = None, True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise VideoError(f"{self.path}: this reader is closed; open the file again")
 
     def _open_decoder(self) -> Decoder:
+        """Return the decoder, opened when the first frame is asked: a query of which all is known needs none."""
+        self._check_open()
         if self._decoder is None:
-            raise VideoError(f"{self.path}: this reader is closed; open the file again")
+            self._decoder = Decoder(self.path, n_threads=self._n_threads, state=self._state)
         return self._decoder
 
     def _run(self, decoder: Decoder, index: FrameIndex, run: Run) -> Iterator[tuple[int, Pixels]]:

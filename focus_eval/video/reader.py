@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -57,15 +58,17 @@ def checked_file(path: Path) -> Path:
     """Return `path` where it is a readable file with content.
 
     Raises:
-        VideoError: it is not there, is a directory, is empty, or may not be read.
+        VideoError: it is not there, is a directory, a pipe or a device, is empty, or may not be read.
     """
     if path.is_dir():
         raise VideoError(f"{path}: a directory, not a video file; name a file inside it")
     try:
-        size = path.stat().st_size
+        status = path.stat()
     except OSError as error:
         raise VideoError(f"{path}: no such file; check the path") from error
-    if size == 0:
+    if not stat.S_ISREG(status.st_mode):
+        raise VideoError(f"{path}: a pipe or a device, not a video file; write it to a file first")
+    if status.st_size == 0:
         raise VideoError(f"{path}: the file is empty (0 bytes); download it again")
     if not os.access(path, os.R_OK):
         raise VideoError(f"{path}: no permission to read the file; change its permissions or owner")

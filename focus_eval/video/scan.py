@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.ffmpeg_log import errors_logged
 from focus_eval.video.frame_index import FrameIndex, Packets, average_rate, demux_packets, lost_start
-from focus_eval.video.integrity import check_whole, mark_doubtful_end
-from focus_eval.video.manifest import check_file, check_length
+from focus_eval.video.integrity import UNCHECKED, check_whole, how_sure, mark_doubtful_end
 from focus_eval.video.reader import Pixels, checked_file
 
 _ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
@@ -79,7 +77,6 @@ _N_HEAD = 32
 _MOST_BYTES_OF_NO_PICTURE = 8
 # Recordings of these may begin anywhere.
 _BROADCAST = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc")
-_RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,8 @@ class Scan:
         index: None where frames can only be counted; `info.sync_frames` is then None.
         time_base: seconds per tick of the index.
         stored_size: (width, height) as coded, before the orientation.
+        checked: how far damage within its pictures would have been noticed, as `how_sure` says.
+        notes: what is unusual about the file and does no harm.
     """
 
     info: VideoInfo
@@ -97,6 +96,8 @@ class Scan:
     time_base: float
     stored_size: tuple[int, int]
     orientation: Orientation
+    checked: str = UNCHECKED
+    notes: tuple[str, ...] = ()
 
     @property
     def size(self) -> tuple[int, int]:
@@ -112,30 +113,8 @@ class Scan:
         return times
 
 
-def scan_video(path: Path) -> Scan:
-    """Read what a video file holds; more than its first frame is decoded only where its packets do not suffice.
-
-    The last few files are remembered, by path, size and time of change. Where a manifest names the file
-    (`manifest.py`), its size, checksum and number of frames are compared.
-
-    Raises:
-        VideoError: no file, no video, a header that promises more than the file holds, another file than the manifest
-            names, or damage that shows; starts with the path.
-    """
-    status = checked_file(path).stat()
-    return _scan_checked(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=_RECENT_FILES)
-def _scan_checked(path: Path, n_bytes: int, modified_ns: int) -> Scan:
-    check_file(path)
-    scan = scan_file(path)
-    check_length(path, scan.info)
-    return scan
-
-
 def scan_file(path: Path) -> Scan:
-    """Do what `scan_video` does, whatever a manifest says, and remember nothing."""
+    """Read what a video file holds, whatever a manifest says; see `scan_cache.scan_video`, which remembers it."""
     checked_file(path)
     with errors_logged() as logged:
         decoder = Decoder(path)
@@ -145,7 +124,7 @@ def scan_file(path: Path) -> Scan:
             decoder.close()
             raise
     try:
-        check_whole(path, decoder, packets, logged=logged)
+        findings = check_whole(path, decoder, packets, logged=logged)
         packets = mark_doubtful_end(path, decoder, packets)
         first = next(decoder.frames_from_start(), None)
         if first is None or not (first.width and first.height):
@@ -158,7 +137,7 @@ def scan_file(path: Path) -> Scan:
         index = _trusted_index(decoder, packets, first)
         # A damaged packet may stand for several pictures where they are found by their start codes.
         counts_pictures = index is None or decoder.container.format.name == "mpeg"
-        if counts_pictures and packets.is_corrupt.any():
+        if counts_pictures and (packets.is_corrupt.any() or decoder.holds_blanks(packets.padding)):
             raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
         n_frames = index.frame_packet.size if index else sum(1 for _ in decoder.frames_from_start())
         return Scan(
@@ -171,6 +150,8 @@ def scan_file(path: Path) -> Scan:
             time_base=float(decoder.stream.time_base),
             stored_size=(first.width, first.height),
             orientation=Orientation.of_frame(path, first),
+            checked=how_sure(decoder.stream.codec_context.name, findings),
+            notes=tuple(findings.notes),
         )
     finally:
         decoder.close()
@@ -180,7 +161,8 @@ def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex
     """Return the index where the packets' times are presentation times, None where frames must be counted."""
     if first.pts is None:
         return None
-    if _may_repeat(decoder, packets):
+    # A palette comes with the first packet only, or with the one that changes it: lost by every seek.
+    if _may_repeat(decoder, packets) or first.format.name == "pal8":
         return None
     index = FrameIndex.build(packets, first_ticks=first.pts)
     if index is None or not decoder.stream.codec_context.has_b_frames:

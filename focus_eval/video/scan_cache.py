@@ -1,0 +1,140 @@
+"""Remembers what opening learned of a video, in this process and, where there is a store, for others."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import zipfile
+import zlib
+from collections import OrderedDict
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+import av
+import numpy as np
+
+from focus_eval.core.types import VideoInfo
+from focus_eval.video.frame_index import FrameIndex, Packets
+from focus_eval.video.manifest import FileState, check_file, check_length, file_state
+from focus_eval.video.reader import checked_file
+from focus_eval.video.scan import Orientation, Scan, scan_file
+
+FORMAT = 1  # raised whenever a scan would find something else in the same file
+_RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
+_RISING = ("ticks", "decode_ticks", "places")
+_BITS = ("is_sync", "is_hidden", "is_corrupt")
+_SINGLE = ("lacks_ticks", "goes_back", "end_ticks", "padding")
+_recent: OrderedDict[tuple[Path, FileState], Scan] = OrderedDict()
+_lock = threading.Lock()
+
+
+class KeptScans(Protocol):
+    """Where scans are kept beyond the process, by the path and the state of the file."""
+
+    def kept_scan(self, path: Path, state: FileState) -> bytes | None:
+        """Return what was kept of the file in this state."""
+        ...
+
+    def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
+        """Keep a scan in place of the one before."""
+        ...
+
+
+def scan_video(path: Path, *, kept: KeptScans | None = None) -> Scan:
+    """Read what a video file holds, or return what is remembered of it, by path, size, time of change and inode.
+
+    More than its first frame is decoded only where its packets do not suffice. Where a manifest names the file
+    (`manifest.py`), its size, checksum and number of frames are compared, once in a process.
+
+    Args:
+        kept: where scans of other processes are looked for, and this one is kept.
+
+    Raises:
+        VideoError: no file, no video, a header that promises more than the file holds, another file than the manifest
+            names, or damage that shows; starts with the path.
+    """
+    state = file_state(checked_file(path))
+    with _lock:
+        scan = _recent.get((path, state))
+    if scan is None:
+        check_file(path)
+        scan = _known(path, state, kept)
+        is_new = scan is None
+        scan = scan or scan_file(path)
+        check_length(path, scan.info)
+        if kept is not None and is_new:
+            kept.keep_scan(path, state, scan_bytes(scan))
+    with _lock:
+        _recent[path, state] = scan
+        _recent.move_to_end((path, state))
+        while len(_recent) > _RECENT_FILES:
+            _recent.popitem(last=False)
+    return scan
+
+
+def _known(path: Path, state: FileState, kept: KeptScans | None) -> Scan | None:
+    content = kept.kept_scan(path, state) if kept is not None else None
+    return scan_from_bytes(content) if content is not None else None
+
+
+def scan_bytes(scan: Scan) -> bytes:
+    """Return a scan as arrays in NumPy's `npz` format: differences of times and places, facts as JSON."""
+    packets = scan.index.packets if scan.index else None
+    facts: dict[str, Any] = {
+        "writer": _writer(),
+        "n_frames": scan.info.n_frames,
+        "fps": scan.info.fps,
+        "time_base": scan.time_base,
+        "stored_size": scan.stored_size,
+        "orientation": asdict(scan.orientation),
+        "checked": scan.checked,
+        "notes": scan.notes,
+    }
+    arrays: dict[str, Any] = {}
+    if scan.index is not None and packets is not None:
+        facts["first_ticks"] = int(scan.index.frame_ticks[0])
+        facts["packets"] = {name: getattr(packets, name) for name in _SINGLE}
+        arrays = {name: np.diff(getattr(packets, name), prepend=0) for name in _RISING}
+        arrays["sizes"] = packets.sizes
+        arrays |= {name: np.packbits(getattr(packets, name)) for name in _BITS}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)
+    return buffer.getvalue()
+
+
+def scan_from_bytes(content: bytes) -> Scan | None:
+    """Return the scan that `scan_bytes` wrote; None where another version wrote it, or a byte of it changed."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            facts = json.loads(arrays["facts"].tobytes())
+            if facts["writer"] != _writer():
+                return None
+            index = _index(facts, arrays) if "packets" in facts else None
+    except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+        return None
+    return Scan(
+        info=VideoInfo(facts["n_frames"], facts["fps"], sync_frames=index.sync_frame if index else None),
+        index=index,
+        time_base=facts["time_base"],
+        stored_size=tuple(facts["stored_size"]),
+        orientation=Orientation(**facts["orientation"]),
+        checked=facts["checked"],
+        notes=tuple(facts["notes"]),
+    )
+
+
+def _index(facts: dict[str, Any], arrays: Any) -> FrameIndex:
+    sizes = arrays["sizes"]
+    known: dict[str, Any] = {name: np.cumsum(arrays[name]) for name in _RISING}
+    known |= {name: np.unpackbits(arrays[name], count=sizes.size).astype(bool) for name in _BITS}
+    index = FrameIndex.build(Packets(sizes=sizes, **known, **facts["packets"]), first_ticks=facts["first_ticks"])
+    if index is None or index.frame_packet.size != facts["n_frames"]:
+        raise ValueError("the packets do not order the frames")
+    return index
+
+
+def _writer() -> str:
+    versions = av.library_versions
+    return f"{FORMAT} {av.__version__} {versions['libavformat']} {versions['libavcodec']}"

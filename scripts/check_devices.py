@@ -1,0 +1,59 @@
+"""Compares every frame of the video files in a folder with a decode in order, each file in a process of its own.
+
+Prints a line for each file that is not right, and how many were right, wrong, refused rightly and refused falsely.
+Where the folder has a `manifest.json` with checksums, files that differ from it are named.
+Run: python scripts/check_devices.py FOLDER [--seconds 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from support.devices import VERDICTS, judge_apart
+
+
+def main() -> int:
+    """Judge each file, print; return 1 where one is wrong, refused falsely, crashed or hung."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=60, help="longest time for a file (default: 60)")
+    options = parser.parse_args()
+    files = sorted(path for path in options.folder.iterdir() if path.is_file() and path.suffix not in (".json", ".md"))
+    if not files:
+        parser.error(f"{options.folder}: no files in it")
+    start, counts = time.perf_counter(), Counter[str]()
+    for path in files:
+        reading = judge_apart(path, seconds=options.seconds)
+        counts[reading.kind] += 1
+        if reading.kind != "right":
+            print(f"{path.name}: {reading.kind}: {reading.detail.replace(f'{path}: ', '')}", flush=True)
+    for line in changed_files(options.folder):
+        print(line)
+    print("\n| files | " + " | ".join(VERDICTS) + " |\n|" + "---|" * (1 + len(VERDICTS)))
+    print(f"| {len(files)} | " + " | ".join(str(counts[kind]) for kind in VERDICTS) + " |")
+    print(f"\n{time.perf_counter() - start:.0f} s")
+    return int(counts["right"] + counts["refused rightly"] < len(files))
+
+
+def changed_files(folder: Path) -> list[str]:
+    """Return a line for each file that is missing, or is not the one that the folder's manifest has a checksum of."""
+    manifest = folder / "manifest.json"
+    entries = json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else []
+    lines = []
+    for entry in entries:
+        path = folder / entry["file"]
+        if not path.exists():
+            lines.append(f"{path.name}: named by the manifest, not there")
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != entry["sha256"]:
+            lines.append(f"{path.name}: not the file that the manifest names")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
