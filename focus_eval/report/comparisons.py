@@ -11,7 +11,7 @@ import pandas as pd
 
 from focus_eval.benchmarks.evidence import RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.report.measures import QuestionMeans, question_means
+from focus_eval.report.measures import QuestionMeans, paired, question_means
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import PairedComparison, compare_paired
@@ -217,11 +217,9 @@ def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], wh
 
 def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, where: tuple[str, ...]) -> Pair | None:
     """The comparison on the questions that both have; None where there is none."""
-    place_b = {key: at for at, key in enumerate(b.keys)}
-    shared = [at for at, key in enumerate(a.keys) if key in place_b]
-    if not shared:
+    first, second = paired(a, b)
+    if not first.keys:
         return None
-    first, second = a.taken(shared), b.taken([place_b[a.keys[at]] for at in shared])
     compared = compare_paired(
         first.values,
         second.values,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,14 +14,13 @@ from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report.figures import FAINT, PAGE_INCHES, Style, add_shared_legend, figure_style, log_if_wide, styles_of
+from focus_eval.report.measures import QuestionMeans, frames_scored_percent, paired, question_means, recall_figure
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
 from focus_eval.report.statistics import (
-    Estimate,
     PairedComparison,
     compare_paired,
     difference_estimate,
-    mean_estimate,
 )
 from focus_eval.report.table import SIGNIFICANT, Cells, Table, TableRow, Value, difference_table
 from focus_eval.rows.records import SelectionRow
@@ -72,7 +71,7 @@ def recall_overview(frame: pd.DataFrame) -> Table:
     rows = []
     for (benchmark, k, label), part in _groups(frame, [*_KEYS, "label"]):
         chosen = part[part["error"].isna()]
-        recalls = [Value.of(_mean(chosen, recall_column(seconds))) for seconds in RECALL_SECONDS]
+        recalls = [recall_figure(chosen, recall_column(seconds)) for seconds in RECALL_SECONDS]
         taken = Value(ours=1000 * float(chosen["select_seconds"].mean()), digits=1)
         counts = (str(len(chosen)), str(int(part["error"].notna().sum()) or ""))
         rows.append(TableRow((benchmark, str(k), label), (_cost(chosen), *recalls, taken, *counts)))
@@ -125,8 +124,8 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
     """Return near recall of every sampler, one column per K, and the frames it scored at the largest."""
     ks = sorted(set(frame["k"]))
     rows = []
-    for (benchmark, label), part in _by(frame, ["benchmark", "label"]):
-        figures = [Value.of(_mean(part[part["k"] == k], RECALL)) for k in ks]
+    for (benchmark, label), part in _groups(frame, ["benchmark", "label"]):
+        figures = [recall_figure(part[part["k"] == k], RECALL) for k in ks]
         largest = part[part["k"] == part["k"].max()]
         rows.append(TableRow((benchmark, label), (_cost(largest), *figures)))
     return Table(
@@ -151,13 +150,13 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
         scores = answers[answers["selection_id"].isin(set(mine["selection_id"]))]
         known = scores[scores["question_id"].isin(seen)]
         cells: Cells = {
-            f"recall {WITHIN} (%)": Value.of(_mean(mine, RECALL)),
+            f"recall {WITHIN} (%)": recall_figure(mine, RECALL),
             "frames scored (%)": _cost(mine),
-            "accuracy (%)": Value.of(_mean(scores, "score")),
-            "answerable only (%)": Value.of(_mean(known, "score")),
+            "accuracy (%)": recall_figure(scores, "score"),
+            "answerable only (%)": recall_figure(known, "score"),
         }
         if label != base:
-            cells[f"minus {base}"] = _compared(paired_by_question(part, base, label))
+            cells[f"minus {base}"] = _compared(*paired_by_question(part, base, label))
         lines.append(((label,), cells))
     n_questions = answers["question_id"].nunique()
     return difference_table(
@@ -207,15 +206,9 @@ def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
     ]
 
 
-def paired_by_question(part: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
-    """Return recall of labels `a` and `b` (mean over seeds) and the video of the questions that both have."""
-    scores = [
-        rows.groupby("question_id").agg(score=(RECALL, "mean"), video=("video", "first"))
-        for label in (a, b)
-        for rows in [part[(part["label"] == label) & part[RECALL].notna()]]
-    ]
-    both: pd.DataFrame = scores[0].join(scores[1], how="inner", lsuffix="_a", rsuffix="_b")
-    return both.rename(columns={"video_a": "video"})
+def paired_by_question(part: pd.DataFrame, a: str, b: str) -> tuple[QuestionMeans, QuestionMeans]:
+    """Return recall of labels `a` and `b` (mean over seeds) on the questions that both have."""
+    return paired(*(question_means(part[part["label"] == label], RECALL) for label in (a, b)))
 
 
 def baseline_label(frame: pd.DataFrame, baseline: str) -> str:
@@ -243,14 +236,13 @@ def _differences(
         kind = split(part)
         for label in sorted(set(part["label"]) - {base}, key=sampler_order):
             both = paired_by_question(part, base, label)
-            if both.empty:
+            if not both[0].keys:
                 continue
-            cells: Cells = {"all (points)": _compared(both)}
+            cells: Cells = {"all (points)": _compared(*both)}
             for column in names:
-                inside = paired_by_question(part[kind == column], base, label)
-                gain = inside["score_b"] - inside["score_a"]
-                if len(gain):
-                    estimate = difference_estimate(gain, inside["video"].tolist())
+                first, second = paired_by_question(part[kind == column], base, label)
+                if first.keys:
+                    estimate = difference_estimate(second.values - first.values, first.videos)
                     cells[column] = Value.of(estimate, is_difference=True)
             lines.append(((benchmark, str(k), label), cells))
     return difference_table(
@@ -266,33 +258,21 @@ def _differences(
     )
 
 
-def _compared(both: pd.DataFrame) -> PairedComparison:
-    return compare_paired(both["score_a"], both["score_b"], both["video"].tolist())
+def _compared(a: QuestionMeans, b: QuestionMeans) -> PairedComparison:
+    return compare_paired(a.values, b.values, a.videos)
 
 
-def _by(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[str, str], pd.DataFrame]]:
-    found = [((str(key[0]), str(key[1])), part) for key, part in frame.groupby(keys, sort=False)]
-    return sorted(found, key=lambda entry: (entry[0][0], sampler_order(entry[0][1])))
-
-
-def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[str, ...], pd.DataFrame]]:
+def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
     """Groups by `keys`: benchmark and K ascending, samplers in the order of every table."""
-    found = [(key, part) for key, part in frame.groupby(keys, sort=False)]
-    return sorted(
-        found, key=lambda entry: (entry[0][0], entry[0][1], *(sampler_order(label) for label in entry[0][2:]))
-    )
 
+    def order(entry: tuple[tuple[Any, ...], pd.DataFrame]) -> list[Any]:
+        return [sampler_order(value) if key == "label" else value for key, value in zip(keys, entry[0], strict=True)]
 
-def _mean(part: pd.DataFrame, column: str) -> Estimate | None:
-    by_question = (
-        part[part[column].notna()].groupby("question_id").agg(score=(column, "mean"), video=("video", "first"))
-    )
-    return mean_estimate(by_question["score"], by_question["video"].tolist()) if len(by_question) else None
+    return sorted(frame.groupby(keys, sort=False), key=order)
 
 
 def _cost(part: pd.DataFrame) -> Value:
-    """Frames scored over frames in percent, summed over questions."""
-    return Value(ours=100 * float(part["n_pulls"].sum() / max(1, part["n_frames"].sum())), digits=2)
+    return Value(ours=frames_scored_percent(part), digits=2)
 
 
 def _binned(values: pd.Series, edges: Sequence[float], names: Sequence[str]) -> pd.Series:
@@ -401,7 +381,7 @@ def verdict_table(frame: pd.DataFrame, new: str, others: Sequence[str]) -> Table
             cells: Cells = {}
             for bucket in buckets:
                 here = part if bucket == "all" else part[part["bucket"] == bucket]
-                cells[bucket] = _compared(paired_by_question(here, baseline_label(frame, other), mine))
+                cells[bucket] = _compared(*paired_by_question(here, baseline_label(frame, other), mine))
             lines.append(((f"K = {k}", other), cells))
     return difference_table(
         lines,
@@ -431,6 +411,7 @@ def verdict_lines(table: Table, new: str) -> list[str]:
 def telling_questions(frame: pd.DataFrame, new: str, other: str, k: int, n: int = 3) -> tuple[list[str], list[str]]:
     """Return up to `n` questions that `new` wins most clearly against `other`, and up to `n` that it loses."""
     part = frame[frame["k"] == k]
-    both = paired_by_question(part, baseline_label(frame, other), baseline_label(frame, new))
-    gain = (both["score_b"] - both["score_a"]).sort_values(kind="stable")
+    first, second = paired_by_question(part, baseline_label(frame, other), baseline_label(frame, new))
+    gain = pd.Series(second.values - first.values, [question_id for _, question_id in first.keys])
+    gain = gain.sort_values(kind="stable")
     return gain[gain > 0].index[::-1][:n].tolist(), gain[gain < 0].index[:n].tolist()

@@ -52,6 +52,13 @@ class QuestionMeans:
         )
 
 
+def paired(a: QuestionMeans, b: QuestionMeans) -> tuple[QuestionMeans, QuestionMeans]:
+    """Return the questions that both have, in the order of `a`."""
+    place_b = {key: at for at, key in enumerate(b.keys)}
+    shared = [at for at, key in enumerate(a.keys) if key in place_b]
+    return a.taken(shared), b.taken([place_b[a.keys[at]] for at in shared])
+
+
 def question_means(part: pd.DataFrame, column: str) -> QuestionMeans:
     """Return the mean of `column` per question of `part`; rows without a value are left out.
 

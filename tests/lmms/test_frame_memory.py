@@ -150,5 +150,5 @@ def test_no_more_bytes_are_alive_than_allowed_and_answers_stay_the_same(
 
 
 def test_a_limit_of_nothing_is_refused():
-    with pytest.raises(InvalidInput, match="option 'decode_gigabytes' of --model_args must be .*above 0"):
+    with pytest.raises(InvalidInput, match=r"option 'decode_gigabytes' of --model_args must be .*above 0"):
         AdapterOptions(sampler="uniform", decode_gigabytes=0)
