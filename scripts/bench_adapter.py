@@ -27,8 +27,8 @@ def main() -> None:
     from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
     from focus_eval.lmms.sources import GivenRows
     from focus_eval.rows.records import SelectionRow
-    from focus_eval.video.synthetic import write_numbered_clip
     from support.lmms_data import longvideobench_rows, read_record
+    from support.synthetic import write_numbered_clip
     from support.tiny_transformers import save_llava_onevision
 
     torch.set_num_threads(1)

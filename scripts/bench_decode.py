@@ -29,7 +29,7 @@ import numpy as np
 from focus_eval import make_sampler
 from focus_eval.video import open_video
 from focus_eval.video.decoder import n_cores
-from focus_eval.video.synthetic import write_long_clip
+from support.synthetic import write_long_clip
 
 _FPS = 30
 _SIZES = {"360p": (640, 360), "720p": (1280, 720)}

@@ -26,9 +26,9 @@ from focus_eval.encoders.blip import LAVIS, BlipScorer
 from focus_eval.encoders.preprocess import ImageRules, resize_frames, resize_on_device
 from focus_eval.encoders.torch_scorer import PRECISIONS, EncoderOptions, torch_device
 from focus_eval.pipeline.timing import device_name
-from focus_eval.video.synthetic import moving_texture
 from support.encoder_rates import image_gflop, matrix_rate, text_gflop, wait
 from support.random_weights import TINY_BLIP_HEADS, random_blip
+from support.synthetic import moving_texture
 
 _QUESTIONS = (
     "what is the man in the red car doing on the left?",

@@ -19,7 +19,7 @@ from node_costs import SIZES
 from focus_eval.core.errors import FocusEvalError
 from focus_eval.matrix.machine import gpu_gigabytes
 from focus_eval.video import open_video
-from focus_eval.video.synthetic import write_long_clip
+from support.synthetic import write_long_clip
 
 READERS = ("pyav", "torchcodec", "torchcodec_cuda", "torchcodec_cuda_near")
 

@@ -37,10 +37,11 @@ from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.torch_scorer import PRECISIONS, EncoderOptions, torch_device
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.timing import device_name
-from focus_eval.video.synthetic import ClipWriter, moving_texture, repeat_clip
+from focus_eval.video.clip_writer import ClipWriter
 from support.encoder_rates import image_gflop, matrix_rate
 from support.plain_pipeline import OneByOne, PlainPipeline
 from support.random_weights import TINY_BLIP_HEADS, random_blip
+from support.synthetic import moving_texture, repeat_clip
 
 _SEGMENT_SECONDS = 20
 _MADE_UP = ((12.0, 2), (58.0, 1), (420.0, 2), (1500.0, 2), (3000.0, 1))  # seconds, questions

@@ -18,7 +18,7 @@ from focus_eval.video import open_video
 from focus_eval.video.decoder import Decoder, n_cores
 from focus_eval.video.pyav import PyAVReader
 from focus_eval.video.scan import scan_file
-from focus_eval.video.synthetic import write_long_clip
+from support.synthetic import write_long_clip
 
 SIZES = {"360p": (640, 360), "720p": (1280, 720), "1080p": (1920, 1080)}
 FPS = 30

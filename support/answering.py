@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from focus_eval.video.synthetic import write_numbered_clip
+from support.synthetic import write_numbered_clip
 
 N_VIDEOS = 8
 

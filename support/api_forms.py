@@ -96,7 +96,7 @@ class Trial:
     """The clips and documents that every combination is asked about."""
 
     def __init__(self, folder: Path, *, n_questions: int, n_frames: int) -> None:
-        from focus_eval.video.synthetic import write_numbered_clip
+        from support.synthetic import write_numbered_clip
 
         self.folder, self.n_questions, self.n_frames = folder, n_questions, n_frames
         self.clips = {

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from focus_eval.video.synthetic import ClipWriter
+from focus_eval.video.clip_writer import ClipWriter
 
 # (seconds, frames per second) of the clips: short, medium and long by LongVideoBench's edges, twice.
 CLIPS = ((20, 4), (190, 2), (1210, 1), (12, 10), (240, 1), (1230, 1))

@@ -11,8 +11,8 @@ from typing import Any
 import av
 import numpy as np
 
+from focus_eval.video.clip_writer import ClipWriter
 from focus_eval.video.reader import Pixels
-from focus_eval.video.synthetic import ClipWriter, moving_texture, numbered_frame, repeat_clip
 from support.clip_files import (
     add_bytes,
     cut_packets,
@@ -28,6 +28,7 @@ from support.clip_files import (
     write_tagged,
 )
 from support.damage import turn_mp4
+from support.synthetic import moving_texture, numbered_frame, repeat_clip
 
 Maker = Callable[[Path], Path]
 _N_FRAMES = 60

@@ -111,7 +111,7 @@ def _vsibench_rows() -> list[dict[str, Any]]:
 
 def write_home(root: Path) -> Home:
     """Write documents and clips of the four benchmarks into `root`, where lmms-eval looks for them."""
-    from focus_eval.video.synthetic import write_numbered_clip
+    from support.synthetic import write_numbered_clip
 
     made = Home(root)
     for folder in made.videos.values():

@@ -12,7 +12,7 @@ import pytest
 import focus_eval
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import run_matrix
-from focus_eval.video.synthetic import write_numbered_clip
+from support.synthetic import write_numbered_clip
 
 from .matrix.conftest import write_simulation
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
-from focus_eval.video.synthetic import write_numbered_clip
+from support.synthetic import write_numbered_clip
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

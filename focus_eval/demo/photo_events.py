@@ -154,7 +154,7 @@ _from_builder: dict[str, Any] = {}
 
 
 def _write_video(root: Path, board: Storyboard) -> None:
-    from focus_eval.video.synthetic import ClipWriter
+    from focus_eval.video.clip_writer import ClipWriter
 
     path = _video_path(root, board)
     # Named after the process that builds, which knows its own leftovers and those of a build that was killed.

@@ -57,7 +57,7 @@ def test_a_table_too_long_to_print_names_the_files_it_is_in(run_folder, monkeypa
 def test_thumbnails_are_the_chosen_frames(tmp_path):
     from PIL import Image
 
-    from focus_eval.video.synthetic import frame_number, write_numbered_clip
+    from support.synthetic import frame_number, write_numbered_clip
 
     folder = simulate_run(tmp_path / "run", Simulation(n_questions=1, samplers=("uniform", "topk")))
     (tmp_path / "videos").mkdir()

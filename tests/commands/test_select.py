@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from focus_eval.pipeline.api import select_keyframes
-from focus_eval.video.synthetic import ClipWriter
+from focus_eval.video.clip_writer import ClipWriter
 
 
 @pytest.fixture(scope="module")

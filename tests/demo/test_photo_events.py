@@ -21,7 +21,7 @@ from focus_eval.demo.photo_events import FOLDER, build_photo_events
 from focus_eval.demo.photographs import PHOTOGRAPHS
 from focus_eval.demo.storyboard import FRAMES_PER_MOVE, Shot, render, storyboards
 from focus_eval.video import open_video
-from focus_eval.video.synthetic import ClipWriter
+from focus_eval.video.clip_writer import ClipWriter
 
 pytest.importorskip("skimage")
 
@@ -30,7 +30,7 @@ BUILD = """
 import sys, threading
 from pathlib import Path
 from focus_eval.demo.photo_events import build_photo_events
-from focus_eval.video.synthetic import ClipWriter
+from focus_eval.video.clip_writer import ClipWriter
 
 write = ClipWriter.write
 

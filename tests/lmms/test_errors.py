@@ -33,7 +33,7 @@ def recorded(qwen, tmp_path):
 @pytest.fixture(scope="module")
 def broken(home, tools, tmp_path_factory):
     """LongVideoBench documents of two good videos and five that cannot be read as asked."""
-    from focus_eval.video.synthetic import write_numbered_clip
+    from support.synthetic import write_numbered_clip
 
     videos = home.videos["longvideobench"]
     whole = (videos / "landscape.mp4").read_bytes()

@@ -17,7 +17,7 @@ from focus_eval.lmms.arguments import AdapterOptions
 from focus_eval.lmms.decoding import FrameMemory, decoded_bytes
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.video.synthetic import write_numbered_clip
+from support.synthetic import write_numbered_clip
 
 
 def test_batches_are_let_in_in_their_order_and_never_above_the_limit():

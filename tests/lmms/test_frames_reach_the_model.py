@@ -8,7 +8,7 @@ import torch
 
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.video.synthetic import frame_number
+from support.synthetic import frame_number
 from support.tiny_transformers import save_qwen_successor
 
 

@@ -31,7 +31,7 @@ def test_qwen_vl_utils_looks_its_readers_up_in_the_table_at_each_call(monkeypatc
 
 def test_a_reader_of_qwen_vl_utils_gives_frames_metadata_and_rate(tmp_path):
     vision_process = pytest.importorskip("qwen_vl_utils.vision_process")
-    from focus_eval.video.synthetic import write_numbered_clip
+    from support.synthetic import write_numbered_clip
 
     clip = write_numbered_clip(tmp_path / "clip.mp4", 8, width=64, height=48, fps=4)
     name = vision_process.get_video_reader_backend()

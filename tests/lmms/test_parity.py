@@ -115,7 +115,7 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     from focus_eval.lmms.frames import FrameBatch, PathWithFrames
     from focus_eval.lmms.models.qwen_vl import feeding
     from focus_eval.video import open_video
-    from focus_eval.video.synthetic import write_numbered_clip
+    from support.synthetic import write_numbered_clip
 
     monkeypatch.setattr(vision_process, "MODEL_SEQ_LEN", 320)
     monkeypatch.setattr(

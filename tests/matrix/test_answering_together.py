@@ -19,9 +19,9 @@ from focus_eval.matrix import answering
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.running import complete_run, run_matrix
-from focus_eval.video.synthetic import write_numbered_clip
 from support.answering import N_VIDEOS, write_answering_matrix
 from support.clips import write_clip
+from support.synthetic import write_numbered_clip
 
 pytest.importorskip("openvino")
 

@@ -16,7 +16,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.preflight import LARGEST_EMBEDDING, disk_estimate, embedding_bytes
 from focus_eval.matrix.running import complete_run
-from focus_eval.video.synthetic import ClipWriter
+from focus_eval.video.clip_writer import ClipWriter
 from support.load import write_load_matrix
 from support.random_weights import write_tiny_blip, write_tiny_clip, write_tiny_siglip
 

@@ -15,8 +15,8 @@ from focus_eval.matrix.config import Resources, load_matrix
 from focus_eval.matrix.machine import WorkerResources
 from focus_eval.matrix.running import run_matrix
 from focus_eval.pipeline.relevance import VideoSession
-from focus_eval.video.synthetic import write_long_clip
 from support.random_weights import write_tiny_clip
+from support.synthetic import write_long_clip
 
 from .conftest import lvb_question
 from .test_running import result_bytes

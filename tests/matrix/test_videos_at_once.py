@@ -28,7 +28,7 @@ from focus_eval.matrix.selecting import SelectWorker
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import HELD_STAGES, RowWriter
-from focus_eval.video.synthetic import ClipWriter
+from focus_eval.video.clip_writer import ClipWriter
 from support.random_weights import write_tiny_clip
 
 from .conftest import lvb_question

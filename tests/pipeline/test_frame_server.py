@@ -17,7 +17,7 @@ from focus_eval.pipeline import timing
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.video import open_video
-from focus_eval.video.synthetic import ClipWriter
+from focus_eval.video.clip_writer import ClipWriter
 
 from .test_selector import Brightness
 

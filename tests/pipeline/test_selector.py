@@ -17,7 +17,7 @@ from focus_eval.pipeline.api import query_question, selection_of
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.base import FlatSource, derived_rng
 from focus_eval.video import open_video
-from focus_eval.video.synthetic import ClipWriter
+from focus_eval.video.clip_writer import ClipWriter
 
 N_FRAMES, FPS = 240, 24
 

@@ -13,8 +13,8 @@ import pytest
 
 from focus_eval.core.errors import MissingDependency
 from focus_eval.video import open_video
-from focus_eval.video.synthetic import write_numbered_clip
 from support.damage import turn_mp4
+from support.synthetic import write_numbered_clip
 
 
 def _from_packet(source: Path, target: Path, *, first: int, shift: int = 0, **options: str) -> Path:

@@ -16,8 +16,8 @@ import pytest
 from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
 from focus_eval.video.reader import VideoReader
-from focus_eval.video.synthetic import frame_number, write_numbered_clip
 from support.damage import blank_out, claim_avi_frames, cut_off, set_display_matrix
+from support.synthetic import frame_number, write_numbered_clip
 
 
 def _refusal(path: Path, *, backend: str = "pyav") -> str:

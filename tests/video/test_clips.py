@@ -8,10 +8,10 @@ import pytest
 
 from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
-from focus_eval.video.synthetic import frame_number
 from support.clip_files import replace_bytes, with_sound
 from support.clips import clip_makers, write_clip
 from support.exactness import check_clip
+from support.synthetic import frame_number
 
 _SLICE = (
     "h264_b16.mp4", "h264_b_pyramid_normal.mkv", "h264_open_gop.ts", "h264_open_gop.flv", "h264_intra_refresh.mp4",

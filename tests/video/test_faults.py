@@ -14,7 +14,6 @@ import pytest
 from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
 from focus_eval.video.decoder import Decoder
-from focus_eval.video.synthetic import frame_number, write_numbered_clip
 from support.clips import write_clip
 from support.faults import (
     SINGLE,
@@ -26,6 +25,7 @@ from support.faults import (
     read_apart,
     read_here,
 )
+from support.synthetic import frame_number, write_numbered_clip
 
 _KNOWN = ("h264.mp4", "h264_fragments.mp4", "h264.mkv", "h264.ts", "h264.flv", "mpeg4.avi", "mpeg2.mpg", "ffv1.avi")
 

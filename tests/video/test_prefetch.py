@@ -11,8 +11,8 @@ import pytest
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.video import open_video
 from focus_eval.video.pyav import in_order_ahead
-from focus_eval.video.synthetic import frame_number, write_numbered_clip
 from support.damage import blank_out
+from support.synthetic import frame_number, write_numbered_clip
 
 
 def _slow(start: int, n: int):

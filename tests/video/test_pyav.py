@@ -14,7 +14,7 @@ import pytest
 from focus_eval.core.errors import UnknownName, VideoError
 from focus_eval.video import open_video
 from focus_eval.video.frame_index import average_rate
-from focus_eval.video.synthetic import frame_number, repeat_clip, write_numbered_clip
+from support.synthetic import frame_number, repeat_clip, write_numbered_clip
 
 
 def test_sync_frames_are_where_groups_start(made):

@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.video import open_video
+from focus_eval.video.clip_writer import ClipWriter
 from focus_eval.video.scan import Orientation
-from focus_eval.video.synthetic import (
-    ClipWriter,
-    frame_number,
-    moving_texture,
-    numbered_frame,
-    write_long_clip,
-    write_numbered_clip,
-)
+from support.synthetic import frame_number, moving_texture, numbered_frame, write_long_clip, write_numbered_clip
 
 
 @given(st.integers(0, 2**20 - 1), st.integers(24, 200), st.integers(16, 200))

@@ -9,7 +9,7 @@ from focus_eval.core.errors import MissingDependency, VideoError
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.video import open_video
-from focus_eval.video.synthetic import write_numbered_clip
+from support.synthetic import write_numbered_clip
 
 try:
     from focus_eval.video import torchcodec

@@ -181,7 +181,7 @@ def test_times_of_chosen_frames_are_exact_unless_the_original_rule_is_asked_for(
     make_wrapper, evaluate, home, tools, tmp_path, times, scale
 ):
     """A clip of 12.5 fps: the original's stride is 12, so it prints frame / 12."""
-    from focus_eval.video.synthetic import write_numbered_clip
+    from support.synthetic import write_numbered_clip
 
     write_numbered_clip(home.videos["longvideobench"] / "slow.mp4", 60, width=112, height=84, fps=12.5)
     data = tools.write_parquet(tmp_path / "data", "validation", tools.longvideobench_rows(["slow"], ["Why?"]))

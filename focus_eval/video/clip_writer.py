@@ -1,0 +1,120 @@
+"""Writes frames into a video file, without outside programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import av
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput, VideoError
+from focus_eval.video.reader import Pixels
+
+# Presets are an x264 and x265 word; crf is shared by these encoders.
+_WITH_PRESET = {"libx264", "libx265"}
+_WITH_CRF = {"libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1"}
+
+
+class ClipWriter:
+    """Writes RGB frames into a video file, one `write` per frame; a context manager.
+
+    The number of encoder threads is fixed, so that the same frames give the same file on any machine.
+
+    Args:
+        path: file to write; its suffix names the container (.mp4, .mkv, .webm, .avi, .mov, .ts).
+        width, height: size in pixels; 4:2:0 formats of H.264 need both even.
+        fps: frame rate; ignored for a frame that is written with its own `ticks`.
+        gop: most frames between two sync frames (x264's own default is 250).
+        crf: constant quality of the encoders that have it, lower is better; None: the encoder's default.
+        codec, preset, pixel_format: as FFmpeg names them.
+        options: further encoder options, as FFmpeg names them.
+        container_options: options of the container, for instance `{"movflags": "faststart"}`.
+        time_base: seconds per tick; default `1 / fps`.
+        n_threads: encoder threads.
+
+    Raises:
+        VideoError: the encoder or the container refuses the combination.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        width: int,
+        height: int,
+        fps: float | Fraction = 30,
+        gop: int = 250,
+        crf: int | None = 23,
+        codec: str = "libx264",
+        preset: str = "veryfast",
+        pixel_format: str = "yuv420p",
+        options: Mapping[str, str] | None = None,
+        container_options: Mapping[str, str] | None = None,
+        time_base: Fraction | None = None,
+        n_threads: int = 2,
+    ) -> None:
+        self.path, self.width, self.height = Path(path), width, height
+        self.n_frames = 0
+        rate = Fraction(fps).limit_denominator(1001)
+        encoder_options = {"crf": str(crf)} if crf is not None and codec in _WITH_CRF else {}
+        if codec in _WITH_PRESET:
+            encoder_options["preset"] = preset
+        if codec == "libx264":
+            # With AVX-512 x264's macroblock tree reads memory past a narrow picture: the same frames gave other bytes
+            # now and then.
+            encoder_options["mbtree"] = "0"
+        try:
+            self._container: Any = av.open(str(self.path), "w", options=dict(container_options or {}))
+            stream: Any = self._container.add_stream(codec, rate=rate, options={**encoder_options, **(options or {})})
+        except (av.FFmpegError, ValueError) as error:
+            raise VideoError(f"{self.path}: cannot write {codec} into this container: {error}") from error
+        stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
+        stream.codec_context.gop_size = gop
+        stream.codec_context.time_base = time_base or 1 / rate
+        stream.codec_context.thread_count = n_threads
+        self._stream = stream
+
+    def write(self, pixels: Pixels, *, ticks: int | None = None, n_times: int = 1) -> None:
+        """Append `pixels`, RGB uint8 `(height, width, 3)`.
+
+        Args:
+            ticks: presentation time in the time base (default: one after the last).
+            n_times: how many frames show it, one tick apart; it is converted once.
+        """
+        if pixels.shape != (self.height, self.width, 3):
+            raise InvalidInput(f"{self.path}: a frame of {self.height} x {self.width} x 3 expected, got {pixels.shape}")
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+        frame = frame.reformat(format=self._stream.pix_fmt)
+        frame.time_base = self._stream.codec_context.time_base
+        first = self.n_frames if ticks is None else ticks
+        for time in range(first, first + n_times):
+            frame.pts = time
+            self.n_frames += 1
+            self._mux(frame)
+
+    def _mux(self, frame: av.VideoFrame | None) -> None:
+        try:
+            self._container.mux(self._stream.encode(frame))
+        except av.FFmpegError as error:
+            raise VideoError(f"{self.path}: frame {self.n_frames - 1} could not be encoded: {error}") from error
+
+    def close(self) -> None:
+        """Finish the file; frames held back by the encoder are written now."""
+        if self._container is None:
+            return
+        if self.n_frames:
+            self._mux(None)
+        self._container.close()
+        self._container = None
+
+    def __enter__(self) -> ClipWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
