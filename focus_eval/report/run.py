@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 import pandas as pd
@@ -137,55 +138,13 @@ _ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_
 _SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_seconds": _CLIP_SECONDS}
 
 
-class SelectionsRead:
-    """What the tables need of all selections, gathered in one pass: reading them again takes long."""
-
-    def __init__(self) -> None:
-        self.variants: dict[str, SelectionRow] = {}
-        self.columns: dict[str, list[Any]] = {}
-        self.cut: dict[str, dict[tuple[str, str], bool]] = {}
-        self.needed: Counter[tuple[str, str]] = Counter()
-        self.made: Counter[tuple[str, str]] = Counter()
-        self._shared = _Shared()
-
-    def add(self, row: SelectionRow) -> None:
-        if row.sampler or row.selection_id not in self.variants:  # a failed row may not say who was to choose
-            self.variants[row.selection_id] = row.without_pulls()
-        if row.encoder and row.error is None:
-            self.cut.setdefault(row.encoder, {})[row.benchmark, row.question_id] = bool(row.facts.get("query_cut"))
-        self.needed[row.benchmark, row.selection_id] += len(set(row.pulled_frames))
-        self.made[row.benchmark, row.selection_id] += row.forwards
-        for name, value in _selection_line(row).items():
-            self.columns.setdefault(name, []).append(self._shared.of(value))
-
-
-class AnswersRead:
-    """What the tables need of all answers, gathered in one pass."""
-
-    def __init__(self) -> None:
-        self.cells: dict[tuple[str, str, str, str, str], None] = {}  # in the order of the rows
-        self.columns: dict[str, list[Any]] = {}
-        self._shared = _Shared()
-
-    def add(self, row: AnswerRow) -> None:
-        self.cells[row.benchmark, row.selection_id, row.cell_id, row.cell, row.model] = None
-        for name, value in _answer_line(row).items():
-            self.columns.setdefault(name, []).append(self._shared.of(value))
-
-
-class _Shared:
-    """Gives equal texts as one object: of a hundred thousand rows, most texts are the same few."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._of_variants: dict[str, dict[str, str]] = {}
-
-    def of(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._texts.setdefault(value, value)
-        if isinstance(value, dict):
-            return self._of_variants.setdefault(str(value), value)
-        return value
+def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return what `line` says of each row, column by column; equal texts as one object: most are the same few."""
+    columns: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in line(row).items():
+            columns.setdefault(name, []).append(intern(value) if type(value) is str else value)
+    return columns
 
 
 def _selection_line(row: SelectionRow) -> dict[str, Any]:
@@ -200,7 +159,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "selection_id": row.selection_id,
         "label": "",  # known once all variants are
         "sampler": row.sampler,
-        "sampler_text": {column: series_text(row, hidden=hidden) for column, hidden in _SHOWN_IN.items()},
+        **{f"sampler_text {column}": series_text(row, hidden=hidden) for column, hidden in _SHOWN_IN.items()},
         "encoder": row.encoder,
         "k": row.k,
         "seed": row.seed,
@@ -210,6 +169,8 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "n_frames": row.n_frames,
         "duration_seconds": row.duration_seconds,
         "n_pulls": row.frames_scored,
+        "n_distinct_pulls": len(set(row.pulled_frames)),
+        "query_cut": bool(row.facts.get("query_cut")),
         "has_cost": _has_cost(row),
         "forwards": row.forwards,
         "select_device": row.device,
@@ -314,23 +275,33 @@ class Run:
     @property
     def cut_queries(self) -> dict[str, tuple[int, int]]:
         """Questions of which an encoder read only the start, and all it was asked; by encoder, where any was cut."""
-        asked: dict[str, dict[tuple[str, str], bool]] = self._read_selections.cut
-        return {encoder: (sum(cut.values()), len(cut)) for encoder, cut in asked.items() if any(cut.values())}
+        frame = self.selection_frame
+        if frame.empty:
+            return {}
+        asked = frame[(frame["encoder"] != "") & frame["error"].isna()]
+        asked = asked.drop_duplicates(["encoder", "benchmark", "question_id"], keep="last")
+        return {
+            str(encoder): (int(cut.sum()), len(cut))
+            for encoder, cut in asked.groupby("encoder", sort=False)["query_cut"]
+            if cut.any()
+        }
 
-    @property
+    @cached_property
     def pays_its_own(self) -> dict[tuple[str, str], bool]:
         """Whether each selection made all the forwards that it needed, so that its hours are its own.
 
         By benchmark and selection id. Every question needs each of its frames once, as the published hours count:
         where the questions of a video shared theirs, the hours are another figure.
         """
-        needed, made = self._read_selections.needed, self._read_selections.made
-        return {key: made[key] >= frames for key, frames in needed.items()}
+        if self.selection_frame.empty:
+            return {}
+        sums = self.selection_frame.groupby(["benchmark", "selection_id"])[["forwards", "n_distinct_pulls"]].sum()
+        return dict((sums["forwards"] >= sums["n_distinct_pulls"]).items())
 
     @property
     def variants(self) -> tuple[SelectionRow, ...]:
         """One row of each selection id, without what was scored: who chose, and how."""
-        return tuple(self._read_selections.variants.values())
+        return tuple(self._read_selections[0].values())
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -344,18 +315,19 @@ class Run:
     @property
     def cells(self) -> tuple[tuple[str, str, str, str, str], ...]:
         """Benchmark, selection id, cell id, cell and model of the answers, each once."""
-        return tuple(self._read_answers.cells)
+        keys = ("benchmark", "selection_id", "cell_id", "cell", "model")
+        return tuple(dict.fromkeys(zip(*(self._answer_columns.get(key, ()) for key in keys), strict=True)))
 
     @cached_property
     def selection_frame(self) -> pd.DataFrame:
         """One line per selection: who chose, what it cost, and what of the evidence it shows."""
-        frame: pd.DataFrame = pd.DataFrame(self._read_selections.columns)
+        frame: pd.DataFrame = pd.DataFrame(self._read_selections[1])
         return frame if frame.empty else frame.assign(label=frame["selection_id"].map(self.labels))
 
     @cached_property
     def answer_frame(self) -> pd.DataFrame:
         """One line per answer with its selection's columns, joined on benchmark, question and selection."""
-        lines: pd.DataFrame = pd.DataFrame(self._read_answers.columns)
+        lines: pd.DataFrame = pd.DataFrame(self._answer_columns)
         _refuse_two_cells(self.name, lines)
         if lines.empty:
             return lines
@@ -380,20 +352,23 @@ class Run:
         return [types[pair][0] for pair in pairs]
 
     @cached_property
-    def _read_selections(self) -> SelectionsRead:
-        read = SelectionsRead()
+    def _read_selections(self) -> tuple[dict[str, SelectionRow], dict[str, list[Any]]]:
+        """The variants and the columns of all selections, in one pass: reading them again takes long."""
+        variants: dict[str, SelectionRow] = {}
         # Tables count what was pulled and show none of it: these two are most of a row.
         shown = self.selections
-        for row in shown.without("pulled_relevance", "clips") if isinstance(shown, RunRows) else shown:
-            read.add(row)
-        return read
+        rows = shown.without("pulled_relevance", "clips") if isinstance(shown, RunRows) else shown
+
+        def line(row: SelectionRow) -> dict[str, Any]:
+            if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
+                variants[row.selection_id] = row.without_pulls()
+            return _selection_line(row)
+
+        return variants, _columns_of(rows, line)
 
     @cached_property
-    def _read_answers(self) -> AnswersRead:
-        read = AnswersRead()
-        for row in self.answers:
-            read.add(row)
-        return read
+    def _answer_columns(self) -> dict[str, list[Any]]:
+        return _columns_of(self.answers, _answer_line)
 
 
 def load_run(folder: str | Path) -> Run:

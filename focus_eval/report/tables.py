@@ -431,7 +431,7 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
 def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
     """The sampler with its options that are not default and have no column among `keys`."""
     column = next((key for key in keys if key in ("alpha", "clip_seconds")), "")
-    return " / ".join(sorted({text[column] for text in part["sampler_text"]}))
+    return " / ".join(sorted(set(part[f"sampler_text {column}"])))
 
 
 def _figure(run: Run, column: Column, part: pd.DataFrame, chosen: pd.DataFrame, published: float | None) -> Value:
