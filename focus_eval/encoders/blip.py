@@ -23,15 +23,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from focus_eval.core.errors import EncoderError
 from focus_eval.core.types import FloatArray
+from focus_eval.encoders import torch_scorer
 from focus_eval.encoders.preprocess import ImageRules, Resize
 from focus_eval.encoders.protocol import checked_query
-from focus_eval.encoders.torch_scorer import (
-    EncoderOptions,
-    MatchingScorer,
-    Precision,
-    checked_preprocess,
-    revision_line,
-)
 from focus_eval.encoders.weights import load_weights, locate, weights_identity
 from focus_eval.video.reader import Pixels
 
@@ -139,7 +133,7 @@ _TEXT_ROWS = 512  # frames x questions in one pass of the text encoder: about 1 
 _QUERIES_AT_ONCE = 64
 
 
-class BlipScorer(MatchingScorer):
+class BlipScorer(torch_scorer.MatchingScorer):
     """BLIP-ITM: relevance is the probability that image and text match.
 
     Args:
@@ -179,13 +173,13 @@ class BlipScorer(MatchingScorer):
         preprocess: Literal["lavis", "hf"] = "lavis",
         text_heads: int = 12,
         device: str = "auto",
-        precision: Precision = "fp32",
+        precision: torch_scorer.Precision = "fp32",
         batch_size: int = 32,
         resize: Resize = "auto",
         compile: bool = False,
     ) -> None:
         rules = _rules(preprocess, text_heads)
-        options = EncoderOptions(
+        options = torch_scorer.EncoderOptions(
             device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
         )
         located = locate(checkpoint, revision=revision, model_type=self.model_type)
@@ -212,7 +206,9 @@ class BlipScorer(MatchingScorer):
     ) -> str:
         """Return the `revision` of an encoder with these options; loads no weights."""
         settings = _settings(_rules(preprocess, text_heads))
-        return revision_line(weights_identity(checkpoint, revision), precision=precision, compile=compile, **settings)
+        return torch_scorer.revision_line(
+            weights_identity(checkpoint, revision), precision=precision, compile=compile, **settings
+        )
 
     @classmethod
     def of_parts(
@@ -222,7 +218,7 @@ class BlipScorer(MatchingScorer):
         *,
         identity: str,
         rules: BlipRules = LAVIS,
-        options: EncoderOptions | None = None,
+        options: torch_scorer.EncoderOptions | None = None,
         image_processor: Any = None,
     ) -> BlipScorer:
         """Return a scorer on a `BlipForImageTextRetrieval` made elsewhere, for benchmarks on random weights."""
@@ -231,7 +227,7 @@ class BlipScorer(MatchingScorer):
             model,
             tokenizer,
             rules=rules,
-            options=options or EncoderOptions(),
+            options=options or torch_scorer.EncoderOptions(),
             identity=identity,
             image_processor=image_processor,
         )
@@ -243,7 +239,7 @@ class BlipScorer(MatchingScorer):
         tokenizer: Any,
         *,
         rules: BlipRules,
-        options: EncoderOptions,
+        options: torch_scorer.EncoderOptions,
         identity: str,
         image_processor: Any,
     ) -> None:
@@ -356,7 +352,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def _rules(preprocess: str, text_heads: int) -> BlipRules:
-    return BlipRules(text_heads=text_heads) if checked_preprocess(preprocess) == "lavis" else TRANSFORMERS
+    return BlipRules(text_heads=text_heads) if torch_scorer.checked_preprocess(preprocess) == "lavis" else TRANSFORMERS
 
 
 def _settings(rules: BlipRules) -> dict[str, Any]:

@@ -17,23 +17,17 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import EncoderError
 from focus_eval.core.types import FloatArray
+from focus_eval.encoders import torch_scorer
 from focus_eval.encoders.blip import clean_caption
 from focus_eval.encoders.dual_encoder import load_tokenizer
 from focus_eval.encoders.preprocess import Resize, read_image_rules
 from focus_eval.encoders.protocol import checked_query
-from focus_eval.encoders.torch_scorer import (
-    EncoderOptions,
-    MatchingScorer,
-    Precision,
-    checked_preprocess,
-    revision_line,
-)
 from focus_eval.encoders.weights import load_weights, locate, weights_identity
 
 LAVIS_TOKENS = 32  # longest text with both ends in LAVIS, in training and in its matching head
 
 
-class Blip2Scorer(MatchingScorer):
+class Blip2Scorer(torch_scorer.MatchingScorer):
     """BLIP-2 ITM: relevance is the probability that image and text match.
 
     Args:
@@ -67,17 +61,17 @@ class Blip2Scorer(MatchingScorer):
         revision: str | None = None,
         preprocess: Literal["lavis", "hf"] = "lavis",
         device: str = "auto",
-        precision: Precision = "fp32",
+        precision: torch_scorer.Precision = "fp32",
         batch_size: int = 32,
         resize: Resize = "auto",
         compile: bool = False,
     ) -> None:
-        self.preprocess = checked_preprocess(preprocess)
+        self.preprocess = torch_scorer.checked_preprocess(preprocess)
         located = locate(checkpoint, revision=revision, model_type=self.model_type)
         super().__init__(
             _load_model(located.folder, located.identity),
             image_rules=read_image_rules(located.folder),
-            options=EncoderOptions(
+            options=torch_scorer.EncoderOptions(
                 device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
             ),
         )
@@ -101,7 +95,9 @@ class Blip2Scorer(MatchingScorer):
     ) -> str:
         """Return the `revision` of an encoder with these options; loads no weights."""
         identity = weights_identity(checkpoint, revision)
-        return revision_line(identity, precision=precision, compile=compile, preprocess=checked_preprocess(preprocess))
+        return torch_scorer.revision_line(
+            identity, precision=precision, compile=compile, preprocess=torch_scorer.checked_preprocess(preprocess)
+        )
 
     def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
         """Return the probability of a match, shape `(n,)`."""

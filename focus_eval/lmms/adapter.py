@@ -8,17 +8,9 @@ from typing import Any, ClassVar
 from loguru import logger
 
 from focus_eval.core.errors import InvalidInput
+from focus_eval.lmms import checks
 from focus_eval.lmms.answering import RequestRunner
 from focus_eval.lmms.arguments import NATIVE, AdapterOptions, default_of, split_arguments
-from focus_eval.lmms.checks import (
-    RunCounts,
-    check_error_share,
-    command_line_errors,
-    one_process_on_cpu,
-    over_all_ranks,
-    rank_and_world,
-    refuse_response_cache,
-)
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames, SharedFrames
 from focus_eval.lmms.patches import keep_videos_on_one_rank
 from focus_eval.lmms.protocol import GenerateTrace, RunContext, TracedModel
@@ -71,24 +63,24 @@ class FrameAdapter:
     is_simple: ClassVar[bool]
 
     def __init__(self, **arguments: Any) -> None:
-        with command_line_errors():
-            refuse_response_cache()
+        with checks.command_line_errors():
+            checks.refuse_response_cache()
             # Everything that can be wrong is found before the weights load: a 72B model takes minutes.
             options, wrapper_arguments, frames, prepared = self._checked(arguments)
             source = make_source(options, frames=frames)
             self.defaults(wrapper_arguments)
             # The wrapper's own constructor, with its own arguments: nothing of it is repeated here.
-            with one_process_on_cpu(wrapper_arguments.get("device")) as processes:
+            with checks.one_process_on_cpu(wrapper_arguments.get("device")) as processes:
                 super().__init__(**wrapper_arguments)
             processes.place(self)
             self.prepared = prepared
             self.adapter_options = options
             self._wrapper_arguments = wrapper_arguments
-            self._rank_and_world = rank_and_world()
+            self._rank_and_world = checks.rank_and_world()
             # In time: lmms-eval deals the documents out after the model is made.
             if self._rank_and_world[1] > 1:
                 keep_videos_on_one_rank()
-            self._counts = RunCounts()
+            self._counts = checks.RunCounts()
             self._most_frames = int(wrapper_arguments[self.frames_argument])
             self.show(source, frames=frames)
 
@@ -203,14 +195,14 @@ class FrameAdapter:
         )
 
     @property
-    def counts(self) -> RunCounts:
+    def counts(self) -> checks.RunCounts:
         """Counts of this rank since the run began."""
         return self._counts
 
     def generate_until(self, requests: Sequence[Any]) -> list[Any]:
         """Answer `requests` in their order; a question that fails gives `NO_ANSWER` and an error row."""
-        with command_line_errors():
-            refuse_response_cache()
+        with checks.command_line_errors():
+            checks.refuse_response_cache()
             # Only the first rank shows progress bars.
             return RequestRunner(self, self.context, counts=self._counts, quiet=self._rank_and_world[0] != 0).run(
                 requests
@@ -227,14 +219,14 @@ class FrameAdapter:
 
     def clean(self) -> None:
         """End a run: log its counts, and fail it if too many questions failed. The model stays loaded; see `close`."""
-        with command_line_errors():
-            refuse_response_cache()
+        with checks.command_line_errors():
+            checks.refuse_response_cache()
             self.context.recorder.close()
             # A sum over ranks: if one rank ended alone, the others would wait for it in the next collective call.
-            counts, self._counts = over_all_ranks(self._counts), RunCounts()
+            counts, self._counts = checks.over_all_ranks(self._counts), checks.RunCounts()
             if self._rank_and_world[0] == 0:
                 logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.recorder.where}")
-            check_error_share(counts, self.context.options.max_error_share)
+            checks.check_error_share(counts, self.context.options.max_error_share)
 
     def close(self) -> None:
         """Release the model, as lmms-eval's own `clean` does after every run, and close the rows."""

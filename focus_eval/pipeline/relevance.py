@@ -12,16 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.encoders import protocol
 from focus_eval.encoders.cache import FeatureCache, duplicate_cache
-from focus_eval.encoders.protocol import (
-    EmbedsIndependently,
-    FillsBatches,
-    GivesEmbeddings,
-    GivesLogits,
-    LoadsAhead,
-    PreparesFrames,
-    Scorer,
-)
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.timing import Meter
 from focus_eval.video.reader import Pixels, VideoReader
@@ -68,7 +60,7 @@ class VideoSession:
     """
 
     reader: VideoReader
-    encoder: Scorer
+    encoder: protocol.Scorer
     store: RelevanceStore | None = None
     key: str = ""
     kept: FeatureCache | None = None
@@ -88,7 +80,7 @@ class VideoSession:
         """The function that shrinks a frame right after decoding; None on a GPU, which resizes faster itself."""
         # Shrinking in the decoding thread saves memory, and on a processor it costs the same wherever it is done.
         on_processor = str(getattr(self.encoder, "device", "cpu")).startswith("cpu")
-        return self.encoder.prepare if on_processor and isinstance(self.encoder, PreparesFrames) else None
+        return self.encoder.prepare if on_processor and isinstance(self.encoder, protocol.PreparesFrames) else None
 
     def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
         """Return which of `frames` have features already, shape `(n,)`, and these features."""
@@ -100,9 +92,13 @@ class VideoSession:
         return np.zeros(frames.shape, dtype=bool), None
 
     @property
-    def filled(self) -> tuple[FullBatches, FillsBatches] | None:
+    def filled(self) -> tuple[FullBatches, protocol.FillsBatches] | None:
         """The batch filler and its encoder; None if the encoder takes batches of any size."""
-        if self.batches is None or not isinstance(self.encoder, FillsBatches) or not self.encoder.fills_batches:
+        if (
+            self.batches is None
+            or not isinstance(self.encoder, protocol.FillsBatches)
+            or not self.encoder.fills_batches
+        ):
             return None
         return self.batches, self.encoder
 
@@ -117,7 +113,7 @@ class VideoSession:
             meter.move("encode", "idle", max(0.0, time.perf_counter() - started - seconds))
             # Equal pictures are not looked for here: every frame handed in is a forward.
             computed = np.ones(frames.shape, dtype=bool)
-        elif self.shares and isinstance(self.encoder, EmbedsIndependently):
+        elif self.shares and isinstance(self.encoder, protocol.EmbedsIndependently):
             # Slides and still shots repeat to the pixel.
             features, computed = duplicate_cache(self.scorer_key).embed(pixels, self.encoder.embed)
         else:
@@ -145,9 +141,9 @@ class VideoRelevance:
         self._query = query
         self._advance = progress.advance if progress else _ignore
         # Set only where the encoder has them: a ledger asks with `isinstance` what it may pull.
-        if isinstance(session.encoder, GivesLogits):
+        if isinstance(session.encoder, protocol.GivesLogits):
             self.logits = self._logits
-        if isinstance(session.encoder, GivesEmbeddings):
+        if isinstance(session.encoder, protocol.GivesEmbeddings):
             self.embeddings = self._embeddings
             self.relevance_and_embeddings = self._relevance_and_embeddings
 
@@ -220,7 +216,7 @@ class VideoRelevance:
         missing = np.sort(frames[~found])
         if missing.size == 0:
             return
-        if isinstance(session.encoder, LoadsAhead):
+        if isinstance(session.encoder, protocol.LoadsAhead):
             session.encoder.load_ahead()
         if session.server is not None:
             self.forwards += session.server.serve(session, missing, visit)

@@ -13,15 +13,11 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
+from focus_eval.report import statistics
 from focus_eval.report.figures import FAINT, PAGE_INCHES, Style, add_shared_legend, figure_style, log_if_wide, styles_of
 from focus_eval.report.measures import QuestionMeans, frames_scored_percent, paired, question_means, recall_figure
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
-from focus_eval.report.statistics import (
-    PairedComparison,
-    compare_paired,
-    difference_estimate,
-)
 from focus_eval.report.table import SIGNIFICANT, Cells, Table, TableRow, Value, difference_table
 from focus_eval.rows.records import SelectionRow
 
@@ -199,7 +195,7 @@ def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
     if means.empty:
         return []
     videos = joined.drop_duplicates("question_id").set_index("question_id")["video"].loc[means.index].tolist()
-    said = Value.of(difference_estimate(means[True] - means[False], videos), is_difference=True).ours_text
+    said = Value.of(statistics.difference_estimate(means[True] - means[False], videos), is_difference=True).ours_text
     return [
         f"With evidence in view the same question is answered right {said} points more often "
         f"than without, over the {len(means)} questions that some samplers find and some do not."
@@ -242,7 +238,7 @@ def _differences(
             for column in names:
                 first, second = paired_by_question(part[kind == column], base, label)
                 if first.keys:
-                    estimate = difference_estimate(second.values - first.values, first.videos)
+                    estimate = statistics.difference_estimate(second.values - first.values, first.videos)
                     cells[column] = Value.of(estimate, is_difference=True)
             lines.append(((benchmark, str(k), label), cells))
     return difference_table(
@@ -258,8 +254,8 @@ def _differences(
     )
 
 
-def _compared(a: QuestionMeans, b: QuestionMeans) -> PairedComparison:
-    return compare_paired(a.values, b.values, a.videos)
+def _compared(a: QuestionMeans, b: QuestionMeans) -> statistics.PairedComparison:
+    return statistics.compare_paired(a.values, b.values, a.videos)
 
 
 def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:

@@ -16,16 +16,7 @@ from focus_eval.benchmarks.evidence import RECALL_SECONDS
 from focus_eval.benchmarks.question import BUCKETS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
-from focus_eval.report.measures import (
-    NOT_SCORED,
-    accuracy_figure,
-    counts_of,
-    frames_scored_percent,
-    hours_per_seed,
-    recall_figure,
-    runs_on_gpu,
-    selections_of,
-)
+from focus_eval.report import measures
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import Table, TableRow, Value, merge_notes
@@ -414,7 +405,7 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
     figures, is_beside = [], False
     wheres = {tuple(column.where.items()): column.where for column in shape.columns}
     parts = {key: _where(part, where) for key, where in wheres.items()}
-    chosen = {key: selections_of(run, here) for key, here in parts.items()}
+    chosen = {key: measures.selections_of(run, here) for key, here in parts.items()}
     for column in shape.columns:
         key = tuple(column.where.items())
         value = published_value(line, column.published) if column.published else None
@@ -424,7 +415,7 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
         is_beside = is_beside or value is not None
         figures.append(_figure(run, column, parts[key], chosen[key], value))
     texts = {**values, "sampler": _sampler_text(part, values)} if "sampler" in values else values
-    row = TableRow(tuple(map(_key_text, texts.values())), tuple(figures), counts_of(run, part))
+    row = TableRow(tuple(map(_key_text, texts.values())), tuple(figures), measures.counts_of(run, part))
     return place if is_beside or line is None else place - 0.5, row
 
 
@@ -438,20 +429,20 @@ def _figure(run: Run, column: Column, part: pd.DataFrame, chosen: pd.DataFrame, 
     if column.metric in ("accuracy", "task_mean"):
         if "is_answered" not in part:
             return Value(published=published)
-        return accuracy_figure(part, published=published, over_types=column.metric == "task_mean")
+        return measures.accuracy_figure(part, published=published, over_types=column.metric == "task_mean")
     if chosen.empty:
         return Value(published=published)
     if column.metric == "frames_scored":
-        return Value(ours=frames_scored_percent(chosen), published=published, digits=2)
+        return Value(ours=measures.frames_scored_percent(chosen), published=published, digits=2)
     if column.metric == "hours":
-        hours = hours_per_seed(chosen)
+        hours = measures.hours_per_seed(chosen)
         if hours is None:
             return Value(published=None)
         paid = (run.pays_its_own[key] for key in zip(chosen["benchmark"], chosen["selection_id"], strict=True))
-        comparable = runs_on_gpu(chosen) and all(paid)
+        comparable = measures.runs_on_gpu(chosen) and all(paid)
         digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
         return Value(ours=hours, published=published if comparable else None, digits=digits)
-    return recall_figure(chosen, column.metric)
+    return measures.recall_figure(chosen, column.metric)
 
 
 def _where(part: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
@@ -473,7 +464,7 @@ def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, st
 
 def _with_device(columns: list[tuple[int, str]], run: Run) -> list[tuple[int, str]]:
     frame = run.selection_frame
-    hours = "GPU hours" if frame.empty or runs_on_gpu(frame) else "Device-hours (cpu)"
+    hours = "GPU hours" if frame.empty or measures.runs_on_gpu(frame) else "Device-hours (cpu)"
     return [(i, hours if title == "Hours" else title) for i, title in columns]
 
 
@@ -508,7 +499,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     notes += _pivoted_options(run, shape)
     if any(column.metric == "task_mean" for column in shape.columns) and _reports_task_means(run):
         notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
-    if any(figure.text == NOT_SCORED for figure in figures):
+    if any(figure.text == measures.NOT_SCORED for figure in figures):
         notes.append("Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it.")
     metrics = sorted({(row.benchmark, row.metric) for row in run.answers if row.metric})
     notes += [f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics]
@@ -538,7 +529,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             "Hours are those really spent: a frame embedded for one line costs the others nothing. To compare samplers "
             "by hours, run them with share_frames: false."
         )
-    if hours and not frame.empty and not runs_on_gpu(frame):
+    if hours and not frame.empty and not measures.runs_on_gpu(frame):
         notes.append("Hours on a CPU are not compared with the published GPU hours.")
     return merge_notes(partial, notes)
 

@@ -11,20 +11,9 @@ import numpy as np
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers import coverage
 from focus_eval.samplers.bandit import Clips, equal_clips
 from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.coverage import (
-    EvenPulls,
-    bridge_mean,
-    covering_frames,
-    evenly,
-    evidence_weights,
-    grid_frames,
-    share_between_shots,
-    shares_by_length,
-    shot_weights,
-    shots_of,
-)
 
 # Time constants of the process between two pulls, in seconds: of a whole video, and inside a shot.
 FADING_SECONDS = 3.0
@@ -34,7 +23,7 @@ SHARE_OF_FPS = 25.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvenCover(EvenPulls):
+class EvenCover(coverage.EvenPulls):
     """One batch of jittered even pulls, then the `k` frames whose surroundings hold the most estimated evidence.
 
     The pulls give a density of evidence over time (see `coverage`); keyframes are chosen so that their windows of one
@@ -68,12 +57,12 @@ class EvenCover(EvenPulls):
         video = request.video
         n = self.n_pulls(video, k=request.k)
         shots = self.shots(video, n)
-        frames = jittered(shots, shares_by_length(shots.sizes, n), request.coarse_rng)
+        frames = jittered(shots, coverage.shares_by_length(shots.sizes, n), request.coarse_rng)
         relevance = request.ledger.relevance(frames)
         facts: dict[str, float] = {"shots": len(shots)} if self.cuts else {}
         if not self.weigh_cuts:
             return covering_choice(frames, relevance, shots, request, facts)
-        share = share_between_shots(frames, relevance, shots)
+        share = coverage.share_between_shots(frames, relevance, shots)
         return covering_choice(frames, relevance, shots, request, {**facts, "shot_share": share}, shot_share=share)
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
@@ -82,7 +71,7 @@ class EvenCover(EvenPulls):
 
     def shots(self, video: VideoInfo, n_pulls: int) -> Clips:
         """Return the shots that pulls are shared out among; the whole video as one where they are not to be used."""
-        shots = shots_of(video) if self.cuts else equal_clips(video.n_frames, 1)
+        shots = coverage.shots_of(video) if self.cuts else equal_clips(video.n_frames, 1)
         return shots if len(shots) <= n_pulls else equal_clips(video.n_frames, 1)
 
 
@@ -119,14 +108,14 @@ def covering_choice(
     """
     video, n = request.video, request.n_wanted
     if np.ptp(relevance) == 0:
-        return Choice(keyframes=evenly(video, n), facts={**facts, "fallback": "uniform: relevance is flat"})
-    grid = grid_frames(video)
+        return Choice(keyframes=coverage.evenly(video, n), facts={**facts, "fallback": "uniform: relevance is flat"})
+    grid = coverage.grid_frames(video)
     at, times = grid / video.fps, frames / video.fps
     density = evidence_density(at, times, relevance, shots, video)
     if shot_share < 1 and len(shots) > 1:
         plain = evidence_density(at, times, relevance, equal_clips(video.n_frames, 1), video)
         density = shot_share * density / density.sum() + (1 - shot_share) * plain / plain.sum()
-    return Choice(keyframes=covering_frames(grid, density, n, video), facts=facts)
+    return Choice(keyframes=coverage.covering_frames(grid, density, n, video), facts=facts)
 
 
 def evidence_density(
@@ -138,16 +127,16 @@ def evidence_density(
         at, times: seconds, ascending.
         shots: every one holds a pull.
     """
-    weights = evidence_weights(times, relevance)
+    weights = coverage.evidence_weights(times, relevance)
     base = float(weights.mean())
     if len(shots) == 1:
-        return bridge_mean(at, times, weights, base=base, seconds=FADING_SECONDS)
+        return coverage.bridge_mean(at, times, weights, base=base, seconds=FADING_SECONDS)
     edges = np.append(shots.starts, video.n_frames) / video.fps
     first_pull, first_at = np.searchsorted(times, edges), np.searchsorted(at, edges)
     density = np.empty(at.shape)
     for shot in range(len(shots)):
         here, pulled = slice(*first_at[shot : shot + 2]), slice(*first_pull[shot : shot + 2])
-        density[here] = bridge_mean(
+        density[here] = coverage.bridge_mean(
             at[here], times[pulled], weights[pulled], base=base, seconds=FADING_SECONDS_IN_SHOT
-        ) * shot_weights(at[here], edges[shot], edges[shot + 1])
+        ) * coverage.shot_weights(at[here], edges[shot], edges[shot + 1])
     return density

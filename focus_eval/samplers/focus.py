@@ -9,16 +9,7 @@ import numpy as np
 
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray
-from focus_eval.samplers.bandit import (
-    Arms,
-    Clips,
-    best_first,
-    even_shares,
-    min_max,
-    nearest_pulled,
-    softmax_draw,
-    within_capacity,
-)
+from focus_eval.samplers import bandit
 from focus_eval.samplers.base import Choice, Ledger, SelectionRequest
 from focus_eval.samplers.two_stage import TwoStageSampler
 
@@ -47,23 +38,25 @@ class Focus(TwoStageSampler):
         return replace(choice, facts={"promising_arms": promising.tolist(), **choice.facts})
 
 
-def choice_of_best_arms(arms: Arms, n_final: int, request: SelectionRequest, *, temperature: float) -> Choice:
+def choice_of_best_arms(arms: bandit.Arms, n_final: int, request: SelectionRequest, *, temperature: float) -> Choice:
     """Draw `min(k, n_frames)` keyframes in the `n_final` arms of the highest mean (steps 4 and 5).
 
     Every frame takes the relevance of the nearest pulled frame of its arm (the earlier of two), scaled to [0, 1]
     within the arm. What an arm cannot give goes to the next best arm, final or not; the facts count the latter.
     """
-    ranked = best_first(arms.mean)
-    shares = within_capacity(even_shares(request.k, n_final), arms.clips.sizes[ranked])
+    ranked = bandit.best_first(arms.mean)
+    shares = bandit.within_capacity(bandit.even_shares(request.k, n_final), arms.clips.sizes[ranked])
     giving = np.flatnonzero(shares)
     frames, group = arms.clips.frames_of(ranked[giving])
     relevance = _interpolated(arms.clips, ranked[giving], request.ledger)
-    drawn = softmax_draw(min_max(relevance, group), group, shares[giving], temperature=temperature, rng=request.rng)
+    drawn = bandit.softmax_draw(
+        bandit.min_max(relevance, group), group, shares[giving], temperature=temperature, rng=request.rng
+    )
     facts = {"overflow_arms": int((giving >= n_final).sum())} if (giving >= n_final).any() else {}
     return Choice(keyframes=frames[drawn], clips=arms.reports(arms.radius, final=ranked[:n_final]), facts=facts)
 
 
-def _interpolated(clips: Clips, chosen: IntArray, ledger: Ledger) -> FloatArray:
+def _interpolated(clips: bandit.Clips, chosen: IntArray, ledger: Ledger) -> FloatArray:
     """Return the relevance of every frame of the `chosen` arms, one arm after the other, from the arm's own pulls."""
     frames, relevance = ledger.frames, ledger.relevances
     arm_of_pull = clips.arm_of(frames)
@@ -71,5 +64,5 @@ def _interpolated(clips: Clips, chosen: IntArray, ledger: Ledger) -> FloatArray:
     for arm in chosen:
         is_here = arm_of_pull == arm
         inside = np.arange(clips.starts[arm], clips.stops[arm])
-        parts.append(nearest_pulled(inside, frames[is_here], relevance[is_here]))
+        parts.append(bandit.nearest_pulled(inside, frames[is_here], relevance[is_here]))
     return np.concatenate(parts)

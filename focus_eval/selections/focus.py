@@ -9,38 +9,29 @@ from typing import Any, ClassVar
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.core.resources import read_json
 from focus_eval.rows.records import AskedQuestion
-from focus_eval.selections.imported import (
-    DETAILS_FILE,
-    ImportedSelection,
-    SelectionFormat,
-    Source,
-    frames_of,
-    in_order,
-    is_list_of_lists,
-    write_json,
-)
+from focus_eval.selections import imported
 
 FRAMES_FILE = "selected_frames.json"
 
 
-class PublicFocus(SelectionFormat):
+class PublicFocus(imported.SelectionFormat):
     """The public FOCUS code's list by row, with the pulls and clips of the details beside it."""
 
     name: ClassVar[str] = "focus"
     summary: ClassVar[str] = "as aks, selected_frames.json (or its folder) with sampling_details.json beside it"
     is_written: ClassVar[bool] = True
 
-    def detects(self, source: Source) -> bool:
+    def detects(self, source: imported.Source) -> bool:
         """Return whether it is a list of lists with the sampling details beside it, or a folder with such a list."""
         if source.path.is_dir():
             return (source.path / FRAMES_FILE).is_file()
-        return is_list_of_lists(source.data) and source.path.with_name(DETAILS_FILE).exists()
+        return imported.is_list_of_lists(source.data) and source.path.with_name(imported.DETAILS_FILE).exists()
 
-    def read(self, source: Source) -> Iterable[ImportedSelection]:
+    def read(self, source: imported.Source) -> Iterable[imported.ImportedSelection]:
         """Yield the selections of a list by row, with their details."""
         if source.path.is_dir():
             source = source.at(source.path / FRAMES_FILE)
-        beside, rows = source.path.with_name(DETAILS_FILE), [*source.rows_with_questions(source.data)]
+        beside, rows = source.path.with_name(imported.DETAILS_FILE), [*source.rows_with_questions(source.data)]
         details = read_json(beside) if beside.exists() else [{} for _ in rows]
         if not isinstance(details, list) or len(details) != len(rows):
             raise SelectionMismatch(f"{beside.name}: {len(details)} entries for {len(rows)} rows of {source.path.name}")
@@ -54,17 +45,17 @@ class PublicFocus(SelectionFormat):
             )
 
     def write(
-        self, selections: Mapping[str, ImportedSelection], path: Path, *, questions: Sequence[AskedQuestion]
+        self, selections: Mapping[str, imported.ImportedSelection], path: Path, *, questions: Sequence[AskedQuestion]
     ) -> list[Path]:
         """Write `path` and `sampling_details.json` beside it.
 
         A row does not say which pull belonged to which stage, so all stand under `coarse_sampling`, in pull order. An
         arm's score is its mean plus its radius. What that format has no place for stands under `focus_eval`.
         """
-        ordered = in_order(selections, questions)
-        write_json(path, [list(frames_of(chosen)) for chosen in ordered])
-        beside = path.with_name(DETAILS_FILE)
-        write_json(beside, [_details(row, chosen) for row, chosen in enumerate(ordered)])
+        ordered = imported.in_order(selections, questions)
+        imported.write_json(path, [list(imported.frames_of(chosen)) for chosen in ordered])
+        beside = path.with_name(imported.DETAILS_FILE)
+        imported.write_json(beside, [_details(row, chosen) for row, chosen in enumerate(ordered)])
         return [path, beside]
 
 
@@ -98,7 +89,7 @@ def _focus_clip(arm: Mapping[str, Any]) -> tuple[Any, ...]:
     return (start, stop, n_pulls, mean, float(arm["focus_score"]) - mean, is_final)
 
 
-def _details(row: int, selection: ImportedSelection) -> dict[str, Any]:
+def _details(row: int, selection: imported.ImportedSelection) -> dict[str, Any]:
     if any(value is None for value in selection.pulled_relevance):
         raise SelectionMismatch(
             f"{selection.question_id}: a scored frame has no relevance; FOCUS's details need it for every one"
@@ -112,10 +103,10 @@ def _details(row: int, selection: ImportedSelection) -> dict[str, Any]:
         "arms_info": {
             "total_arms": len(selection.clips),
             "frames_per_arm": selection.n_frames // max(1, len(selection.clips)),
-            "arms": [_arm(number, clip, frames_of(selection)) for number, clip in enumerate(selection.clips)],
+            "arms": [_arm(number, clip, imported.frames_of(selection)) for number, clip in enumerate(selection.clips)],
         },
         "arm_selection_probabilities": [],
-        "final_selected_frames": list(frames_of(selection)),
+        "final_selected_frames": list(imported.frames_of(selection)),
         "video_metadata": {
             "total_frames": selection.n_frames,
             "fps": selection.fps,

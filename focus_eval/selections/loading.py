@@ -11,17 +11,11 @@ from focus_eval.core.errors import SelectionMismatch, unknown_name
 from focus_eval.core.options import make, named_options
 from focus_eval.core.plugins import Registry, check_derived, classes_in
 from focus_eval.rows.records import AskedQuestion
-from focus_eval.selections.imported import (
-    ImportedSelection,
-    SelectionFormat,
-    Source,
-    check_lengths,
-    check_unit_plausible,
-)
+from focus_eval.selections import imported
 
 
-def _check(loaded: Any, label: str) -> type[SelectionFormat]:
-    kind: type[SelectionFormat] = check_derived(loaded, label, base=SelectionFormat)
+def _check(loaded: Any, label: str) -> type[imported.SelectionFormat]:
+    kind: type[imported.SelectionFormat] = check_derived(loaded, label, base=imported.SelectionFormat)
     return kind
 
 
@@ -43,7 +37,7 @@ def load_selections(
     fps: Mapping[str, float] | None = None,
     allow_missing: bool = False,
     options: Mapping[str, Any] | None = None,
-) -> dict[str, ImportedSelection]:
+) -> dict[str, imported.ImportedSelection]:
     """Return the selections of a file by question id, in the file's order.
 
     Args:
@@ -62,7 +56,7 @@ def load_selections(
     """
     if unit is not None and unit not in UNITS:
         raise unknown_name("unit", unit, UNITS)
-    source = Source(path=Path(path), questions=questions, allow_missing=allow_missing)
+    source = imported.Source(path=Path(path), questions=questions, allow_missing=allow_missing)
     name, given = named_options(format, options or {})
     reader = make_format(_detect(source) if name == "auto" else name, **given)
     source = replace(source, format=reader.name, unit=unit or reader.unit)
@@ -71,12 +65,12 @@ def load_selections(
         return selections
     selections = _fitted(selections, questions, source.path, allow_missing=allow_missing)
     if source.unit == "frames":
-        check_unit_plausible(selections, questions)
-    check_lengths(selections, questions, fps or {})
+        imported.check_unit_plausible(selections, questions)
+    imported.check_lengths(selections, questions, fps or {})
     return selections
 
 
-def make_format(name: str, **options: Any) -> SelectionFormat:
+def make_format(name: str, **options: Any) -> imported.SelectionFormat:
     """Return the selection format `name` ("wfs", "wfs:field=chosen") with `options`.
 
     Raises:
@@ -90,7 +84,7 @@ def make_format(name: str, **options: Any) -> SelectionFormat:
 
 
 def write_selections(
-    selections: Mapping[str, ImportedSelection], path: Path, *, format: str, questions: Sequence[AskedQuestion]
+    selections: Mapping[str, imported.ImportedSelection], path: Path, *, format: str, questions: Sequence[AskedQuestion]
 ) -> list[Path]:
     """Write `selections` in the order of `questions` and return the files written.
 
@@ -104,7 +98,7 @@ def write_selections(
     return make_format(format).write(selections, path, questions=questions)
 
 
-def _detect(source: Source) -> str:
+def _detect(source: imported.Source) -> str:
     """Return the one format that `source` looks like; formats that say less of a file are asked after the others."""
     for is_general in (False, True):
         asked = [name for name in FORMATS.names() if bool(FORMATS.fact(name, "is_general", False)) == is_general]
@@ -117,8 +111,8 @@ def _detect(source: Source) -> str:
     raise SelectionMismatch(f"{source.path}: not a known kind of selection file; formats: {known}")
 
 
-def _by_id(found: Iterable[ImportedSelection], path: Path) -> dict[str, ImportedSelection]:
-    selections: dict[str, ImportedSelection] = {}
+def _by_id(found: Iterable[imported.ImportedSelection], path: Path) -> dict[str, imported.ImportedSelection]:
+    selections: dict[str, imported.ImportedSelection] = {}
     for selection in found:
         if selection.question_id in selections:
             first = selections[selection.question_id].where
@@ -132,8 +126,12 @@ def _by_id(found: Iterable[ImportedSelection], path: Path) -> dict[str, Imported
 
 
 def _fitted(
-    selections: dict[str, ImportedSelection], questions: Sequence[AskedQuestion], path: Path, *, allow_missing: bool
-) -> dict[str, ImportedSelection]:
+    selections: dict[str, imported.ImportedSelection],
+    questions: Sequence[AskedQuestion],
+    path: Path,
+    *,
+    allow_missing: bool,
+) -> dict[str, imported.ImportedSelection]:
     known = {asked.id: asked for asked in questions}
     for key, selection in selections.items():
         if key not in known:
@@ -149,7 +147,7 @@ def _fitted(
     return {key: _named(selection, known[key]) for key, selection in selections.items()}
 
 
-def _named(selection: ImportedSelection, asked: AskedQuestion) -> ImportedSelection:
+def _named(selection: imported.ImportedSelection, asked: AskedQuestion) -> imported.ImportedSelection:
     if selection.benchmark and selection.benchmark != asked.benchmark:
         raise SelectionMismatch(
             f"{selection.where}: a selection for {selection.benchmark}, the question is of {asked.benchmark}"

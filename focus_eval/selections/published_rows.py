@@ -10,17 +10,8 @@ from pathlib import Path
 from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.rows import records
 from focus_eval.rows.identity import identity_hash
-from focus_eval.rows.records import (
-    AnswerRow,
-    CellNames,
-    Chooser,
-    RowWriter,
-    SelectionRow,
-    answer_row,
-    replace_file,
-    selection_row,
-)
 from focus_eval.selections.imported import ImportedSelection, selections_hash
 
 
@@ -30,8 +21,8 @@ class PublishedRows:
 
     name: str
     model: str
-    selections: list[SelectionRow]
-    answers: list[AnswerRow]
+    selections: list[records.SelectionRow]
+    answers: list[records.AnswerRow]
 
 
 def published_rows(
@@ -84,16 +75,16 @@ def write_run(folder: Path, published: PublishedRows) -> list[Path]:
         written.append(_write(folder / "answers" / f"{model}-{part}" / "rows-0.jsonl", published.answers))
     about = folder / "run.json"
     if not about.exists():
-        with replace_file(about) as unfinished:
+        with records.replace_file(about) as unfinished:
             unfinished.write_text(json.dumps({"name": folder.resolve().name, "matrix": {}}) + "\n", encoding="utf-8")
     return written
 
 
-def _write(path: Path, rows: Sequence[SelectionRow] | Sequence[AnswerRow]) -> Path:
+def _write(path: Path, rows: Sequence[records.SelectionRow] | Sequence[records.AnswerRow]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as unfinished:
+    with records.replace_file(path) as unfinished:
         unfinished.unlink(missing_ok=True)
-        writer = RowWriter(unfinished)
+        writer = records.RowWriter(unfinished)
         for row in rows:
             writer.write(row)
         writer.close()
@@ -102,14 +93,14 @@ def _write(path: Path, rows: Sequence[SelectionRow] | Sequence[AnswerRow]) -> Pa
 
 def _published_selection(
     chosen: ImportedSelection, question: Question, rate: VideoRate, *, name: str, k: int, selection_id: str
-) -> SelectionRow:
+) -> records.SelectionRow:
     fps, last = float(rate.fps), rate.n_frames - 1
     times = chosen.times_at(fps)
     nearest = chosen.keyframes is None
     keyframes = [min(int(time * fps + 0.5), last) for time in times] if nearest else list(chosen.keyframes or ())
-    return selection_row(
+    return records.selection_row(
         question,
-        Chooser(selection_id=selection_id, sampler=name, k=k),
+        records.Chooser(selection_id=selection_id, sampler=name, k=k),
         video=rate.info,
         keyframes=keyframes,
         times_seconds=times,
@@ -123,7 +114,9 @@ def _published_selection(
     )
 
 
-def _published_answer(chosen: ImportedSelection, question: Question, row: SelectionRow, *, model: str) -> AnswerRow:
+def _published_answer(
+    chosen: ImportedSelection, question: Question, row: records.SelectionRow, *, model: str
+) -> records.AnswerRow:
     said = chosen.answered
     assert said is not None
     if said.correct_letter is not None and question.answer is not None and said.correct_letter != question.answer:
@@ -135,11 +128,11 @@ def _published_answer(chosen: ImportedSelection, question: Question, row: Select
     if right is None and said.is_correct is None:
         raise SelectionMismatch(f"{chosen.where} ({question.id}): neither file nor annotation says what is right")
     is_right = said.letter == right if said.is_correct is None else said.is_correct
-    names = CellNames(
+    names = records.CellNames(
         cell_id=identity_hash({"published": row.selection_id, "model": model}),
         cell=f"{row.benchmark}-{model}-{row.sampler}-k{row.k}",
     )
-    return answer_row(
+    return records.answer_row(
         question,
         names,
         model=model,

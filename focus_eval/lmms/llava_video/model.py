@@ -12,16 +12,7 @@ import torch
 from focus_eval.core.errors import InvalidInput, MissingWeights
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.encoders.preprocess import BICUBIC, ImageRules, normalise, resize_frames
-from focus_eval.lmms.llava_video.checkpoint import (
-    CheckpointConfig,
-    Setup,
-    Template,
-    TimeInstruction,
-    find_checkpoint,
-    load_network,
-    read_config,
-    tower_body,
-)
+from focus_eval.lmms.llava_video import checkpoint
 from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
@@ -69,7 +60,7 @@ def _stride(video: VideoInfo, video_fps: float) -> int:
 IMAGE = "<image>"
 STOP = "<|im_end|>"
 
-_SYSTEM: dict[Template, str] = {
+_SYSTEM: dict[checkpoint.Template, str] = {
     "qwen_1_5": "You are a helpful assistant.",
     "qwen_2_5": "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
     "chatml_direct": "Answer the questions.",
@@ -77,7 +68,11 @@ _SYSTEM: dict[Template, str] = {
 
 
 def prompt_halves(
-    question: str, *, template: Template, time_instruction: TimeInstruction = "off", time_sentence: str = ""
+    question: str,
+    *,
+    template: checkpoint.Template,
+    time_instruction: checkpoint.TimeInstruction = "off",
+    time_sentence: str = "",
 ) -> tuple[str, str]:
     """Return the text before and after the video; each half is tokenised on its own, as the original does.
 
@@ -90,7 +85,7 @@ def prompt_halves(
     return before, after
 
 
-def user_tail(question: str, time_instruction: TimeInstruction, time_sentence: str) -> str:
+def user_tail(question: str, time_instruction: checkpoint.TimeInstruction, time_sentence: str) -> str:
     """Return the user's words after the video."""
     if time_instruction == "off":
         return f"\n{question}"
@@ -129,7 +124,7 @@ class VideoNetwork:
         setup: pooling and newlines; the rest of it concerns text.
     """
 
-    def __init__(self, network: Any, *, config: CheckpointConfig, setup: Setup) -> None:
+    def __init__(self, network: Any, *, config: checkpoint.CheckpointConfig, setup: checkpoint.Setup) -> None:
         self.network = network
         self.config = config
         self.layout = config.layout(setup)
@@ -142,7 +137,10 @@ class VideoNetwork:
     @property
     def vision_device(self) -> torch.device:
         """Where the vision tower takes its input."""
-        return cast(torch.device, tower_body(self.network.model.vision_tower).embeddings.patch_embedding.weight.device)
+        return cast(
+            torch.device,
+            checkpoint.tower_body(self.network.model.vision_tower).embeddings.patch_embedding.weight.device,
+        )
 
     @property
     def vocabulary_rows(self) -> int:
@@ -290,7 +288,7 @@ class LlavaVideo:
         setup: prompt and times; pooling and newlines are in the network.
     """
 
-    def __init__(self, network: VideoNetwork, tokenizer: PreTrainedTokenizerBase, *, setup: Setup) -> None:
+    def __init__(self, network: VideoNetwork, tokenizer: PreTrainedTokenizerBase, *, setup: checkpoint.Setup) -> None:
         self.network = network
         self.config = network.config
         self.tokenizer = tokenizer
@@ -303,7 +301,7 @@ class LlavaVideo:
         cls,
         name: str,
         *,
-        setup: Setup,
+        setup: checkpoint.Setup,
         dtype: str = "bfloat16",
         attn_implementation: str = "sdpa",
         device_map: str | Mapping[str, Any] = "cpu",
@@ -313,9 +311,11 @@ class LlavaVideo:
         Raises:
             MissingWeights, InvalidInput: see `read_config` and `load_network`.
         """
-        config = read_config(find_checkpoint(name))
+        config = checkpoint.read_config(checkpoint.find_checkpoint(name))
         tokenizer = load_tokenizer(config)
-        loaded = load_network(config, dtype=dtype, attn_implementation=attn_implementation, device_map=device_map)
+        loaded = checkpoint.load_network(
+            config, dtype=dtype, attn_implementation=attn_implementation, device_map=device_map
+        )
         return cls(VideoNetwork(loaded, config=config, setup=setup), tokenizer, setup=setup)
 
     @property
@@ -401,7 +401,7 @@ def tower_rules(size: int) -> ImageRules:
     return ImageRules(height=size, width=size, resample=BICUBIC, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
 
-def load_tokenizer(config: CheckpointConfig) -> PreTrainedTokenizerBase:
+def load_tokenizer(config: checkpoint.CheckpointConfig) -> PreTrainedTokenizerBase:
     """Return the checkpoint's own tokenizer, which is Qwen2's.
 
     Raises:

@@ -19,14 +19,7 @@ from focus_eval.core.types import VideoInfo, frozen_ints
 from focus_eval.encoders.preprocess import resize_frames
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
-from focus_eval.lmms.llava_video.checkpoint import (
-    HUB_NAME,
-    SETUP_OPTIONS,
-    Setup,
-    find_checkpoint,
-    make_setup,
-    read_config,
-)
+from focus_eval.lmms.llava_video import checkpoint
 from focus_eval.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion, original_frames, original_times
 from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
@@ -53,7 +46,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
 
     def __init__(
         self,
-        pretrained: str = HUB_NAME,
+        pretrained: str = checkpoint.HUB_NAME,
         preset: str = "aks",
         pooling: str | None = None,
         newline: str | None = None,
@@ -71,7 +64,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         changes = (pooling, newline, template, time_instruction, times)
-        self.setup = make_setup(preset, **dict(zip(SETUP_OPTIONS, changes, strict=True)))
+        self.setup = checkpoint.make_setup(preset, **dict(zip(checkpoint.SETUP_OPTIONS, changes, strict=True)))
         self.accelerator = Accelerator()
         self._rank, self._world_size = self.accelerator.process_index, self.accelerator.num_processes
         self._device = torch.device(_own_device(self.accelerator, device))
@@ -188,16 +181,18 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
     checkpoint_types: ClassVar[tuple[str, ...]] = ("llava_qwen",)
     frames_argument: ClassVar[str] = "max_frames_num"
 
-    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> Setup:
+    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> checkpoint.Setup:
         """Check preset, checkpoint and room for the frames before any weight loads; return the set-up in full.
 
         Raises:
             InvalidInput: an unknown option, another model's checkpoint, or more frames than the context holds.
             MissingWeights: no such checkpoint on this machine.
         """
-        given = {name: wrapper_arguments[name] for name in SETUP_OPTIONS if name in wrapper_arguments}
-        setup = make_setup(wrapper_arguments.get("preset", "aks"), **given)
-        config = read_config(find_checkpoint(wrapper_arguments.get("pretrained", HUB_NAME)))
+        given = {name: wrapper_arguments[name] for name in checkpoint.SETUP_OPTIONS if name in wrapper_arguments}
+        setup = checkpoint.make_setup(wrapper_arguments.get("preset", "aks"), **given)
+        config = checkpoint.read_config(
+            checkpoint.find_checkpoint(wrapper_arguments.get("pretrained", checkpoint.HUB_NAME))
+        )
         config.layout(setup).check_fit(
             wrapper_arguments["max_frames_num"], other_tokens=1, context_tokens=config.context_tokens
         )
