@@ -281,6 +281,8 @@ def _bases(module: str, class_name: str) -> Iterator[tuple[str, str]]:
     for node in source.classes[class_name].bases:
         if isinstance(node, ast.Name):
             yield (module if node.id in source.classes else source.imported.get(node.id, "")), node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in source.imported:
+            yield f"{source.imported[node.value.id]}.{node.value.id}", node.attr
 
 
 def _derives(module: str, class_name: str, base: str) -> bool:

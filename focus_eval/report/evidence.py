@@ -7,7 +7,7 @@ has. Questions about one video are not independent: every interval and test is c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -285,5 +285,4 @@ def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, dist
 
 
 def _accuracy(made: statistics.Estimate | None) -> Value:
-    value = Value.of(made)
-    return value if made is None else replace(value, text=f"{value.ours_text} ({made.questions})")
+    return Value.of(made, suffix="" if made is None else f"({made.questions})")

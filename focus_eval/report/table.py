@@ -33,6 +33,7 @@ class Value:
         is_difference: shown with its sign.
         p_adjusted: of the test that the figure is 0, adjusted over its table; None where nothing was tested.
         text: shown in place of the number, e.g. "<0.001".
+        suffix: shown behind it, e.g. "(120)".
     """
 
     ours: float | None = None
@@ -47,10 +48,16 @@ class Value:
     is_difference: bool = False
     p_adjusted: float | None = None
     text: str = ""
+    suffix: str = ""
 
     @classmethod
     def of(
-        cls, estimate: Estimate | None, *, is_difference: bool = False, p_adjusted: float | None = None, text: str = ""
+        cls,
+        estimate: Estimate | None,
+        *,
+        is_difference: bool = False,
+        p_adjusted: float | None = None,
+        suffix: str = "",
     ) -> Value:
         """Return an estimate of a share, or of a difference of shares, in percent; an empty value for None."""
         if estimate is None:
@@ -63,7 +70,7 @@ class Value:
             has_too_few_videos=low is None,
             is_difference=is_difference,
             p_adjusted=p_adjusted,
-            text=text,
+            suffix=suffix,
         )
 
     @classmethod
@@ -102,7 +109,7 @@ class Value:
             text += f" [{number(self.low, self.digits)}, {number(self.high, self.digits)}]"
         elif self.has_too_few_videos:
             text += f" [{TOO_FEW_VIDEOS}]"
-        return text
+        return f"{text} {self.suffix}".rstrip()
 
     @property
     def published_text(self) -> str:
@@ -218,9 +225,8 @@ def difference_table(
                 made[column] = cell
                 continue
             p_adjusted = None if cell.p_value is None else float(next(adjusted))
-            value = Value.of(cell.difference, is_difference=True, p_adjusted=p_adjusted)
-            if shows_p and p_adjusted is not None:
-                value = replace(value, text=f"{value.ours_text} ({p_text(p_adjusted)})")
+            suffix = f"({p_text(p_adjusted)})" if shows_p and p_adjusted is not None else ""
+            value = Value.of(cell.difference, is_difference=True, p_adjusted=p_adjusted, suffix=suffix)
             made |= {column: value, "p": Value.of_p(cell.p_value, is_exact=cell.is_exact)}
             made["p (Holm)"] = Value.of_p(p_adjusted)
             is_starred = is_starred or ("p" in columns and not cell.is_exact)
