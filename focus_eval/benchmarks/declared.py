@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from focus_eval.benchmarks.evidence import EVIDENCE_UNITS, evidence_of, is_evidence_unit, within_video
+from focus_eval.benchmarks.annotation_files import FileShape
+from focus_eval.benchmarks.evidence import (
+    EVIDENCE_UNITS,
+    Intervals,
+    Moments,
+    evidence_of,
+    is_evidence_unit,
+    within_video,
+)
 from focus_eval.benchmarks.question import BUCKETS, BenchmarkFacts, LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.options import make
@@ -75,8 +83,8 @@ class DocumentFields:
     """Which field of a document holds what.
 
     A name may list alternatives, `uid|key`: the first that the document has. A name with braces is a template over
-    fields, `{video_id}.mp4`. A name that ends with "?" may be missing: without it, `duration` and `bucket` must be
-    there once they are declared.
+    fields, `{video_id}.mp4`. `info.fps` is a field of a field, `spans[qid]` the one that the field `qid` names. A name
+    that ends with "?" may be missing: without it, lengths, `fps` and `bucket` must be there once they are declared.
 
     Args:
         question: the question's text.
@@ -89,7 +97,8 @@ class DocumentFields:
         options_in_question: True where the question's own text ends with a line per option.
         answer_is: what `answer` holds: a "letter", a 0-based "index", the "text" of an option, or "open" where a
             question has no options; "letter|open" says that some have.
-        duration: seconds.
+        duration, duration_minutes: length of the video in seconds, or in minutes.
+        fps: its frames per second.
         bucket: "short", "medium" or "long".
         evidence: annotated moments or intervals, in `evidence_unit`.
         evidence_unit: one of `focus_eval.benchmarks.evidence.EVIDENCE_UNITS`.
@@ -104,6 +113,8 @@ class DocumentFields:
     options_in_question: bool = False
     answer_is: str = "letter|open"
     duration: str = ""
+    duration_minutes: str = ""
+    fps: str = ""
     bucket: str = ""
     evidence: str = ""
     evidence_unit: str = "seconds"
@@ -140,6 +151,7 @@ class DeclaredBenchmark:
         fields: which field holds what.
         edges: bounds of the length buckets.
         facts: what else is true of it.
+        shape: of its annotation files.
     """
 
     name: str
@@ -147,9 +159,10 @@ class DeclaredBenchmark:
     fields: DocumentFields
     edges: LengthEdges = field(default_factory=LengthEdges)
     facts: BenchmarkFacts = field(default_factory=BenchmarkFacts)
+    shape: FileShape = field(default_factory=FileShape)
 
     def question(self, document: Mapping[str, Any]) -> Question:
-        """Return the question of one document.
+        """Return the question of one document. Evidence that cannot be read costs none: it is not needed to ask.
 
         Raises:
             InvalidInput: a field that is missing or not as declared; names benchmark, question and field.
@@ -163,7 +176,7 @@ class DeclaredBenchmark:
         if declared.options_in_question:
             query, options = split_question(query)
         options = options or _options(document, declared, where=where)
-        moments, intervals = _evidence(document, declared, where=where)
+        moments, intervals, unread = _evidence(document, declared, where=where)
         seconds = _duration(document, declared, where=where)
         kept = moments if seconds is None else within_video(moments, seconds)
         return Question(
@@ -178,7 +191,9 @@ class DeclaredBenchmark:
             evidence_seconds=kept,
             evidence_intervals=intervals,
             n_evidence_dropped=len(moments) - len(kept),
+            evidence_unread=unread,
             category=_category(document, declared),
+            fps=_number(document, declared.fps, where=where, what="fps"),
         )
 
     def bucket(self, duration_seconds: float) -> str:
@@ -209,16 +224,29 @@ def _id_from_text(video: str, query: str, options: tuple[str, ...]) -> str:
 
 
 def _value(document: Mapping[str, Any], name: str) -> Any:
-    """Return what field or template `name` gives; None where the document has no such field."""
-    if "{" in name:
-        parts = set(re.findall(r"\{([^{}]+)\}", name))
-        if any(document.get(part) is None for part in parts):
-            return None
-        return re.sub(r"\{([^{}]+)\}", lambda found: str(document[found[1]]), name)
+    """Return what field, path or template `name` gives; None where the document has no such field."""
     for alternative in name.removesuffix("?").split("|"):
-        if document.get(alternative) is not None:
-            return document[alternative]
+        value = _filled(document, alternative) if "{" in alternative else _at(document, alternative)
+        if value is not None:
+            return value
     return None
+
+
+def _filled(document: Mapping[str, Any], template: str) -> str | None:
+    parts = set(re.findall(r"\{([^{}]+)\}", template))
+    if any(document.get(part) is None for part in parts):
+        return None
+    return re.sub(r"\{([^{}]+)\}", lambda found: str(document[found[1]]), template)
+
+
+def _at(document: Mapping[str, Any], path: str) -> Any:
+    """Return the field `path`, or what lies at `a.b[c]`: field b of a, and of that the entry which field c names."""
+    if path in document:
+        return document[path]
+    found: Any = document
+    for name, by in re.findall(r"([^.\[\]]+)|\[([^\[\]]+)\]", path):
+        found = found.get(name or str(document.get(by))) if isinstance(found, Mapping) else None
+    return None if found is document else found
 
 
 def _text(document: Mapping[str, Any], name: str, *, where: str, what: str) -> str:
@@ -288,12 +316,17 @@ _ANSWER_SAID = {"letter": "the letter of one", "index": "the index", "text": "th
 
 
 def _duration(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> float | None:
-    name = declared.duration
+    seconds = _number(document, declared.duration, where=where, what="duration")
+    minutes = _number(document, declared.duration_minutes, where=where, what="duration_minutes")
+    return 60.0 * minutes if seconds is None and minutes is not None else seconds
+
+
+def _number(document: Mapping[str, Any], name: str, *, where: str, what: str) -> float | None:
     if not name:
         return None
     value = _value(document, name)
     if value is None and not name.endswith("?"):
-        raise InvalidInput(_missing(document, name, value, where=where, what="duration"))
+        raise InvalidInput(_missing(document, name, value, where=where, what=what))
     return seconds_field({name: value}, name, benchmark=where)
 
 
@@ -305,11 +338,13 @@ def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, where: str
     return value
 
 
-def _evidence(
-    document: Mapping[str, Any], declared: DocumentFields, *, where: str
-) -> tuple[tuple[float, ...], tuple[tuple[float, float], ...]]:
+def _evidence(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> tuple[Moments, Intervals, str]:
+    """Return the evidence, and why it cannot be read: "" where it can, or where there is none."""
     value = _value(document, declared.evidence) if declared.evidence else None
-    return ((), ()) if value is None else evidence_of(value, declared.evidence_unit, where=where)
+    try:
+        return ((), (), "") if value is None else (*evidence_of(value, declared.evidence_unit, where=where), "")
+    except InvalidInput as error:
+        return (), (), str(error)
 
 
 def _category(document: Mapping[str, Any], declared: DocumentFields) -> str:

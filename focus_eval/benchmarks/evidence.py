@@ -23,7 +23,8 @@ END_SLACK_SECONDS = 1.0
 EVIDENCE_UNITS = ("seconds", "frames@24", "intervals", "clock")
 Moments = tuple[float, ...]
 Intervals = tuple[tuple[float, float], ...]
-_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)")
+# Without hours, minutes may go past 59: LVBench writes 101:21.
+_CLOCK = re.compile(r"(?:(\d+):(?=\d{1,2}:))?(\d+):(\d{1,2}(?:\.\d+)?)")
 
 
 def distances_text(last: str = ", ") -> str:
@@ -93,7 +94,7 @@ def _from_clock(texts: Sequence[Any], *, where: str) -> tuple[Moments, Intervals
     moments: list[float] = []
     intervals: list[tuple[float, float]] = []
     for text in texts:
-        times = [_clock_seconds(part, where=where) for part in re.split(r"\s*[-–]\s*", str(text).strip())]
+        times = [clock_seconds(part, where=where) for part in re.split(r"\s*[-–]\s*", str(text).strip())]
         if len(times) == 1:
             moments += times
         else:
@@ -103,8 +104,9 @@ def _from_clock(texts: Sequence[Any], *, where: str) -> tuple[Moments, Intervals
     return tuple(moments), tuple(intervals)
 
 
-def _clock_seconds(text: str, *, where: str) -> float:
+def clock_seconds(text: str, *, where: str) -> float:
+    """Return the seconds of a time like 01:23, 101:23 or 1:02:03.5. Raises InvalidInput for another text."""
     found = _CLOCK.fullmatch(text.strip())
     if not found:
-        raise InvalidInput(f"{where}: evidence {text!r} is not a time like 01:23 or 1:02:03")
+        raise InvalidInput(f"{where}: {text!r} is not a time like 01:23 or 1:02:03")
     return 3600.0 * int(found[1] or 0) + 60.0 * int(found[2]) + float(found[3])

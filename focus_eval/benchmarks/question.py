@@ -70,7 +70,9 @@ class Question:
         evidence_seconds: times of the annotated evidence.
         evidence_intervals: the annotated evidence as (start, stop) in seconds, where it is given as intervals.
         n_evidence_dropped: annotated times that lie past the end of the video and were left out.
+        evidence_unread: why the annotated evidence cannot be read; "" where it can, or where there is none.
         category: the benchmark's question type, "" where there is none.
+        fps: the annotation's own frame rate of the video; None where it has none.
     """
 
     benchmark: str
@@ -84,7 +86,9 @@ class Question:
     evidence_seconds: tuple[float, ...] = ()
     evidence_intervals: tuple[tuple[float, float], ...] = ()
     n_evidence_dropped: int = 0
+    evidence_unread: str = ""
     category: str = ""
+    fps: float | None = None
 
     def __post_init__(self) -> None:
         if not self.id or not self.video or not self.query.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from focus_eval.benchmarks.annotation_files import documents_in, shape_from
 from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, fields_from
 from focus_eval.benchmarks.question import Benchmark, BenchmarkFacts, LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, PluginError, unknown_name
@@ -99,7 +101,7 @@ def declared(given: Mapping[str, Any], *, name: str, where: str, edges: LengthEd
     """Return the benchmark `name` from the keys of a YAML file.
 
     Read are `task` and `tasks`, `fields` (or the name of the benchmark whose fields these are), `edges_seconds`, and
-    the names of `BenchmarkFacts`.
+    the names of `BenchmarkFacts` and `FileShape`.
     """
     own_edges = given.get("edges_seconds")
     tasks = map(str, [*([given["task"]] if given.get("task") else []), *(given.get("tasks") or [])])
@@ -110,6 +112,7 @@ def declared(given: Mapping[str, Any], *, name: str, where: str, edges: LengthEd
         fields=_fields(given["fields"], where=where),
         edges=edges or (LengthEdges(*own_edges) if own_edges else LengthEdges()),
         facts=_facts(given, BenchmarkFacts()),
+        shape=shape_from(given, where=where),
     )
 
 
@@ -145,14 +148,19 @@ def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
     """Return the questions of benchmark `name` (or of the benchmark itself) in the file's order.
 
     Args:
-        path: a `.json` list, `.jsonl`, `.parquet`, or a folder with `validation-*.parquet` or `test-*.parquet`.
+        path: a `.json` list, `.jsonl`, `.csv` (each also gzipped), `.parquet`, or a folder with `validation-*.parquet`
+            or `test-*.parquet`.
 
     Raises:
         UnknownName: no such benchmark.
         InvalidInput: a file that is missing or cannot be read, a row that is not a question, an id met twice; names
             the file, and the row where there is one.
     """
-    return questions_of(name, read_documents(Path(path)), where=str(path))
+    benchmark = make_benchmark(name) if isinstance(name, str) else name
+    rows: Iterable[Mapping[str, Any]] = read_documents(Path(path))
+    if isinstance(benchmark, DeclaredBenchmark):
+        rows = documents_in(rows, benchmark.shape, Path(path))
+    return questions_of(benchmark, rows, where=str(path))
 
 
 def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], *, where: str) -> list[Question]:
@@ -189,17 +197,20 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
         if not shards:
             raise InvalidInput(f"{path}: no validation-*.parquet or test-*.parquet in this folder")
         return [row for shard in shards for row in read_documents(shard)]
+    suffix = Path(path.name.removesuffix(".gz")).suffix
     try:
-        if path.suffix == ".parquet":
+        if suffix == ".parquet":
             import pyarrow.parquet
 
             rows = pyarrow.parquet.ParquetFile(path).read().to_pylist()
-        elif path.suffix == ".arrow":  # as the datasets library keeps them
+        elif suffix == ".arrow":  # as the datasets library keeps them
             import pyarrow.ipc
 
             with open(path, "rb") as file:
                 rows = pyarrow.ipc.open_stream(file).read_all().to_pylist()
-        elif path.suffix == ".jsonl":
+        elif suffix == ".csv":
+            rows = list(csv.DictReader(io.StringIO(read_text(path))))
+        elif suffix == ".jsonl":
             lines = enumerate(read_text(path).splitlines(), start=1)
             rows = [parse_json(line, where=f"{path}:{at}") for at, line in lines if line.strip()]
         else:
@@ -270,6 +281,15 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
             raise InvalidInput(f"{path}:{number}: id {row.get('id')!r} is missing or occurs twice")
         rates[row["id"]] = rate
     return rates
+
+
+def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
+    """Return length and rate by question id, of the questions whose annotation states both."""
+    return {
+        question.id: VideoRate(question.duration_seconds, exact_rate(repr(question.fps)))
+        for question in questions
+        if question.fps is not None and question.duration_seconds is not None
+    }
 
 
 def exact_rate(text: str) -> Fraction:

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
 from focus_eval.commands.console import print_table, write_table
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.core.options import parse_assignments
-from focus_eval.core.resources import read_json, resource_path
+from focus_eval.core.options import named_options, parse_assignments
+from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
     from focus_eval.benchmarks.question import Question
     from focus_eval.report.leaderboard import Entry, Row
     from focus_eval.report.recall import EvidenceCase
     from focus_eval.report.run import Run
+    from focus_eval.report.table import Table
     from focus_eval.selections import ImportedSelection
 
 
 AnnotationsOption = Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")]
 BenchmarkOption = Annotated[str, typer.Option(help="Name of the benchmark.")]
+AllowOutside = Annotated[bool, typer.Option(help="Leave out and count frames past the end, and rows of no question.")]
 FormatOption = Annotated[
     list[str],
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the format, e.g. sampler=focus; repeatable."),
@@ -31,51 +33,71 @@ FormatOption = Annotated[
 
 
 def import_(
-    format: Annotated[str, typer.Argument(help="Format of the file, or auto; see focus-eval plugins.")],
-    file: Annotated[Path, typer.Argument(help="Selection file, or a run's folder (rows).")],
+    format: Annotated[str, typer.Argument(help="Format of the file, or auto, or lmms (logs); see focus-eval plugins.")],
+    file: Annotated[Path, typer.Argument(help="Selection file, a run's folder (rows), or a folder of logs (lmms).")],
     out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write.")],
     annotations: AnnotationsOption = None,
-    benchmark: BenchmarkOption = "longvideobench",
+    benchmark: Annotated[
+        str, typer.Option(help="Name of the benchmark. [default: longvideobench; of a log, its task's]")
+    ] = "",
     rates: Annotated[
         Path | None, typer.Option(help="CSV with the columns id, duration_s and fps; finds indices past the end.")
     ] = None,
     unit: Annotated[str | None, typer.Option(help="frames or seconds. [default: the format's own]")] = None,
     option: FormatOption = [],  # noqa: B006
     allow_missing: Annotated[bool, typer.Option(help="Leave out questions without frames.")] = False,
+    allow_outside: AllowOutside = False,
     model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "",
     name: Annotated[str, typer.Option(help="Name of the selection in the rows. [default: the file's]")] = "",
+    frames_field: Annotated[str, typer.Option(help="lmms: field with the frames that were fed; never guessed.")] = "",
 ) -> None:
-    """Convert a published selection file.
+    """Convert published selections, or logs of lmms-eval.
 
     Writes Parquet (frames only), or a run folder for `focus-eval report` (with the answers). The frames are checked
-    against the benchmark's questions first.
+    against the benchmark's questions first. A log needs no benchmark.
     """
+    kind, options = named_options(format, parse_assignments(option))
+    if kind == "lmms":
+        said = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
+        _import_logs(file, out, {**said, **options}, benchmark=benchmark, annotations=annotations, rates=rates)
+        return
     from focus_eval.benchmarks.registry import read_rates
     from focus_eval.selections import load_selections, selections_hash, write_parquet
     from focus_eval.selections.published_rows import published_rows, write_run
 
     rate_of = read_rates(rates) if rates is not None else None
-    questions = read_questions(benchmark, annotations)
+    questions = read_questions(benchmark or "longvideobench", annotations)
     fps = {key: float(rate.fps) for key, rate in rate_of.items()} if rate_of is not None else None
+    left_out: list[str] | None = [] if allow_outside else None
     selections = load_selections(
         file,
-        format=format,
+        format=kind,
         questions=questions,
         unit=unit,
         fps=fps,
         allow_missing=allow_missing,
-        options=parse_assignments(option),
+        options=options,
+        left_out=left_out,
     )
-    if out.suffix != ".parquet":
-        if questions is None or rate_of is None:
-            raise InvalidInput(f"{out}: a run's folder needs --annotations and --rates; a .parquet file does not")
-        made = published_rows(selections, questions, rate_of, name=name or file.stem, model=model)
-        for path in write_run(out, made):
-            typer.echo(str(path))
+    for line in left_out or ():
+        typer.echo(line)
+    if out.suffix == ".parquet":
+        write_parquet(selections, out)
+        most = max(selection.n_keyframes for selection in selections.values())
+        typer.echo(f"{out}: {len(selections)} selections of at most {most} frames, id {selections_hash(selections)}")
         return
-    write_parquet(selections, out)
-    most = max(selection.n_keyframes for selection in selections.values())
-    typer.echo(f"{out}: {len(selections)} selections of at most {most} frames, id {selections_hash(selections)}")
+    if questions is None or rate_of is None:
+        raise InvalidInput(f"{out}: a run's folder needs --annotations and --rates; a .parquet file does not")
+    made = published_rows(selections, questions, rate_of, name=name or file.stem, model=model)
+    typer.echo("\n".join(map(str, write_run(out, made))))
+
+
+def _import_logs(file: Path, out: Path, said: Mapping[str, Any], **given: Any) -> None:
+    from focus_eval.commands.logs import import_logs
+    from focus_eval.core.options import make
+    from focus_eval.selections.log_import import LogOptions
+
+    import_logs(file, out, options=make("import lmms", LogOptions, said), **given)
 
 
 def read_questions(benchmark: str, annotations: Path | None) -> Sequence[Question] | None:
@@ -111,43 +133,91 @@ def export(
 
 def recall(
     annotations: Annotated[Path, typer.Option(help="The benchmark's annotation file.")],
-    rates: Annotated[Path, typer.Option(help="CSV with the columns id, duration_s and fps.")],
     selections: Annotated[list[Path], typer.Option(metavar="[NAME=]FILE", help="Selection file; repeatable.")],
+    rates: Annotated[
+        Path | None,
+        typer.Option(help="CSV with the columns id, duration_s and fps, if the annotation does not state them."),
+    ] = None,
     format: Annotated[list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order.")] = [],  # noqa: B006
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
     scenes: Annotated[
-        Path | None, typer.Option(help="JSON of scenes by question id: [[start, stop], ..] in seconds.")
+        Path | None,
+        typer.Option(help="Scenes by question: KFS-Bench's CSV, or JSON id: [[start, stop], ..] in seconds."),
     ] = None,
+    allow_outside: AllowOutside = False,
+    allow_missing: Annotated[
+        bool, typer.Option(help="Compare on the questions that every selection has, and count the others.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the table to this file (.md, .csv or .tex).")] = None,
 ) -> None:
     """Compute evidence recall of selection files.
 
     Uniform and random frames at the same K are shown for comparison. Needs no model and no video.
     """
-    from focus_eval.benchmarks.registry import read_annotations, read_rates
-    from focus_eval.report.recall import evidence_cases, recall_rows, scene_rows
+    from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
+    from focus_eval.report.recall import evidence_cases, recall_rows
 
     questions = read_annotations(benchmark, annotations)
-    rate_of = read_rates(rates)
+    rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
     missing = next((question.id for question in questions if question.id not in rate_of), None)
     if missing is not None:
-        raise InvalidInput(f"{rates}: no rate for question {missing!r}")
+        raise InvalidInput(f"{rates or annotations}: no rate for question {missing!r}; add it to the CSV of --rates")
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
-    cases = evidence_cases(benchmark, questions, fps)
-    loaded = _load(selections, format, questions, fps)
+    left_out: list[str] | None = [] if allow_outside else None
+    loaded = _load(selections, format, questions, fps, allow_missing=allow_missing, left_out=left_out)
+    asked = [question for question in questions if all(question.id in chosen for chosen in loaded.values())]
+    cases = evidence_cases(benchmark, asked, fps)
     tables = [recall_rows(cases, loaded, fps)] if any(case.evidence_seconds.size for case in cases) else []
-    intervals = {question.id: question.evidence_intervals for question in questions if question.evidence_intervals}
-    if scenes is not None or intervals:
-        given = _read_scenes(scenes) if scenes is not None else intervals
-        tables.append(scene_rows(cases, loaded, fps, given))
+    tables += _scene_tables(scenes, asked, cases, loaded, fps)
     for table in tables:
         print_table(table)
+    for line in [*_left_out(questions, asked), *(left_out or ())]:
+        typer.echo(line)
     if out is not None:
         write_table(tables, out)
 
 
+def _scene_tables(
+    path: Path | None,
+    questions: Sequence[Question],
+    cases: Sequence[EvidenceCase],
+    loaded: Mapping[str, Mapping[str, ImportedSelection]],
+    fps: Mapping[str, float],
+) -> list[Table]:
+    """Return the tables of annotated intervals, and of the scenes in a file."""
+    from focus_eval.report.scenes import interval_table, read_scenes, scene_table
+
+    intervals = {
+        question.id: list(question.evidence_intervals) for question in questions if question.evidence_intervals
+    }
+    tables = [interval_table(cases, intervals, loaded, fps)] if intervals else []
+    if path is None:
+        return tables
+    asked = {question.id for question in questions}
+    scenes = {key: found for key, found in read_scenes(path).items() if key in asked}
+    if not scenes:
+        raise InvalidInput(f"{path}: no scenes of a question of this benchmark; the first column of the CSV is its id")
+    return [*tables, scene_table(cases, scenes, loaded, fps)]
+
+
+def _left_out(questions: Sequence[Question], asked: Sequence[Question]) -> list[str]:
+    """Return a sentence about questions without a selection, and one about evidence that cannot be read."""
+    unread = [question.evidence_unread for question in questions if question.evidence_unread]
+    lines = [f"{len(unread)} questions have evidence that cannot be read, the first: {unread[0]}"] if unread else []
+    lacking = sorted({question.id for question in questions} - {question.id for question in asked})
+    if lacking:
+        lines.append(f"{len(lacking)} questions lack a selection and do not count, the first: {lacking[0]}")
+    return lines
+
+
 def _load(
-    paths: Sequence[Path], formats: Sequence[str], questions: Sequence[Question], fps: Mapping[str, float]
+    paths: Sequence[Path],
+    formats: Sequence[str],
+    questions: Sequence[Question],
+    fps: Mapping[str, float],
+    *,
+    allow_missing: bool,
+    left_out: list[str] | None,
 ) -> dict[str, dict[str, ImportedSelection]]:
     from focus_eval.selections import load_selections
 
@@ -157,22 +227,14 @@ def _load(
     for number, path in enumerate(paths):
         name, equals, file = str(path).partition("=")
         if not equals:
-            name, file = path.stem, str(path)
+            name, file = path.name.removesuffix(".gz").rpartition(".")[0], str(path)
         if name in loaded:
             raise InvalidInput(f"two selections are called {name!r}; write NAME=FILE")
         kind = formats[number if len(formats) > 1 else 0] if formats else "auto"
-        loaded[name] = load_selections(file, format=kind, questions=questions, fps=fps)
+        loaded[name] = load_selections(
+            file, format=kind, questions=questions, fps=fps, allow_missing=allow_missing, left_out=left_out
+        )
     return loaded
-
-
-def _read_scenes(path: Path) -> dict[str, list[tuple[float, float]]]:
-    try:
-        values = read_json(path)
-        return {str(key): [(float(start), float(stop)) for start, stop in scenes] for key, scenes in values.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InvalidInput(
-            f"{path}: scenes are JSON, question id to [[start, stop], ..] in seconds ({error})"
-        ) from error
 
 
 ACTIONS = ("show", "add", "check")

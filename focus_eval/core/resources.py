@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,18 @@ def resource_path(name: str) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file.
+    """Return the text of a UTF-8 file, gzipped or not.
 
     Raises:
-        InvalidInput: no such file, a folder, no permission, or bytes that are not UTF-8.
+        InvalidInput: no such file, a folder, no permission, a broken gzip, or bytes that are not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        if path.suffix != ".gz":
+            return path.read_text(encoding="utf-8-sig")
+        with gzip.open(path, "rt", encoding="utf-8-sig") as file:
+            return file.read()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InvalidInput(f"{path}: not a whole gzip file ({error}); copy it again") from error
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

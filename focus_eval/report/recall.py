@@ -150,68 +150,32 @@ def random_recall(cases: Sequence[EvidenceCase], *, k: int) -> pd.DataFrame:
 
 
 def _expected_recall(case: EvidenceCase, k: int) -> FloatArray:
+    reach = np.asarray(RECALL_SECONDS)[:, None] + 1e-6
+    hit = chance_of_hit(case.evidence_seconds - reach, case.evidence_seconds + reach, case, k)
+    return np.asarray(hit.mean(axis=1))
+
+
+def chance_of_hit(starts: FloatArray, stops: FloatArray, case: EvidenceCase, k: int) -> FloatArray:
+    """Return the chance that one of `min(k, T)` frames drawn without replacement lies in [start, stop], both ends in.
+
+    Args:
+        starts, stops: seconds, of one shape, which the result has too.
+    """
     from scipy.special import gammaln
 
-    reach = np.asarray(RECALL_SECONDS)[:, None] + 1e-6
-    first = np.maximum(np.ceil((case.evidence_seconds - reach) * case.fps), 0)
-    last = np.minimum(np.floor((case.evidence_seconds + reach) * case.fps), case.n_frames - 1)
+    first = np.maximum(np.ceil(starts * case.fps), 0)
+    last = np.minimum(np.floor(stops * case.fps), case.n_frames - 1)
     within = np.maximum(last - first + 1, 0)
     n, drawn = case.n_frames, min(k, case.n_frames)
     others = np.maximum(n - within, drawn)
     log_missed = gammaln(others + 1) - gammaln(others - drawn + 1) - gammaln(n + 1) + gammaln(n - drawn + 1)
     missed = np.where(n - within < drawn, 0.0, np.exp(log_missed))
-    return np.asarray((1.0 - missed).mean(axis=1))
-
-
-def interval_table(
-    cases: Sequence[EvidenceCase],
-    scenes_of: Mapping[str, Sequence[tuple[float, float]]],
-    times_of: Mapping[str, Mapping[str, Times]],
-) -> pd.DataFrame:
-    """Return how selections meet annotated scenes: share of frames inside any, share of scenes hit, by bucket.
-
-    Args:
-        scenes_of: question id -> scenes `[start, stop)` in seconds; questions without scenes do not count.
-        times_of: as in `recall_table`.
-    """
-    annotated = [case for case in cases if scenes_of.get(case.question_id)]
-    rows = []
-    for name, times in times_of.items():
-        shares = np.array(
-            [scene_shares(scenes_of[case.question_id], times[case.question_id]) for case in annotated]
-        ).reshape(-1, 2)
-        for bucket, inside in _buckets(annotated):
-            frames_inside, scenes_hit = shares[inside].mean(axis=0)
-            rows.append(
-                {
-                    "selection": name,
-                    "bucket": bucket,
-                    "questions": int(inside.sum()),
-                    "frames_inside": float(frames_inside),
-                    "scenes_hit": float(scenes_hit),
-                }
-            )
-    return _frame(rows)
-
-
-def scene_shares(scenes: Sequence[tuple[float, float]], times: Times) -> tuple[float, float]:
-    """Return (share of `times` inside any scene, share of scenes with one of `times`), each in [0, 1].
-
-    Raises:
-        InvalidInput: a scene that is not `0 <= start < stop`.
-    """
-    for start, stop in scenes:
-        if not 0 <= start < stop:
-            raise InvalidInput(f"a scene needs 0 <= start < stop, got [{start}, {stop})")
-    edges = np.asarray(scenes, dtype=np.float64)
-    chosen = np.asarray(times, dtype=np.float64)
-    is_in = (chosen[:, None] >= edges[:, 0]) & (chosen[:, None] < edges[:, 1])
-    return (float(is_in.any(axis=1).mean()) if chosen.size else 0.0, float(is_in.any(axis=0).mean()))
+    return np.asarray(1.0 - missed)
 
 
 def _rows(name: str, cases: Sequence[EvidenceCase], recalls: FloatArray, n_frames: IntArray) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
-    for bucket, inside in _buckets(cases):
+    for bucket, inside in bucket_masks(cases):
         shares = recalls[inside].mean(axis=0)
         at = {recall_column(d): float(share) for d, share in zip(RECALL_SECONDS, shares, strict=True)}
         frames = float(n_frames[inside].mean())
@@ -219,7 +183,8 @@ def _rows(name: str, cases: Sequence[EvidenceCase], recalls: FloatArray, n_frame
     return rows
 
 
-def _buckets(cases: Sequence[EvidenceCase]) -> list[tuple[str, np.ndarray]]:
+def bucket_masks(cases: Sequence[EvidenceCase]) -> list[tuple[str, np.ndarray]]:
+    """Return the length buckets that occur, and "all", each with a mask over `cases`."""
     names = np.array([case.bucket for case in cases])
     masks = [(name, names == name) for name in in_order(names.tolist())]
     return [*masks, ("all", np.ones(len(cases), dtype=bool))] if len(cases) else []
@@ -265,15 +230,11 @@ def recall_rows(
         drawn = random_recall(cases, k=k)
         drawn["selection"] = f"random, K = {k}"
         parts.append(drawn)
-    times = {
-        name: {key: selection.times_at(fps[key]) for key, selection in chosen.items()}
-        for name, chosen in loaded.items()
-    }
-    parts.append(recall_table(cases, times))
+    parts.append(recall_table(cases, times_by_selection(loaded, fps)))
     names = [recall_column(seconds) for seconds in RECALL_SECONDS]
     n_dropped = sum(case.n_dropped for case in cases)
     left_out = f"Left out: {n_dropped} annotated times more than a second past the end of their video."
-    return _by_bucket(
+    return by_bucket(
         pd.concat(parts),
         ["mean_frames", *names],
         name="recall",
@@ -287,39 +248,25 @@ def recall_rows(
     )
 
 
-def scene_rows(
-    cases: Sequence[EvidenceCase],
-    loaded: Mapping[str, Mapping[str, ImportedSelection]],
-    fps: Mapping[str, float],
-    scenes: Mapping[str, Sequence[tuple[float, float]]],
-) -> Table:
-    """Return the table of interval annotations: share of frames inside any scene, share of scenes hit."""
-    ks = sorted({max(selection.k for selection in chosen.values()) for chosen in loaded.values()})
-    times: dict[str, Mapping[str, Times]] = {f"uniform, K = {k}": uniform_times(cases, k=k) for k in ks}
-    for name, chosen in loaded.items():
-        times[name] = {key: selection.times_at(fps[key]) for key, selection in chosen.items()}
-    known = {case.question_id for case in cases}
-    unknown = next((key for key in scenes if key not in known), None)
-    if unknown is not None:
-        raise InvalidInput(f"scenes of {unknown!r}, which is not a question of this benchmark")
-    return _by_bucket(
-        interval_table(cases, scenes, times),
-        ["frames_inside", "scenes_hit"],
-        name="scenes",
-        title="Annotated scenes",
-        notes=("Share of the chosen frames inside any scene; share of the scenes with a chosen frame.",),
-    )
+def times_by_selection(
+    loaded: Mapping[str, Mapping[str, ImportedSelection]], fps: Mapping[str, float]
+) -> dict[str, Mapping[str, Times]]:
+    """Return the times of the keyframes in seconds, by selection and question."""
+    return {
+        name: {key: selection.times_at(fps[key]) for key, selection in chosen.items()}
+        for name, chosen in loaded.items()
+    }
 
 
-def _by_bucket(frame: pd.DataFrame, names: Sequence[str], *, name: str, title: str, notes: tuple[str, ...]) -> Table:
+def by_bucket(frame: pd.DataFrame, names: Sequence[str], *, name: str, title: str, notes: tuple[str, ...]) -> Table:
     """One line per selection, one column per bucket and figure."""
     buckets = list(dict.fromkeys(frame["bucket"]))
     columns = [(bucket, item) for bucket in buckets for item in names if item != "mean_frames" or bucket == "all"]
     rows = []
     for selection, part in frame.groupby("selection", sort=False):
-        by_bucket = part.set_index("bucket")
+        figures = part.set_index("bucket")
         texts = tuple(
-            f"{by_bucket.loc[bucket, column]:.{1 if column == 'mean_frames' else 4}f}" for bucket, column in columns
+            f"{figures.loc[bucket, column]:.{1 if column == 'mean_frames' else 4}f}" for bucket, column in columns
         )
         rows.append(TableRow((str(selection),), texts))
     counts = ", ".join(

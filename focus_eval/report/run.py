@@ -149,7 +149,7 @@ def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) ->
 
 def _selection_line(row: SelectionRow) -> dict[str, Any]:
     evidence = frozen_floats(row.evidence_seconds)
-    has_recall = evidence.size > 0 and row.error is None
+    has_recall = evidence.size > 0 and row.error is None and row.has_times
     recalls = recall_within(evidence, row.times_seconds, RECALL_SECONDS) if has_recall else [None] * len(RECALL_SECONDS)
     return {
         "benchmark": row.benchmark,

@@ -88,6 +88,11 @@ class SelectionRow:
         return len(self.pulled_frames) if self.n_pulls is None else self.n_pulls
 
     @property
+    def has_times(self) -> bool:
+        """False where a file or log does not say which frames were fed, or not when they are."""
+        return bool(self.times_seconds) or not (self.keyframes or self.facts.get("frames_unknown"))
+
+    @property
     def key(self) -> tuple[str, str, str]:
         """Identity of the row: (benchmark, question_id, selection_id)."""
         return (self.benchmark, self.question_id, self.selection_id)

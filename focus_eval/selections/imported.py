@@ -140,7 +140,7 @@ def selections_hash(selections: Mapping[str, ImportedSelection]) -> str:
 # Written beside the frames by the public FOCUS code: by this file its list is told from AKS's.
 DETAILS_FILE = "sampling_details.json"
 # Rows by line, in columns, or packed.
-_NOT_JSON = (".jsonl", ".parquet", ".csv", ".tsv", ".gz", ".zip", ".npz", ".npy", ".pt", ".txt")
+_NOT_JSON = (".jsonl", ".parquet", ".csv", ".tsv", ".zip", ".npz", ".npy", ".pt", ".txt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,14 +163,15 @@ class Source:
 
     @cached_property
     def data(self) -> Any:
-        """The JSON value in the file, read once; None for a folder and for a file that is not one JSON value.
+        """The JSON value in the file (or its gzip), read once; None for a folder and a file that is not one JSON value.
 
         Raises:
             InvalidInput: no such file, or broken JSON.
         """
-        if self.path.is_dir() or self.path.suffix in _NOT_JSON:
+        suffix = Path(self.path.name.removesuffix(".gz")).suffix
+        if self.path.is_dir() or suffix in _NOT_JSON:
             return None
-        if self.path.suffix != ".json" and self.path.is_file() and not _begins_like_json(self.path):
+        if suffix != ".json" and self.path.is_file() and not _begins_like_json(self.path):
             return None
         return read_json(self.path)
 
@@ -380,25 +381,50 @@ def check_unit_plausible(selections: Mapping[str, ImportedSelection], questions:
 
 
 def check_lengths(
-    selections: Mapping[str, ImportedSelection], questions: Sequence[AskedQuestion], fps: Mapping[str, float]
-) -> None:
-    """Refuse a frame or time more than a second past the annotated end of its video, where lengths are known.
+    selections: Mapping[str, ImportedSelection],
+    questions: Sequence[AskedQuestion],
+    fps: Mapping[str, float],
+    *,
+    left_out: list[str] | None = None,
+) -> dict[str, ImportedSelection]:
+    """Return the selections, none with a frame or time more than a second past the annotated end of its video.
+
+    Args:
+        left_out: where given, such frames are left out of their selection, and a sentence about each is added here.
 
     Raises:
-        SelectionMismatch: names the row.
+        SelectionMismatch: a frame past the end, and no `left_out`; names the row.
     """
     seconds = {asked.id: asked.duration_seconds for asked in questions}
+    kept = {}
     for key, selection in selections.items():
         length, rate = seconds.get(key), selection.fps or fps.get(key, 0.0)
-        if length is None or (selection.keyframes is not None and rate <= 0):
+        is_known = length is not None and (selection.keyframes is None or rate > 0)
+        times = selection.times_at(rate) if is_known else ()
+        if length is None or not times or times[-1] <= length + SLACK_SECONDS:
+            kept[key] = selection
             continue
-        times = selection.times_at(rate)
-        if not times or times[-1] <= length + SLACK_SECONDS:
-            continue
-        said = (
-            f"{times[-1]:g} s"
-            if selection.keyframes is None
-            else f"frame {selection.keyframes[-1]} ({times[-1]:.1f} s)"
-        )
-        hint = "are these frames? (unit: frames)" if selection.keyframes is None else "past the end"
-        raise SelectionMismatch(f"{selection.where} ({key}): {said} asked, the video has {length:g} s; {hint}")
+        said = _past_end(selection, times, length)
+        if left_out is None:
+            raise SelectionMismatch(said)
+        inside = sum(time <= length + SLACK_SECONDS for time in times)
+        left_out.append(f"{said}; {len(times) - inside} of {len(times)} frames left out")
+        if inside:
+            kept[key] = _first_frames(selection, inside)
+    return kept
+
+
+def _past_end(selection: ImportedSelection, times: Sequence[float], length: float) -> str:
+    is_time = selection.keyframes is None
+    said = f"{times[-1]:g} s" if selection.keyframes is None else f"frame {selection.keyframes[-1]} ({times[-1]:.1f} s)"
+    hint = "are these frames? (unit: frames)" if is_time else "past the end (--allow-outside leaves it out)"
+    return f"{selection.where} ({selection.question_id}): {said} asked, the video has {length:g} s; {hint}"
+
+
+def _first_frames(selection: ImportedSelection, n: int) -> ImportedSelection:
+    cut: dict[str, Any] = {
+        name: values[:n]
+        for name in ("keyframes", "times_seconds", "scales")
+        if (values := getattr(selection, name)) is not None
+    }
+    return dataclasses.replace(selection, **cut)

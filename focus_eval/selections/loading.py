@@ -36,6 +36,7 @@ def load_selections(
     unit: str | None = None,
     fps: Mapping[str, float] | None = None,
     allow_missing: bool = False,
+    left_out: list[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, imported.ImportedSelection]:
     """Return the selections of a file by question id, in the file's order.
@@ -47,6 +48,8 @@ def load_selections(
         unit: "frames" or "seconds" where the file differs from its format's habit.
         fps: rate by question id, to find indices past the end before any video is opened.
         allow_missing: leave out questions without frames instead of refusing the file.
+        left_out: where given, frames past the end of their video and rows of no question are left out and described
+            here, instead of refusing the file.
         options: of the format: `field` (wfs), `sampler` (rows), the names of the fields (answers).
 
     Raises:
@@ -63,11 +66,10 @@ def load_selections(
     selections = _by_id(reader.read(source), source.path)
     if questions is None:
         return selections
-    selections = _fitted(selections, questions, source.path, allow_missing=allow_missing)
+    selections = _fitted(selections, questions, source.path, allow_missing=allow_missing, left_out=left_out)
     if source.unit == "frames":
         imported.check_unit_plausible(selections, questions)
-    imported.check_lengths(selections, questions, fps or {})
-    return selections
+    return imported.check_lengths(selections, questions, fps or {}, left_out=left_out)
 
 
 def make_format(name: str, **options: Any) -> imported.SelectionFormat:
@@ -131,20 +133,25 @@ def _fitted(
     path: Path,
     *,
     allow_missing: bool,
+    left_out: list[str] | None,
 ) -> dict[str, imported.ImportedSelection]:
     known = {asked.id: asked for asked in questions}
-    for key, selection in selections.items():
-        if key not in known:
-            raise SelectionMismatch(
-                f"{selection.where}: {key!r} is not a question of this benchmark ({len(known)} questions)"
-            )
+    foreign = [selection for key, selection in selections.items() if key not in known]
+    if foreign and (left_out is None or len(foreign) == len(selections)):
+        raise SelectionMismatch(_no_question(foreign[0], len(known)))
+    if left_out is not None:
+        left_out += [f"{_no_question(selection, len(known))}; left out" for selection in foreign]
     missing = [asked.id for asked in questions if asked.id not in selections]
     if missing and not allow_missing:
         raise SelectionMismatch(
             f"{path.name}: {len(selections)} selections for {len(known)} questions, the first without is "
             f"{missing[0]!r} (allow_missing leaves them out)"
         )
-    return {key: _named(selection, known[key]) for key, selection in selections.items()}
+    return {key: _named(selection, known[key]) for key, selection in selections.items() if key in known}
+
+
+def _no_question(selection: imported.ImportedSelection, n_questions: int) -> str:
+    return f"{selection.where}: {selection.question_id!r} is not a question of this benchmark ({n_questions} questions)"
 
 
 def _named(selection: imported.ImportedSelection, asked: AskedQuestion) -> imported.ImportedSelection:

@@ -73,11 +73,16 @@ def write_run(folder: Path, published: PublishedRows) -> list[Path]:
     if published.answers:
         model = published.model.replace("/", "_")
         written.append(_write(folder / "answers" / f"{model}-{part}" / "rows-0.jsonl", published.answers))
+    name_run(folder)
+    return written
+
+
+def name_run(folder: Path) -> None:
+    """Write the `run.json` of a folder that has none: a run is called after its folder."""
     about = folder / "run.json"
     if not about.exists():
         with records.replace_file(about) as unfinished:
             unfinished.write_text(json.dumps({"name": folder.resolve().name, "matrix": {}}) + "\n", encoding="utf-8")
-    return written
 
 
 def _write(path: Path, rows: Sequence[records.SelectionRow] | Sequence[records.AnswerRow]) -> Path:

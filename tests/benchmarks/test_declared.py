@@ -149,13 +149,39 @@ def _manager(kind):
         ({"uid": None}, "id is declared as field 'uid', which holds None; fields of the document: uid, question"),
         ({"question": " "}, "lvbench 17: question is declared as field 'question'"),
         ({"answer": "E"}, "lvbench 17: answer 'E' is not the letter of one of 4 options"),
-        ({"time_reference": "soon"}, "lvbench 17: evidence 'soon' is not a time like 01:23"),
-        ({"time_reference": "00:19-00:15"}, "the evidence interval 19 to 15 ends before it starts"),
     ],
 )
 def test_a_document_that_does_not_fit_is_refused_by_name(change, message):
     with pytest.raises(InvalidInput, match=message.replace("(", r"\(")):
         make_benchmark("lvbench").question({**DOCUMENTS["lvbench"], **change})
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("soon", "lvbench 17: 'soon' is not a time like 01:23 or 1:02:03"),
+        ("00:19-00:15", "lvbench 17: the evidence interval 19 to 15 ends before it starts"),
+        ("08:17-None", "lvbench 17: 'None' is not a time like 01:23 or 1:02:03"),
+    ],
+)
+def test_evidence_that_cannot_be_read_costs_no_question(reference, why):
+    question = make_benchmark("lvbench").question({**DOCUMENTS["lvbench"], "time_reference": reference})
+    assert (question.evidence_intervals, question.evidence_unread) == ((), why)
+    assert (question.answer, len(question.options)) == ("C", 4)
+
+
+def test_a_path_reaches_into_a_field_and_brackets_name_the_entry_by_another_field():
+    benchmark = DeclaredBenchmark(
+        "b",
+        ("t",),
+        DocumentFields(video="clip.file", duration_minutes="clip.minutes", fps="clip.fps", evidence="spans[id]"),
+    )
+    clip = {"file": "v.mp4", "minutes": 1.5, "fps": 25}
+    document = {"id": 7, "question": "q", "answer": "A", "clip": clip, "spans": {"7": "[3]", "8": "[4]"}}
+    question = benchmark.question(document)
+    assert (question.video, question.duration_seconds, question.fps) == ("v.mp4", 90.0, 25.0)
+    assert question.evidence_seconds == (3.0,)
+    assert benchmark.question({**document, "spans": {}}).evidence_seconds == ()
 
 
 def test_the_right_answer_may_be_the_text_of_an_option():
@@ -210,9 +236,15 @@ def test_a_wrong_declaration_is_refused(given_fields, error, message):
         ([1, 2], "intervals", (), ((1.0, 2.0),)),
         (["01:02", "1:00:00.5"], "clock", (62.0, 3600.5), ()),
         ("00:15 - 00:19", "clock", (), ((15.0, 19.0),)),
+        ("101:21-101:21", "clock", (), ((6081.0, 6081.0),)),
+        ("2:101:21", "clock", None, None),
     ],
 )
 def test_evidence_in_every_unit(value, unit, moments, intervals):
+    if moments is None:
+        with pytest.raises(InvalidInput, match="is not a time like"):
+            evidence_of(value, unit, where="w")
+        return
     assert evidence_of(value, unit, where="w") == (moments, intervals)
 
 

@@ -69,10 +69,18 @@ def test_evidence_is_counted_at_24_frames_a_second_and_ends_a_second_after_the_v
     assert (question.evidence_seconds, question.n_evidence_dropped) == ((1.0, 47 / 24), 0)
     question = benchmark.question({**LVB, "duration": 10.0, "position": "[264, 265]"})
     assert (question.evidence_seconds, question.n_evidence_dropped) == ((11.0,), 1)
-    with pytest.raises(InvalidInput, match="vid_0: evidence 'nonsense' is not a list of frames@24"):
-        benchmark.question({**LVB, "position": "nonsense"})
-    with pytest.raises(InvalidInput, match="evidence -1 is not a number of 0 or above"):
-        benchmark.question({**LVB, "position": [-1]})
+
+
+@pytest.mark.parametrize(
+    ("position", "why"),
+    [
+        ("nonsense", "evidence 'nonsense' is not a list of frames@24"),
+        ([-1], "evidence -1 is not a number of 0 or above"),
+    ],
+)
+def test_evidence_that_cannot_be_read_says_why_and_costs_no_question(position, why):
+    question = make_benchmark("longvideobench").question({**LVB, "position": position})
+    assert (question.evidence_seconds, question.evidence_unread) == ((), f"longvideobench vid_0: {why}")
 
 
 def test_a_hidden_answer_is_none():

@@ -10,12 +10,10 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.report.recall import (
     EvidenceCase,
     evidence_cases,
-    interval_table,
     random_recall,
     recall_rows,
     recall_table,
     recall_within,
-    scene_shares,
     uniform_times,
 )
 from focus_eval.selections import ImportedSelection, load_selections
@@ -126,19 +124,3 @@ def test_random_frames_of_a_video_no_longer_than_k_are_all_frames():
     table = random_recall([case(seconds=2.0, fps=4.0, evidence=(1.0,))], k=64)
     assert table["recall@1"].tolist() == [1.0, 1.0]
     assert table["mean_frames"].tolist() == [8.0, 8.0]
-
-
-def test_scene_shares_count_frames_inside_and_scenes_hit():
-    # Half-open scenes: 20.0 is outside the first; 15 and 31 are inside, the scene at 50 is missed.
-    assert scene_shares([(10, 20), (30, 40), (50, 60)], [15.0, 20.0, 31.0, 70.0]) == (0.5, pytest.approx(2 / 3))
-    with pytest.raises(InvalidInput, match="start < stop"):
-        scene_shares([(5, 5)], [1.0])
-
-
-def test_scenes_are_averaged_by_bucket_over_questions_that_have_them():
-    cases = [case("a"), case("b", bucket="long"), case("c", bucket="long")]
-    scenes = {"a": [(0, 10)], "b": [(0, 10), (20, 30)]}
-    table = interval_table(cases, scenes, {"mine": {"a": [5.0], "b": [5.0, 50.0], "c": [1.0]}}).set_index("bucket")
-    assert table.loc["short", ["frames_inside", "scenes_hit"]].tolist() == [1.0, 1.0]
-    assert table.loc["long", ["questions", "frames_inside", "scenes_hit"]].tolist() == [1, 0.5, 0.5]
-    assert table.loc["all", "questions"] == 2

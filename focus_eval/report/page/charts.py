@@ -227,7 +227,7 @@ def write_figures(run: Run, folder: Path) -> list[Path]:
     for where, panels in figures_of(run).items():
         name = f"efficiency-{where}.pdf".replace(", ", "-").replace("/", "_")
         written += figures.save_figure(draw_panels(panels, styles_of_run(run)), folder / name)
-    rows = telling_question(run)
+    rows = [row for row in telling_question(run) if row.has_times and row.duration_seconds > 0]
     if rows:
         written += figures.save_figure(figures.draw_timelines(rows, names=run.labels), folder / "timelines.pdf")
     return written

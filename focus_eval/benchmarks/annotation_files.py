@@ -1,0 +1,76 @@
+"""Brings published annotations into one document per question: rows nested in videos, and files beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import read_json_object
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileShape:
+    """How a benchmark's file differs from one row per question.
+
+    Args:
+        nested: field of a row that holds the list of its questions (LVBench: `qa`); "" where a row is a question.
+        beside: file beside the annotation with more of each document, `{stem}` is the annotation's name without its
+            suffix; "" where there is none. What it says is the document's field `beside`.
+        beside_by: field of a document whose value is its key in that file.
+    """
+
+    nested: str = ""
+    beside: str = ""
+    beside_by: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.beside) != bool(self.beside_by):
+            raise InvalidInput("`beside` names a file and `beside_by` the field that is its key; give both")
+
+
+def shape_from(given: Mapping[str, Any], *, where: str) -> FileShape:
+    """Return the shape that the keys `nested`, `beside` and `beside_by` of a YAML file declare."""
+    values = {name: given[name] for name in ("nested", "beside", "beside_by") if given.get(name) is not None}
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise InvalidInput(f"{where}: {name} must be text, got {value!r}")
+    return FileShape(**values)
+
+
+def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the documents of `rows`, which were read from `path`, one for each question.
+
+    Where the file beside the annotation is missing, documents come without it.
+
+    Raises:
+        InvalidInput: a nested field that is no list of objects; names file and row.
+    """
+    more = _beside(shape, path)
+    for at, row in enumerate(rows):
+        for document in _questions_of(row, shape.nested, where=f"{path}: row {at}"):
+            key = str(document.get(shape.beside_by))
+            yield {**document, "beside": more[key]} if key in more else document
+
+
+def _questions_of(row: Mapping[str, Any], nested: str, *, where: str) -> Iterator[Mapping[str, Any]]:
+    if not nested or nested not in row:
+        yield row
+        return
+    questions = row[nested]
+    if not isinstance(questions, list) or not all(isinstance(question, Mapping) for question in questions):
+        raise InvalidInput(f"{where}: {nested} must be a list of questions, got {type(questions).__name__}")
+    shared = {name: value for name, value in row.items() if name != nested}
+    for question in questions:
+        yield {**shared, **question}
+
+
+def _beside(shape: FileShape, path: Path) -> Mapping[str, Any]:
+    if not shape.beside:
+        return {}
+    stem = path.name.removesuffix(".gz").rpartition(".")[0]
+    name = shape.beside.replace("{stem}", stem)
+    found = next((file for file in (path.with_name(name), path.with_name(f"{name}.gz")) if file.is_file()), None)
+    return read_json_object(found) if found is not None else {}

@@ -1,0 +1,267 @@
+"""How selections meet annotated intervals: hits with and without tolerance, and KFS-Bench's own measures of scenes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from focus_eval.benchmarks.evidence import RECALL_SECONDS, clock_seconds
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import read_json, read_text
+from focus_eval.core.types import FloatArray
+from focus_eval.report.recall import (
+    EvidenceCase,
+    Times,
+    bucket_masks,
+    by_bucket,
+    chance_of_hit,
+    times_by_selection,
+    uniform_times,
+)
+from focus_eval.report.table import Table
+from focus_eval.selections import ImportedSelection
+
+Interval = tuple[float, float]
+# The intervals of a question; KFS-Bench groups them into scenes, elsewhere each interval is a scene.
+Scenes = Sequence[Sequence[Interval]]
+TOLERANCES_SECONDS = (0.0, *RECALL_SECONDS)
+# Questions whose intervals are no longer than this have figures of their own: long intervals are hit by any frames.
+SHORT_SECONDS = 10.0
+SHORT = f"up to {SHORT_SECONDS:g} s"
+# Times are quotients of integers: an interval's end is inside, to a microsecond.
+_SLACK_SECONDS = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneScore:
+    """KFS-Bench's measures of one question, each in [0, 1] (its eval.py, NEC-VID/KFS-Bench 2349b9e).
+
+    Args:
+        key_frame_rate: share of the frames inside any scene.
+        scene_hit_rate: share of the scenes with a frame inside.
+        ukss: cube root of key frame rate x balanced scene recall x balanced distribution similarity.
+    """
+
+    key_frame_rate: float
+    scene_hit_rate: float
+    ukss: float
+
+
+def scene_score(scenes: Scenes, times: Times) -> SceneScore:
+    """Return KFS-Bench's measures of `times` for a question's scenes, each the union of its intervals.
+
+    Raises:
+        InvalidInput: no scenes, an interval that ends before it starts, or no times.
+    """
+    chosen = np.asarray(times, dtype=np.float64)
+    if not scenes or not chosen.size:
+        raise InvalidInput("KFS-Bench's measures need at least one scene and one frame")
+    inside = np.array([_is_inside(chosen, scene) for scene in scenes])
+    per_scene = inside.sum(axis=1)
+    n_inside = int(inside.any(axis=0).sum())
+    lengths = np.array([sum(stop - start for start, stop in scene) for scene in scenes])
+    rate = n_inside / chosen.size
+    product = rate * _balanced_recall(per_scene, lengths, n_inside) * _balanced_similarity(per_scene, lengths)
+    return SceneScore(
+        key_frame_rate=rate, scene_hit_rate=float((per_scene > 0).mean()), ukss=float(product ** (1.0 / 3.0))
+    )
+
+
+def _balanced_recall(per_scene: np.ndarray, lengths: FloatArray, n_inside: int) -> float:
+    """Share of scenes with their part of the frames inside: by length or by number, whichever is less, at least 1."""
+    part = np.minimum(lengths / lengths.sum(), 1.0 / lengths.size)
+    return float((per_scene >= np.maximum(1, np.floor(part * n_inside))).mean())
+
+
+def _balanced_similarity(per_scene: np.ndarray, lengths: FloatArray) -> float:
+    """Largest cosine of the frames per scene and the scenes' lengths to a power from 0 (alike) to 1 (by length)."""
+    if not per_scene.any():
+        return 0.0
+    powers = lengths[None, :] ** np.linspace(0.0, 1.0, 11)[:, None]
+    cosines = powers @ per_scene / (np.linalg.norm(powers, axis=1) * np.linalg.norm(per_scene))
+    return float(cosines.max())
+
+
+def _is_inside(times: FloatArray, intervals: Iterable[Interval], tolerance: float = 0.0) -> np.ndarray:
+    """Return which of `times` lie in any of `intervals`, both ends in, or within `tolerance` seconds of one."""
+    found = np.zeros(times.shape, dtype=bool)
+    reach = tolerance + _SLACK_SECONDS
+    for start, stop in intervals:
+        if not 0 <= start <= stop:
+            raise InvalidInput(f"an interval needs 0 <= start <= stop, got [{start}, {stop}]")
+        found |= (times >= start - reach) & (times <= stop + reach)
+    return found
+
+
+def interval_figures(intervals: Sequence[Interval], times: Times) -> dict[str, float]:
+    """Return the share of `times` inside any interval, and the share of intervals hit at each tolerance."""
+    chosen = np.asarray(times, dtype=np.float64)
+    figures = {"frames inside": float(_is_inside(chosen, intervals).mean()) if chosen.size else 0.0}
+    for tolerance in TOLERANCES_SECONDS:
+        hits = [bool(_is_inside(chosen, [interval], tolerance).any()) for interval in intervals]
+        figures[f"hit@{tolerance:g}"] = float(np.mean(hits))
+    return figures
+
+
+def random_figures(intervals: Sequence[Interval], case: EvidenceCase, k: int) -> dict[str, float]:
+    """Return the exact expectation of `interval_figures` for `min(k, T)` frames drawn without replacement."""
+    inside = _is_inside(np.arange(case.n_frames) / case.fps, intervals)
+    starts, stops = np.asarray(intervals, dtype=np.float64).T
+    reach = np.array(TOLERANCES_SECONDS)[:, None] + _SLACK_SECONDS
+    hits = chance_of_hit(starts - reach, stops + reach, case, k).mean(axis=1)
+    named = {f"hit@{d:g}": float(hit) for d, hit in zip(TOLERANCES_SECONDS, hits, strict=True)}
+    return {"frames inside": float(inside.mean()), **named}
+
+
+def interval_table(
+    cases: Sequence[EvidenceCase],
+    intervals_of: Mapping[str, Sequence[Interval]],
+    loaded: Mapping[str, Mapping[str, ImportedSelection]],
+    fps: Mapping[str, float],
+) -> Table:
+    """Return how selections, and uniform and random frames at every K that occurs, meet annotated intervals."""
+    annotated = _annotated(cases, intervals_of)
+
+    def figures_of(times: Mapping[str, Times]) -> Callable[[EvidenceCase], dict[str, float]]:
+        return lambda case: interval_figures(intervals_of[case.question_id], times[case.question_id])
+
+    short = {case.question_id for case in annotated if _longest(intervals_of[case.question_id]) <= SHORT_SECONDS}
+    parts = []
+    for k in _ks(loaded):
+        parts.append(_series(f"uniform, K = {k}", annotated, figures_of(uniform_times(annotated, k=k)), short))
+        parts.append(
+            _series(
+                f"random, K = {k}",
+                annotated,
+                lambda case, k=k: random_figures(  # type: ignore[misc]
+                    intervals_of[case.question_id], case, k
+                ),
+                short,
+            )
+        )
+    for name, times in times_by_selection(loaded, fps).items():
+        parts.append(_series(name, annotated, figures_of(times), short))
+    return by_bucket(
+        pd.concat(parts),
+        ["frames inside", *(f"hit@{d:g}" for d in TOLERANCES_SECONDS)],
+        name="scenes",
+        title="Annotated intervals",
+        notes=(
+            "frames inside: share of the frames in any interval. hit@d: share of the intervals with a frame inside "
+            "(0) or within d seconds, per question, then the mean. Both ends are in. random: the exact expectation.",
+        ),
+    )
+
+
+def scene_table(
+    cases: Sequence[EvidenceCase],
+    scenes_of: Mapping[str, Scenes],
+    loaded: Mapping[str, Mapping[str, ImportedSelection]],
+    fps: Mapping[str, float],
+) -> Table:
+    """Return KFS-Bench's measures of selections, and of uniform frames at every K that occurs."""
+    annotated = _annotated(cases, scenes_of)
+    times: dict[str, Mapping[str, Times]] = {
+        f"uniform, K = {k}": uniform_times(annotated, k=k) for k in _ks(loaded)
+    } | times_by_selection(loaded, fps)
+    rows = []
+    for name, chosen in times.items():
+        scores = [scene_score(scenes_of[case.question_id], chosen[case.question_id]) for case in annotated]
+        for bucket, inside in _groups(annotated, set()):
+            kept = [score for score, is_in in zip(scores, inside, strict=True) if is_in]
+            rows.append({"selection": name, "bucket": bucket, "questions": len(kept), **_means(kept)})
+    return by_bucket(
+        pd.DataFrame(rows),
+        ["key frames", "scenes hit", "UKSS"],
+        name="scenes",
+        title="Annotated scenes, as KFS-Bench measures them",
+        notes=(
+            "key frames: share of the frames inside any scene. scenes hit: share of the scenes with a frame inside. "
+            "UKSS: geometric mean over questions, none below 0.01. A segment lasts to its end + 1 s.",
+        ),
+    )
+
+
+def _means(scores: Sequence[SceneScore]) -> dict[str, float]:
+    logs = [np.log(max(score.ukss, 0.01)) for score in scores]
+    return {
+        "key frames": float(np.mean([score.key_frame_rate for score in scores])),
+        "scenes hit": float(np.mean([score.scene_hit_rate for score in scores])),
+        "UKSS": float(np.exp(np.mean(logs))),
+    }
+
+
+def read_scenes(path: Path) -> dict[str, list[list[Interval]]]:
+    """Return the scenes of each question, each a list of intervals in seconds.
+
+    Two kinds of files: KFS-Bench's CSV (id, segment_id, scene_id, start, end as h:mm:ss or mm:ss; a segment lasts to
+    its end + 1 s), and JSON, question id to [[start, stop], ..], each a scene.
+
+    Raises:
+        InvalidInput: another kind of file; names it, and the line.
+    """
+    if path.name.removesuffix(".gz").endswith(".csv"):
+        return _read_csv(path)
+    try:
+        values = read_json(path)
+        return {str(key): [[(float(start), float(stop))] for start, stop in pairs] for key, pairs in values.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f"{path}: scenes are JSON, question id to [[start, stop], ..] in seconds, or KFS-Bench's CSV ({error})"
+        ) from error
+
+
+def _read_csv(path: Path) -> dict[str, list[list[Interval]]]:
+    reader = csv.DictReader(io.StringIO(read_text(path)))
+    missing = [name for name in ("id", "scene_id", "start", "end") if name not in (reader.fieldnames or ())]
+    if missing:
+        raise InvalidInput(f"{path}:1: no column {missing[0]!r}; KFS-Bench's scenes have id, scene_id, start and end")
+    found: dict[str, dict[str, list[Interval]]] = {}
+    for row in reader:
+        where = f"{path}:{reader.line_num}"
+        start, stop = (clock_seconds(str(row[name]), where=where) for name in ("start", "end"))
+        if stop < start:
+            raise InvalidInput(f"{where}: the segment {row['start']} to {row['end']} ends before it starts")
+        found.setdefault(row["id"], {}).setdefault(row["scene_id"], []).append((start, stop + 1.0))
+    return {question_id: list(scenes.values()) for question_id, scenes in found.items()}
+
+
+def _annotated(cases: Sequence[EvidenceCase], known: Mapping[str, Sequence[object]]) -> list[EvidenceCase]:
+    ids = {case.question_id for case in cases}
+    unknown = next((key for key in known if key not in ids), None)
+    if unknown is not None:
+        raise InvalidInput(f"scenes of {unknown!r}, which is not a question of this benchmark")
+    return [case for case in cases if known.get(case.question_id)]
+
+
+def _ks(loaded: Mapping[str, Mapping[str, ImportedSelection]]) -> list[int]:
+    return sorted({max(selection.k for selection in chosen.values()) for chosen in loaded.values()})
+
+
+def _longest(intervals: Sequence[Interval]) -> float:
+    return max(stop - start for start, stop in intervals)
+
+
+def _series(
+    name: str, cases: Sequence[EvidenceCase], figures_of: Callable[[EvidenceCase], dict[str, float]], short: set[str]
+) -> pd.DataFrame:
+    frame: pd.DataFrame = pd.DataFrame([figures_of(case) for case in cases])
+    rows = [
+        {"selection": name, "bucket": bucket, "questions": int(inside.sum()), **frame[inside].mean().to_dict()}
+        for bucket, inside in _groups(cases, short)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _groups(cases: Sequence[EvidenceCase], short: set[str]) -> list[tuple[str, np.ndarray]]:
+    """Return the length buckets (where there are several), all questions, and those with short intervals, as masks."""
+    groups = bucket_masks(cases)
+    groups = groups[1:] if len(groups) == 2 else groups
+    is_short = np.array([case.question_id in short for case in cases])
+    return [*groups, (SHORT, is_short)] if is_short.any() and not is_short.all() else groups
