@@ -422,7 +422,15 @@ def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collect
 
 
 def write_parquet(folder: Path, kind: type[RowT], rows: Iterator[RowT]) -> None:
-    """Write `rows` as the two Parquet files of a finished part; both are complete before either takes its place."""
+    """Write `rows` as the two Parquet files of a finished part."""
+    with part_writer(folder, kind) as write:
+        for row in rows:
+            write(row)
+
+
+@contextmanager
+def part_writer(folder: Path, kind: type[RowT]) -> Iterator[Callable[[RowT], None]]:
+    """Yield a function that appends a row to the two Parquet files of a part; both appear once they are whole."""
     names = [declared.name for declared in fields(kind)]
     costs = [name for name in names if name in COST_COLUMNS]
     keys = [name for name in names if name in KEY_COLUMNS]
@@ -435,6 +443,9 @@ def write_parquet(folder: Path, kind: type[RowT], rows: Iterator[RowT]) -> None:
         parquet_writer(rows_file, kind, [name for name in names if name not in costs]) as write_row,
         parquet_writer(costs_file, kind, keys + costs) as write_costs,
     ):
-        for row in rows:
+
+        def write(row: RowT) -> None:
             write_row(vars(row))
             write_costs(vars(row))
+
+        yield write

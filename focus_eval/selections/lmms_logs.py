@@ -41,7 +41,7 @@ PREDICTED = ("parsed_pred", "pred_answer", "parsed_answer", "pred", "prediction"
 RIGHT = ("answer", "gt_answer", "ground_truth", "target", "gt")
 WORTH = ("score", "correct", "is_correct", "accuracy")
 _SAMPLES = re.compile(r"(?P<stamp>.+?)_samples_(?P<task>.+)\.jsonl(?:\.gz)?")
-_RESULTS = re.compile(r"(?P<stamp>.+?)_results\.json(?:\.gz)?")
+_DECIMAL = re.compile(r"\d+\.\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,13 +399,17 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any, name: str, unit: str, where: str) -> float:
-    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value.strip()):
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, str) and (value.isdecimal() or _DECIMAL.fullmatch(value)):
+        value = int(value) if value.isdecimal() else float(value)
+    if type(value) is int:
+        return value
+    if not isinstance(value, float) or not math.isfinite(value):
         raise InvalidInput(f"{where}: {name} holds {_short(value)}, which is not a number of {unit}")
-    if unit == "frames" and value != int(value):
+    if unit == "seconds":
+        return value
+    if not value.is_integer():
         raise InvalidInput(f"{where}: {name} holds {value}, which is no frame; are these seconds? (--unit seconds)")
-    return int(value) if unit == "frames" else float(value)
+    return int(value)
 
 
 def _first_text(entry: Mapping[str, Any], names: Sequence[str]) -> str | None:

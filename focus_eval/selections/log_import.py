@@ -24,7 +24,7 @@ from focus_eval.core.options import checked_values, option
 from focus_eval.core.types import VideoInfo
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import AnswerRow, CellNames, Chooser, SelectionRow, answer_row, replace_file, selection_row
-from focus_eval.rows.store import write_parquet
+from focus_eval.rows.store import part_writer
 from focus_eval.selections.imported import video_stem
 from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, verdict_of
 from focus_eval.selections.log_questions import QuestionSource
@@ -141,18 +141,14 @@ class LogImport:
         """Name of the folder of its selections; that of its answers has the model before it."""
         return f"{self.source.benchmark}-{self.name}-k{self.k}".replace("/", "_")
 
-    def selections(self) -> Iterator[SelectionRow]:
-        """Yield the selection of each question in the log's order."""
-        for answered in self._answered():
-            yield self._selection(answered)
-
-    def answers(self) -> Iterator[AnswerRow]:
-        """Yield the answers in the log's order."""
+    def rows(self) -> Iterator[tuple[SelectionRow, AnswerRow]]:
+        """Yield the selection and the answer of each question in the log's order."""
         identity = {"selection": self.selection_id, "model": self.model, "arguments": dict(self.log.model_args)}
         cell = f"{self.source.benchmark}-{self.model}-{self.name}-k{self.k}"
         names = CellNames(cell_id=identity_hash({**identity, "task": self.log.task}), cell=cell)
         for answered in self._answered():
-            yield self._answer(answered, names)
+            selection = self._selection(answered)
+            yield selection, self._answer(answered, selection, names)
 
     def write(self, folder: Path) -> list[Path]:
         """Write the rows below `folder`, and return the files; an earlier import of the same name is replaced."""
@@ -160,8 +156,10 @@ class LogImport:
         said = folder / "answers" / f"{self.model}-{self.part}".replace("/", "_")
         for part in (chosen, said):
             part.mkdir(parents=True, exist_ok=True)
-        write_parquet(chosen, SelectionRow, self.selections())
-        write_parquet(said, AnswerRow, self.answers())
+        with part_writer(chosen, SelectionRow) as put_selection, part_writer(said, AnswerRow) as put_answer:
+            for selection, answer in self.rows():
+                put_selection(selection)
+                put_answer(answer)
         cell = {"name": said.name, "identity": {"versions": self._versions()}, "log": self._origin()}
         with replace_file(said / "cell.json") as unfinished:
             unfinished.write_text(json.dumps(cell, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -274,7 +272,7 @@ class LogImport:
         )
         return row if rate is not None else replace(row, n_frames=0, fps=0.0)  # nobody says them
 
-    def _answer(self, answered: Answered, names: CellNames) -> AnswerRow:
+    def _answer(self, answered: Answered, selection: SelectionRow, names: CellNames) -> AnswerRow:
         question, verdict = answered.question, answered.verdict
         n_fed = self.k if answered.fed is None else len(answered.fed)
         is_frames = answered.fed is not None and self.options.unit == "frames"
@@ -283,7 +281,7 @@ class LogImport:
             names,
             model=self.model,
             frames_asked=self.k,
-            selection=self._selection(answered),
+            selection=selection,
             fed_frames=[int(frame) for frame in answered.fed or ()] if is_frames else [],
             frames_fed=n_fed,
             frames_chosen=n_fed,
