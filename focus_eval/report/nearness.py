@@ -1,0 +1,54 @@
+"""Measures how near the chosen frames are to the annotated moments, beside recall at fixed distances."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from focus_eval.core.types import FloatArray
+from focus_eval.report.recall import Times
+
+# Fades nearness to 1/e, and bounds the frames that count as near.
+SCALE_SECONDS = 5.0
+# Parts of the video that spread asks for a frame in.
+N_PARTS = 10
+# Distances and rates are quotients of integers: a frame exactly at the bound is near.
+SLACK_SECONDS = 1e-6
+# Measure -> what a table calls it.
+MEASURES = {
+    "nearness": "mean exp(−distance / 5 s)",
+    "near_frames": "log(1 + frames within 5 s)",
+    "spread": "tenths of the video with a frame",
+}
+
+
+def nearness(evidence_seconds: FloatArray, times: Times, *, scale_seconds: float = SCALE_SECONDS) -> float:
+    """Return the mean over the moments of exp(-distance of the nearest frame / scale), in [0, 1].
+
+    It has no edge: a frame that is a little nearer counts a little more. 0 without frames.
+
+    Args:
+        evidence_seconds: moments, shape `(n,)`, n >= 1.
+    """
+    chosen = np.asarray(times, dtype=np.float64)
+    if chosen.size == 0:
+        return 0.0
+    nearest = np.abs(evidence_seconds[:, np.newaxis] - chosen).min(axis=1)
+    return float(np.exp(-nearest / scale_seconds).mean())
+
+
+def near_frames(evidence_seconds: FloatArray, times: Times, *, within_seconds: float = SCALE_SECONDS) -> float:
+    """Return the mean over the moments of log(1 + frames within some seconds); a repeated frame counts once.
+
+    Args:
+        evidence_seconds: moments, shape `(n,)`, n >= 1.
+    """
+    chosen = np.unique(np.asarray(times, dtype=np.float64))
+    distances = np.abs(evidence_seconds[:, np.newaxis] - chosen)
+    return float(np.log1p((distances <= within_seconds + SLACK_SECONDS).sum(axis=1)).mean())
+
+
+def spread(times: Times, *, duration_seconds: float) -> float:
+    """Return the share of ten equal parts of the video that hold a frame, in [0, 1]. It asks for no evidence."""
+    chosen = np.asarray(times, dtype=np.float64)
+    parts = np.floor(chosen / duration_seconds * N_PARTS)
+    return np.unique(np.clip(parts, 0, N_PARTS - 1)).size / N_PARTS
