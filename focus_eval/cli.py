@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from focus_eval.commands.audit import audit
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
 from focus_eval.commands.exchange import evidence, export, import_, leaderboard, recall
@@ -53,22 +54,17 @@ app.command()(run)
 app.command()(status)
 app.command()(report)
 app.command()(compare)
+app.command()(audit)
 app.command()(recall)
 app.command()(evidence)
 app.command()(leaderboard)
 app.command()(acf)
 app.command()(simulate)
-app.command(
-    "compare-samplers",
-)(compare_samplers)
-app.command(
-    "import",
-)(import_)
+app.command("compare-samplers")(compare_samplers)
+app.command("import")(import_)
 app.command()(export)
 app.command()(tasks)
-app.command(
-    "slurm-script",
-)(slurm_script)
+app.command("slurm-script")(slurm_script)
 app.command()(videos)
 app.command()(doctor)
 

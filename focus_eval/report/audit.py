@@ -52,7 +52,8 @@ class AuditedRun:
             recorded.
         unit: "frames" or "seconds".
         k: frames asked for; None where not known.
-        n_frames: length of each video in frames; where it is known.
+        lengths: of each video in `unit`, and the first frame (or second) that is surely past its end: a length that
+            was worked out from seconds and a rate may be a little short.
         positions: annotated frame numbers, for videos whose own rate is another than that of the annotation.
         expected: ids of the benchmark's questions; empty where not known.
         stated_accuracy, stated_questions: what the run says of itself.
@@ -66,7 +67,7 @@ class AuditedRun:
     frames: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     unit: str = "frames"
     k: int | None = None
-    n_frames: Mapping[str, float] = field(default_factory=dict)
+    lengths: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     expected: frozenset[str] = frozenset()
     stated_accuracy: float | None = None
@@ -131,14 +132,14 @@ def questions_missing_or_foreign(run: AuditedRun) -> Iterator[Finding]:
 
 def frames_past_the_end(run: AuditedRun) -> Iterator[Finding]:
     """Frames that the video does not have."""
-    checked = {key: frames for key, frames in run.frames.items() if frames and key in run.n_frames}
-    past = {key: max(frames) - run.n_frames[key] for key, frames in checked.items()}
-    past = {key: by for key, by in past.items() if by >= 0 and (run.unit == "frames" or by > 0)}
+    last = {key: max(frames) for key, frames in run.frames.items() if frames and key in run.lengths}
+    past = [key for key, frame in last.items() if frame >= run.lengths[key][1]]
     if past:
-        worst = max(past, key=lambda key: past[key])
-        last, length = max(run.frames[worst]), run.n_frames[worst]
-        what = f"frame {last:g}, video has {length:g}" if run.unit == "frames" else f"{last:g} s of {length:.2f} s"
-        yield _finding("frames past the end of the video", run, list(past), len(checked), f"{worst}: {what}")
+        worst = max(past, key=lambda key: last[key] - run.lengths[key][0])
+        length = run.lengths[worst][0]
+        what = f"frame {last[worst]:.0f}, video has {length:.0f}"
+        what = what if run.unit == "frames" else f"{last[worst]:.1f} s of {length:.1f} s"
+        yield _finding("frames past the end of the video", run, past, len(last), f"{worst}: {what}")
 
 
 def frames_in_order(run: AuditedRun) -> Iterator[Finding]:
@@ -150,7 +151,7 @@ def frames_in_order(run: AuditedRun) -> Iterator[Finding]:
     repeated = [key for key, count in repeats.items() if count]
     if repeated:
         worst = max(repeated, key=lambda key: repeats[key])
-        text = f"{worst}: {repeats[worst]} of {len(run.frames[worst])} repeat another"
+        text = f"{worst}: {repeats[worst]} of {len(run.frames[worst])} frames repeat another"
         yield _finding("frames that repeat", run, repeated, len(run.frames), text)
 
 

@@ -7,7 +7,7 @@ has. Questions about one video are not independent: every interval and test is c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -15,13 +15,24 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, RECALL_SECONDS
 from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report import statistics
+from focus_eval.report.clustered import Coefficient, clustered_fit, deviations, indicators
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.statistics import (
+    FEWEST_VIDEOS,
+    Estimate,
+    PairedComparison,
+    Tested,
+    compare_paired,
+    mean_estimate,
+    sign_flip_p,
+    video_sums,
+)
 from focus_eval.report.table import Cells, Table, Value, difference_table
 
 VIEWS = ("all", "some", "none")
 CHANGES = ("gained", "lost", "all both times", "none both times", "in part")
+GAINED_LESS_UNCHANGED = "gained less none both times"
 SERIES = ["benchmark", "model", "label", "k"]
 
 
@@ -34,22 +45,28 @@ class ViewAccuracy:
         overall: of all questions with evidence.
         difference: all in view minus none, with its interval; None where one of the two has no question.
         p_value: of the sign-flip test over videos of that difference; None likewise.
+        same_kind: the difference among questions of the same category, length and number of moments; None where no
+            kind of question has both.
     """
 
-    by_view: dict[str, statistics.Estimate | None]
-    overall: statistics.Estimate
-    difference: statistics.Estimate | None
+    by_view: dict[str, Estimate | None]
+    overall: Estimate
+    difference: Estimate | None
     p_value: float | None
+    same_kind: Estimate | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithinQuestion:
-    """The same questions answered from two selections by one model: accuracies from A and B, and their difference."""
+    """The same questions answered from two selections by one model: accuracies from A and B, and their difference.
+
+    The accuracies are None where the difference is one of two groups' differences.
+    """
 
     change: str
-    accuracy_a: float
-    accuracy_b: float
-    compared: statistics.PairedComparison
+    accuracy_a: float | None
+    accuracy_b: float | None
+    compared: PairedComparison
 
 
 def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
@@ -88,56 +105,81 @@ def accuracy_by_view(part: pd.DataFrame, *, distance: float) -> ViewAccuracy:
     views = view_of(part[recall_column(distance)].to_list())
     scores, videos = part["score"].to_numpy(dtype=np.float64), part["video"].to_numpy()
     by_view = {
-        view: statistics.mean_estimate(scores[views == view], videos[views == view].tolist())
-        if (views == view).any()
-        else None
+        view: mean_estimate(scores[views == view], videos[views == view].tolist()) if (views == view).any() else None
         for view in VIEWS
     }
-    overall = statistics.mean_estimate(scores, videos.tolist())
+    overall = mean_estimate(scores, videos.tolist())
     if by_view["all"] is None or by_view["none"] is None:
-        return ViewAccuracy(by_view=by_view, overall=overall, difference=None, p_value=None)
+        return ViewAccuracy(by_view=by_view, overall=overall, difference=None, p_value=None, same_kind=None)
     judged = views != "some"
-    difference, p_value = group_difference(scores[judged], (views == "all")[judged], videos[judged].tolist())
-    return ViewAccuracy(by_view=by_view, overall=overall, difference=difference, p_value=p_value)
+    groups = scores[judged], (views == "all")[judged], videos[judged].tolist()
+    difference, p_value = group_difference(*groups)
+    kinds = part.loc[judged, ["category", "bucket", "moments"]].astype(str).agg(" | ".join, axis=1)
+    same_kind = stratified_difference(*groups, kinds.to_list())
+    return ViewAccuracy(
+        by_view=by_view,
+        overall=overall,
+        difference=difference,
+        p_value=p_value,
+        same_kind=None if same_kind is None else same_kind.estimate(within=(-1.0, 1.0)),
+    )
 
 
 def group_difference(
     scores: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]],
     is_in_first: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]],
     videos: Sequence[object],
-) -> tuple[statistics.Estimate, float | None]:
+) -> tuple[Estimate, float | None]:
     """Return the mean of one group minus that of the others with its interval, and the p of a sign-flip test.
 
-    The two groups are different questions, but of the same videos. Interval: t, from the cluster-robust variance of
-    the coefficient in the regression of the score on the group (Liang and Zeger 1986, statsmodels). Test: each score's
-    distance from the mean of all, divided by the size of its group, sums to the difference; the sums of the videos
-    have their signs flipped, as in the paired test (the wild cluster bootstrap with the null imposed, Cameron, Gelbach
-    and Miller 2008).
+    The two groups are different questions, but of the same videos. Interval: t, from the CR2 variance of the
+    coefficient in the regression of the score on the group, with Satterthwaite's degrees of freedom (see
+    `clustered_fit`). Test: each score's distance from the mean of all, divided by the size of its group, sums to the
+    difference; the sums of the videos have their signs flipped, as in the paired test (the wild cluster bootstrap
+    with the null imposed, Cameron, Gelbach and Miller 2008).
 
     Returns:
         Without interval and p where one of the groups has questions about fewer than 5 videos.
     """
-    import statsmodels.api as sm
-
     values, first = np.asarray(scores, dtype=np.float64), np.asarray(is_in_first, dtype=bool)
     value = float(values[first].mean() - values[~first].mean())
     names = np.asarray(videos, dtype=str)
     n_videos = len(set(names))
-    if min(len(set(names[first])), len(set(names[~first]))) < statistics.FEWEST_VIDEOS:
-        return statistics.Estimate(value, None, None, values.size, n_videos), None
+    if min(len(set(names[first])), len(set(names[~first]))) < FEWEST_VIDEOS:
+        return Estimate(value, None, None, values.size, n_videos), None
     weights = np.where(first, 1 / first.sum(), -1 / (~first).sum())
     # video_sums divides by the number of questions: undone here, for the weights say what each is worth.
-    p_value, _ = statistics.sign_flip_p(statistics.video_sums(values.size * weights * (values - values.mean()), videos))
-    clusters = np.unique(names, return_inverse=True)[1]
-    model = sm.OLS(values, sm.add_constant(first.astype(float)))
-    low, high = model.fit(cov_type="cluster", cov_kwds={"groups": clusters}, use_t=True).conf_int()[1]
-    if not (np.isfinite([low, high]).all() and low < high):
-        return statistics.Estimate(value, None, None, values.size, n_videos), p_value
-    return statistics.Estimate(value, max(-1.0, float(low)), min(1.0, float(high)), values.size, n_videos), p_value
+    p_value, _ = sign_flip_p(video_sums(values.size * weights * (values - values.mean()), videos))
+    fitted = clustered_fit(values, first[:, np.newaxis].astype(np.float64), videos)[0]
+    return fitted.estimate(within=(-1.0, 1.0)), p_value
+
+
+def stratified_difference(
+    scores: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]],
+    is_in_first: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]],
+    videos: Sequence[object],
+    strata: Sequence[object],
+) -> Coefficient | None:
+    """Return the mean of one group minus the other's within strata; None where no stratum has both.
+
+    The least-squares difference with an intercept per stratum: strata weigh by how much they can tell, and those
+    with one group alone add nothing.
+
+    Args:
+        strata: kind of each question: its category, length and number of moments.
+    """
+    first = np.asarray(is_in_first, dtype=np.float64)
+    stratum = np.unique([str(item) for item in strata], return_inverse=True)[1]
+    if not (np.abs(deviations(first, stratum)) > 1e-12).any():
+        return None
+    columns = np.column_stack([first, indicators(stratum.tolist())])
+    return clustered_fit(scores, columns, videos)[0]
 
 
 def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: float) -> list[WithinQuestion]:
     """Return how answers change from selection A to B, by what happened to the evidence; then over all questions.
+
+    Last, where both groups have 5 videos: what gained evidence adds to what selection B adds anyway.
 
     gained: none in view in A, all in B; lost: the other way; in part: some of it in view in A or B. How hard a
     question is stays the same, which comparing different questions does not give.
@@ -163,20 +205,44 @@ def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: flo
     changes[(a == "all") & (b == "all")] = "all both times"
     changes[(a == "none") & (b == "none")] = "none both times"
     made = [_compared(change, both[changes == change]) for change in CHANGES if (changes == change).any()]
-    return [*made, _compared("all questions", both)]
+    scores = both[["score_a", "score_b"]].to_numpy(dtype=np.float64)
+    beside = _gained_less_unchanged(scores[:, 1] - scores[:, 0], changes, both["video_a"].tolist())
+    return [*made, _compared("all questions", both), *beside]
+
+
+def _gained_less_unchanged(
+    differences: np.ndarray[tuple[int], np.dtype[np.float64]], changes: np.ndarray, videos: Sequence[object]
+) -> list[WithinQuestion]:
+    """What gained evidence adds beyond more frames alone: they help where none is in view both times, too."""
+    is_judged = np.isin(changes, ["gained", "none both times"])
+    gained = changes[is_judged] == "gained"
+    if gained.all() or not gained.any():
+        return []
+    named = [video for video, judged in zip(videos, is_judged, strict=True) if judged]
+    difference, p_value = group_difference(differences[is_judged], gained, named)
+    if p_value is None:
+        return []
+    compared = PairedComparison(
+        difference=difference, better_a=0, better_b=0, p_value=p_value, is_exact=False, mcnemar=None, detectable=None
+    )
+    return [WithinQuestion(change=GAINED_LESS_UNCHANGED, accuracy_a=None, accuracy_b=None, compared=compared)]
 
 
 def _compared(change: str, both: pd.DataFrame) -> WithinQuestion:
     a, b = both["score_a"].to_numpy(dtype=np.float64), both["score_b"].to_numpy(dtype=np.float64)
-    compared = statistics.compare_paired(a, b, both["video_a"].tolist())
+    compared = compare_paired(a, b, both["video_a"].tolist())
     return WithinQuestion(change=change, accuracy_a=float(a.mean()), accuracy_b=float(b.mean()), compared=compared)
 
 
 _KEYS = ("Benchmark", "Model", "Selection", "K")
-_VIEW_COLUMNS = ("All in view", "None in view", "All − none", "p", "p (Holm)", "Some in view", "Overall")
+_VIEW_COLUMNS = ("All in view", "None in view", "All − none", "p", "p (Holm)", "Same kind", "Some in view", "Overall")
 _CLUSTERED = (
-    "In brackets 95 % intervals clustered by video (accuracies: t on the logit scale; differences: t), in parentheses "
-    "the number of (question, seed) pairs."
+    "In brackets 95 % intervals clustered by video (accuracies: t on the logit scale; differences: t, between groups "
+    "of questions from CR2), in parentheses the number of (question, seed) pairs."
+)
+_SAME_KIND = (
+    "Same kind: all minus none among questions of the same category, length and number of moments; where evidence is "
+    "found, questions may be easier."
 )
 _IN_VIEW = "All in view: every annotated moment has a keyframe within d seconds; none in view: no moment has one."
 
@@ -244,7 +310,7 @@ def _view_table(
         title=title,
         key_titles=keys,
         columns=_VIEW_COLUMNS,
-        notes=(_IN_VIEW, _CLUSTERED),
+        notes=(_IN_VIEW, _SAME_KIND, _CLUSTERED),
     )
 
 
@@ -253,7 +319,9 @@ def _view_cells(made: ViewAccuracy) -> Cells:
     found |= {"Some in view": made.by_view["some"], "Overall": made.overall}
     cells: Cells = {column: _accuracy(estimate) for column, estimate in found.items()}
     if made.difference is not None:
-        cells["All − none"] = statistics.Tested(difference=made.difference, p_value=made.p_value)
+        cells["All − none"] = Tested(difference=made.difference, p_value=made.p_value)
+    if made.same_kind is not None:
+        cells["Same kind"] = Value.of(made.same_kind, is_difference=True)
     return cells
 
 
@@ -267,7 +335,8 @@ def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, dist
             names = (f"{base_key[2]}, K = {base_key[3]}", f"{key[2]}, K = {key[3]}")
             for item in within_question(base, part, distance=distance):
                 cells: Cells = {"Pairs": str(item.compared.difference.questions), "B − A": item.compared}
-                cells |= {"A": Value(ours=100 * item.accuracy_a), "B": Value(ours=100 * item.accuracy_b)}
+                accuracies = {"A": item.accuracy_a, "B": item.accuracy_b}
+                cells |= {side: Value(ours=100 * share) for side, share in accuracies.items() if share is not None}
                 lines.append(((*key[:2], *names, item.change), cells))
     if not lines:
         return None
@@ -278,11 +347,13 @@ def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, dist
         key_titles=("Benchmark", "Model", "A", "B", "Evidence"),
         columns=("Pairs", "A", "B", "B − A", "p", "p (Holm)"),
         notes=(
-            "gained: none in view in A, all in B; lost: all in A, none in B; in part: some of it in view in A or B.",
+            "gained: none in view in A, all in B; lost: all in A, none in B; in part: some of it in view in A or B; "
+            f"{GAINED_LESS_UNCHANGED}: what the evidence adds to what B adds anyway.",
             _CLUSTERED,
         ),
     )
 
 
-def _accuracy(made: statistics.Estimate | None) -> Value:
-    return Value.of(made, suffix="" if made is None else f"({made.questions})")
+def _accuracy(made: Estimate | None) -> Value:
+    value = Value.of(made)
+    return value if made is None else replace(value, text=f"{value.ours_text} ({made.questions})")

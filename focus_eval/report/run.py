@@ -18,6 +18,7 @@ from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json_object
 from focus_eval.core.types import frozen_floats
+from focus_eval.report.nearness import near_frames, nearness, spread
 from focus_eval.report.recall import recall_column, recall_within
 from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES, AnswerRow, RowT, SelectionRow
 from focus_eval.rows.store import Key, StoredRows
@@ -177,6 +178,10 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in HELD_STAGES),
         **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in (*HELD_STAGES, *BESIDE_STAGES)},
         **{recall_column(d): value for d, value in zip(RECALL_SECONDS, recalls, strict=True)},
+        "moments": evidence.size,
+        "nearness": nearness(evidence, row.times_seconds) if has_recall else None,
+        "near_frames": near_frames(evidence, row.times_seconds) if has_recall else None,
+        "spread": spread(row.times_seconds, duration_seconds=row.duration_seconds) if has_recall else None,
         "error": row.error,
     }
 

@@ -17,6 +17,7 @@ from focus_eval.report.evidence import (
     evidence_answers,
     evidence_tables,
     group_difference,
+    stratified_difference,
     view_of,
     within_question,
 )
@@ -62,6 +63,7 @@ def test_the_published_answers_give_the_recorded_accuracies(toolmerge, k, expect
     )
     assert found == expected
     assert made.difference.low < made.difference.value < made.difference.high
+    assert round(100 * made.same_kind.value, 1) == {8: 18.9, 32: 11.5}[k]
     # Recorded: bootstrap intervals over videos. A t interval differs by what the draws of a bootstrap do.
     bootstrap = {8: (17.7, 31.9), 32: (5.5, 21.7)}[k]
     assert np.abs(100 * np.array([made.difference.low, made.difference.high]) - bootstrap).max() < 0.25
@@ -70,6 +72,9 @@ def test_the_published_answers_give_the_recorded_accuracies(toolmerge, k, expect
 def test_the_same_questions_give_the_recorded_changes(toolmerge):
     answers = evidence_answers(toolmerge, min_seconds=180.0)
     made = within_question(answers[answers["k"] == 8], answers[answers["k"] == 32], distance=5.0)
+    assert made[-1].change == "gained less none both times"
+    beside = made.pop().compared.difference
+    assert [round(100 * value, 1) for value in (beside.value, beside.low, beside.high)] == [7.1, -1.5, 15.7]
     found = {
         item.change: (
             item.compared.difference.questions,
@@ -104,7 +109,7 @@ def test_a_view_is_all_some_or_none():
 def answered(rows, k=8, seed=0):
     """Lines as `evidence_answers` gives them, of (question, video, share in view, score)."""
     frame = pd.DataFrame(rows, columns=["question_id", "video", "recall@5", "score"])
-    return frame.assign(benchmark="b", model="m", label="s", k=k, seed=seed)
+    return frame.assign(benchmark="b", model="m", label="s", k=k, seed=seed, category="", bucket="long", moments=1)
 
 
 def test_what_happened_to_the_evidence_is_told_apart():
@@ -135,6 +140,16 @@ def test_fewer_than_five_videos_in_a_group_give_no_interval_and_no_p():
     made = accuracy_by_view(answered(rows), distance=5.0)
     assert made.difference.low is None
     assert made.p_value is None
+
+
+def test_the_same_kind_difference_ignores_kinds_of_question_that_have_one_group_alone():
+    # Kind a: 3 of 4 right in view, 1 of 4 out of view. Kind b is always in view and always right: it tells nothing.
+    scores = [1, 1, 1, 0, 1, 0, 0, 0, *[1] * 8]
+    first = [*[True] * 4, *[False] * 4, *[True] * 8]
+    kinds = [*["a"] * 8, *["b"] * 8]
+    videos = list(range(16))
+    assert stratified_difference(scores, first, videos, kinds).value == pytest.approx(0.5)
+    assert stratified_difference(scores[8:], first[8:], videos[8:], kinds[8:]) is None
 
 
 def test_the_test_between_groups_flips_distances_from_the_mean_of_all():

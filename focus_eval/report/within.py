@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray
@@ -87,25 +86,6 @@ def within_fit(answers: pd.DataFrame, measures: Sequence[str], *, run_effects: b
             f"frames, or the measures go together ({error})"
         ) from error
     return fitted[: len(measures)]
-
-
-def stratified_difference(
-    scores: ArrayLike, is_in_first: ArrayLike, videos: Sequence[object], strata: Sequence[object]
-) -> Coefficient | None:
-    """Return the mean of one group minus the other's within strata; None where no stratum has both.
-
-    The least-squares difference with an intercept per stratum: strata weigh by how much they can tell, and those
-    with one group alone add nothing.
-
-    Args:
-        strata: kind of each question: its category, length and number of moments.
-    """
-    first = np.asarray(is_in_first, dtype=np.float64)
-    stratum = np.unique([str(item) for item in strata], return_inverse=True)[1]
-    if not (np.abs(deviations(first, stratum)) > 1e-12).any():
-        return None
-    columns = np.column_stack([first, indicators(stratum.tolist())])
-    return clustered_fit(np.asarray(scores, dtype=np.float64), columns, videos)[0]
 
 
 def deviation_by_frames(answers: pd.DataFrame) -> list[tuple[str, float, int]]:

@@ -1,0 +1,48 @@
+"""`focus-eval audit`: check logs, selections and runs before believing their figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focus_eval.core.errors import InvalidInput
+
+
+def audit(
+    paths: Annotated[list[Path], typer.Argument(help="Logs of lmms-eval, selection files, folders of them, or runs.")],
+    frames_field: Annotated[
+        str, typer.Option(help="Field of the logs that holds the frames that were fed; frames are not read without it.")
+    ] = "",
+    benchmark: Annotated[str, typer.Option(help="Name of the benchmark of --annotations.")] = "longvideobench",
+    annotations: Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")] = None,
+    rates: Annotated[Path | None, typer.Option(help="CSV with the columns id, duration_s and fps.")] = None,
+) -> None:
+    """Check logs, selections and runs.
+
+    Prints a line for each finding with its count and the worst case. Exits with code 1 if there is any.
+    """
+    from focus_eval.benchmarks.registry import read_annotations, read_rates
+    from focus_eval.core.errors import printable
+    from focus_eval.report.audit import audit as findings_of
+    from focus_eval.report.audit_reading import AuditSource, read_paths
+
+    if rates is not None and annotations is None:
+        raise InvalidInput("--rates need --annotations: they are by question id")
+    source = AuditSource(
+        frames_field=frames_field,
+        questions=read_annotations(benchmark, annotations) if annotations is not None else None,
+        rates=read_rates(rates) if rates is not None else {},
+    )
+    found = read_paths(paths, source)
+    findings = findings_of(found.runs)
+    for finding in findings:
+        typer.echo(printable(str(finding)))
+    for note in found.notes:
+        typer.echo(printable(f"note: {note}"))
+    n_runs = sum(bool(run.answers) for run in found.runs)
+    checked = f"{n_runs} runs with answers and {len(found.runs) - n_runs} selections"
+    typer.echo(f"{len(findings) or 'no'} finding{'s' if len(findings) != 1 else ''} in {checked}")
+    if findings:
+        raise typer.Exit(1)

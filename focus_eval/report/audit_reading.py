@@ -1,0 +1,291 @@
+"""Reads what `audit` checks: logs of lmms-eval, files of selections, and our own runs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from focus_eval.benchmarks.datasets import POSITION_FPS
+from focus_eval.benchmarks.question import Question
+from focus_eval.benchmarks.registry import VideoRate
+from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.report.audit import AuditedAnswer, AuditedRun
+from focus_eval.report.recall import END_SLACK_SECONDS
+from focus_eval.report.run import load_run
+from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, find_logs, verdict_of
+from focus_eval.selections.loading import load_selections
+
+# Arguments of lmms-eval's wrappers that say how many frames are asked for.
+K_ARGUMENTS = ("max_num_frames", "max_frames_num", "num_frames", "max_frames", "nframes")
+# Fields that forks put the frames that they fed into; shown where none was named.
+FRAME_FIELDS = ("indices", "frame_idx", "frame_indices", "frames_used", "selected_frames", "frames")
+_SAME_RATE = 0.1
+_SELECTION_FILE, _LOG_FILE = re.compile(r"\.(json|jsonl|parquet)(\.gz)?$"), re.compile(r"_samples_|_results\.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSource:
+    """What is known beside the files.
+
+    Args:
+        frames_field: field of a log that holds the frames that were fed; "" where frames are not read.
+        questions: of the benchmark, in the annotation's order; None where not given.
+        rates: length and rate by question id.
+    """
+
+    frames_field: str = ""
+    questions: Sequence[Question] | None = None
+    rates: Mapping[str, VideoRate] = field(default_factory=dict)
+
+    @property
+    def expected(self) -> frozenset[str]:
+        """Return the ids of the benchmark's questions; none where they are not known."""
+        return frozenset(question.id for question in self.questions or ())
+
+    def lengths(self, unit: str) -> dict[str, tuple[float, float]]:
+        """Return the length of each question's video, and what is more than a second past its end."""
+        made = {}
+        for key, rate in self.rates.items():
+            scale = float(rate.fps) if unit == "frames" else 1.0
+            made[key] = (rate.duration_seconds * scale, (rate.duration_seconds + END_SLACK_SECONDS) * scale)
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditInput:
+    """What was found under the paths.
+
+    Args:
+        notes: sentences on what was not read or not checked, for the user.
+    """
+
+    runs: tuple[AuditedRun, ...]
+    notes: tuple[str, ...]
+
+
+def read_paths(paths: Sequence[Path], source: AuditSource) -> AuditInput:
+    """Return all runs and selections in `paths`: folders of ours, logs and folders of logs, selection files.
+
+    Raises:
+        InvalidInput: a path that does not exist, or nothing in it that can be checked.
+    """
+    runs: list[AuditedRun] = []
+    notes: list[str] = []
+    for path in paths:
+        if not path.exists():
+            raise InvalidInput(f"{path}: no such file or folder")
+        found = list(_read_path(path, source, notes))
+        if not found:
+            raise InvalidInput(f"{path}: neither a run, nor lmms-eval's samples, nor a file of selections")
+        runs += found
+    return AuditInput(runs=_named_apart(runs), notes=tuple(dict.fromkeys(notes)))
+
+
+def _read_path(path: Path, source: AuditSource, notes: list[str]) -> Iterator[AuditedRun]:
+    if path.is_dir() and ((path / "selections").is_dir() or (path / "answers").is_dir()):
+        yield from runs_of_folder(path)
+    elif path.is_dir():
+        inside = sorted(file for file in path.rglob("*") if file.is_file())
+        if any("_samples_" in file.name for file in inside):
+            yield from (read_log(log, source, notes) for log in find_logs(path))
+        for file in inside:
+            if re.search(r"\.(json|jsonl|parquet)(\.gz)?$", file.name) and not re.search(
+                r"_samples_|_results\.", file.name
+            ):
+                yield from _file(file, source, notes, is_asked=False)
+    else:
+        yield from _file(path, source, notes, is_asked=True)
+
+
+def _file(path: Path, source: AuditSource, notes: list[str], *, is_asked: bool) -> Iterator[AuditedRun]:
+    if "_samples_" in path.name or (path.suffix == ".parquet" and _is_table(path)):
+        yield from (read_log(log, source, notes) for log in find_logs(path))
+        return
+    try:
+        yield read_selection(path, source)
+    except InvalidInput as error:  # a file that is no selection, beside others
+        if is_asked:
+            raise
+        notes.append(f"{path}: not checked ({error})")
+
+
+def read_log(log: LmmsLog, source: AuditSource, notes: list[str]) -> AuditedRun:
+    """Return one run of a log; lines that cannot be read are its problems, and what follows them is not read."""
+    answers: dict[str, AuditedAnswer] = {}
+    frames: dict[str, tuple[float, ...]] = {}
+    positions: dict[str, tuple[int, ...]] = {}
+    problems, candidates = [], set()
+    try:
+        for record in log.records():
+            key = _question_id(record)
+            answers[key] = _answer(log, record)
+            shown = record.frames(source.frames_field) if source.frames_field else None
+            if shown is not None:
+                frames[key] = shown
+            elif record.doc is not None:
+                candidates |= {name for name in FRAME_FIELDS if record.doc.get(name) is not None}
+            positions |= _positions(record, key, source.rates)
+    except (InvalidInput, SelectionMismatch) as error:
+        problems.append(str(error))
+    if candidates:
+        asked = f"no field {source.frames_field!r} in some lines" if source.frames_field else "no --frames-field"
+        notes.append(f"{log.samples}: frames not read ({asked}); its documents have {', '.join(sorted(candidates))}")
+    scores = [answer.score for answer in answers.values() if answer.score is not None]
+    accuracy = log.scores.get(log.metric_names[0]) if log.metric_names else None
+    return AuditedRun(
+        name=log.run,
+        group=" ".join((log.task or log.samples.name, log.model)),
+        answers=answers,
+        frames=frames,
+        k=_k(log, frames),
+        lengths=source.lengths("frames"),
+        positions=positions,
+        expected=source.expected if any(key in source.expected for key in answers) else frozenset(),
+        stated_accuracy=accuracy,
+        stated_questions=log.n_samples,
+        scale=100.0 if accuracy is not None and accuracy > 1 and max(scores, default=0) <= 1 else 1.0,
+        problems=tuple(problems),
+    )
+
+
+def read_selection(path: Path, source: AuditSource) -> AuditedRun:
+    """Return a file of selections; a row that does not fit is its problem.
+
+    Raises:
+        InvalidInput: a file that holds no selections, or none that can be read without the questions.
+    """
+    name = path.name.split(".")[0]
+    try:
+        loaded = load_selections(path, questions=source.questions, allow_missing=True)
+    except SelectionMismatch as error:
+        if "not a known kind" in str(error):
+            raise InvalidInput(str(error)) from error
+        return AuditedRun(name=name, problems=(str(error),))
+    is_frames = all(chosen.keyframes is not None for chosen in loaded.values())
+    fps = {key: float(rate.fps) for key, rate in source.rates.items()}
+    frames = {
+        key: tuple(map(float, chosen.keyframes or ())) if is_frames else chosen.times_at(fps.get(key, 0.0))
+        for key, chosen in loaded.items()
+    }
+    numbers = {
+        asked.id: tuple(round(time * POSITION_FPS) for time in asked.evidence_seconds)
+        for asked in source.questions or ()
+        if asked.id in fps and abs(fps[asked.id] - POSITION_FPS) > _SAME_RATE
+    }
+    return AuditedRun(
+        name=name,
+        frames=frames,
+        unit="frames" if is_frames else "seconds",
+        k=max(chosen.k for chosen in loaded.values()),
+        lengths=source.lengths("frames" if is_frames else "seconds"),
+        positions=numbers,
+        expected=source.expected,
+    )
+
+
+def runs_of_folder(path: Path) -> Iterator[AuditedRun]:
+    """Yield a run for each selection that each model answered, and for each selection alone."""
+    run = load_run(path)
+    labels = run.labels
+    frames: dict[str, dict[str, tuple[float, ...]]] = {}
+    lengths: dict[str, dict[str, tuple[float, float]]] = {}
+    about: dict[str, tuple[str, int, int]] = {}
+    for row in run.selections:
+        about[row.selection_id] = (row.benchmark, row.k, row.seed)
+        if row.error is None:
+            frames.setdefault(row.selection_id, {})[row.question_id] = tuple(map(float, row.keyframes))
+            lengths.setdefault(row.selection_id, {})[row.question_id] = (row.n_frames, row.n_frames)
+    answers: dict[tuple[str, str], dict[str, AuditedAnswer]] = {}
+    for answer in run.answers:
+        if answer.error is None:
+            said = AuditedAnswer(
+                text=answer.answer or "",
+                is_parsed=not answer.is_unparsed,
+                score=answer.score,
+                fed=None if answer.fallback else tuple(map(float, answer.fed_frames)),
+            )
+            answers.setdefault((answer.selection_id, answer.model), {})[answer.question_id] = said
+    without = [(key, "") for key in about if not any(key == selection for selection, _ in answers)]
+    for selection_id, model in [*answers, *without]:
+        benchmark, k, seed = about[selection_id]
+        who = " ".join((model, labels.get(selection_id, selection_id))).strip()
+        yield AuditedRun(
+            name=f"{path.name}: {who}, K = {k}, seed {seed}",
+            group=f"{benchmark} {model}",
+            answers=answers.get((selection_id, model), {}),
+            frames=frames.get(selection_id, {}),
+            k=k,
+            lengths=lengths.get(selection_id, {}),
+        )
+
+
+def _answer(log: LmmsLog, record: LogRecord) -> AuditedAnswer:
+    verdicts = (verdict_of(record.metrics.get(name)) for name in log.metric_names)
+    verdict = next((found for found in verdicts if found is not None), None)
+    return AuditedAnswer(
+        text=record.response,
+        is_parsed=_is_parsed(record.response, verdict),
+        score=None if verdict is None else verdict.score,
+        prompt=hashlib.md5(record.prompt.encode(), usedforsecurity=False).hexdigest()
+        if record.prompt
+        else record.prompt_hash,
+    )
+
+
+def _is_parsed(text: str, verdict: Verdict | None) -> bool:
+    """Whether the option that a task read from an answer stands in it: some tasks draw one where none does."""
+    if verdict is None or verdict.right is None:  # a number says nothing of how it was read
+        return True
+    said = verdict.predicted
+    if not said:
+        return False
+    return len(said) > 1 or re.search(rf"(?<![A-Za-z]){re.escape(said)}(?![A-Za-z])", text) is not None
+
+
+def _question_id(record: LogRecord) -> str:
+    """The document's own id where it has one, the id that a metric repeats, else its row."""
+    for name in ("id", "question_id", "uid", "qid"):
+        value = (record.doc or {}).get(name)
+        if value is not None:
+            return str(value)
+    for entry in record.metrics.values():
+        if isinstance(entry, Mapping) and entry.get("question_id") is not None:
+            return str(entry["question_id"])
+    return str(record.doc_id)
+
+
+def _positions(record: LogRecord, key: str, rates: Mapping[str, VideoRate]) -> dict[str, tuple[int, ...]]:
+    """Annotated frame numbers of a document, unless its video has the annotation's own rate."""
+    if key in rates and abs(float(rates[key].fps) - POSITION_FPS) <= _SAME_RATE:
+        return {}
+    listed = (record.doc or {}).get("position")
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        return {}
+    return {key: tuple(int(value) for value in listed)}
+
+
+def _k(log: LmmsLog, frames: Mapping[str, Sequence[float]]) -> int | None:
+    stated = next((log.model_args[name] for name in K_ARGUMENTS if log.model_args.get(name, "").isdigit()), None)
+    if stated is not None:
+        return int(stated)
+    return max((len(shown) for shown in frames.values()), default=None)
+
+
+def _is_table(path: Path) -> bool:
+    try:
+        return bool(find_logs(path))
+    except InvalidInput:
+        return False
+
+
+def _named_apart(runs: Sequence[AuditedRun]) -> tuple[AuditedRun, ...]:
+    """Number the runs that share a name: findings must say which is meant."""
+    seen: dict[str, int] = {}
+    made = []
+    for run in runs:
+        seen[run.name] = seen.get(run.name, 0) + 1
+        made.append(run if seen[run.name] == 1 else replace(run, name=f"{run.name} ({seen[run.name]})"))
+    return tuple(made)
