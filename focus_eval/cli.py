@@ -14,6 +14,7 @@ from focus_eval.commands.doctor import doctor
 from focus_eval.commands.exchange import evidence, export, import_, leaderboard, recall
 from focus_eval.commands.lab import check, compare_samplers, simulate
 from focus_eval.commands.lists import configs, samplers, slurm_script, tasks, videos
+from focus_eval.commands.predict import predict
 from focus_eval.commands.reports import acf, compare, report
 from focus_eval.commands.runs import plan, run, status
 from focus_eval.commands.select import select
@@ -57,6 +58,7 @@ app.command()(compare)
 app.command()(audit)
 app.command()(recall)
 app.command()(evidence)
+app.command()(predict)
 app.command()(leaderboard)
 app.command()(acf)
 app.command()(simulate)

@@ -321,7 +321,9 @@ def _measured(
 
 
 def evidence(
-    run: Annotated[Path | None, typer.Argument(help="Folder of a run, instead of --selections.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs, instead of --selections.")
+    ] = None,
     annotations: Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")] = None,
     rates: Annotated[
         Path | None, typer.Option(help="CSV with the columns id, duration_s and fps, if there are no videos.")
@@ -333,8 +335,16 @@ def evidence(
         list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
     ] = [],  # noqa: B006
     option: FormatOption = [],  # noqa: B006
-    model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "model",
+    model: Annotated[
+        list[str], typer.Option(help="Name of the model that gave the answers, or one for each file; repeatable.")
+    ] = [],  # noqa: B006
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
+    within: Annotated[
+        bool, typer.Option("--within", help="Also compare each question with itself over all selections.")
+    ] = False,
+    measure: Annotated[
+        list[str], typer.Option(help="Measure for --within: recall@2, nearness, ...; repeatable. [default: all]")
+    ] = [],  # noqa: B006
     distance: Annotated[
         float,
         typer.Option(help=f"Seconds within which evidence is in view: {distances_text(last=' or ')}."),
@@ -347,23 +357,28 @@ def evidence(
 ) -> None:
     """Compare accuracy with and without the evidence in view.
 
-    Prints tables by distance, video length and category, and by question.
+    Prints tables by distance, video length and category, and by question; each model has its own lines.
     """
     from focus_eval.report.estimate import estimate_table
     from focus_eval.report.evidence import evidence_tables
-    from focus_eval.report.run import load_run
+    from focus_eval.report.run import load_runs
+    from focus_eval.report.within import within_tables
 
-    if (run is None) == (not selections):
+    if (not runs) == (not selections):
         raise InvalidInput("give the folder of a run, or --selections with --annotations and --rates")
-    if run is not None:
+    if measure and not within:
+        raise InvalidInput("--measure goes with --within")
+    if runs:
         if estimate:
             raise InvalidInput("--estimate goes with --selections, --annotations and --rates")
-        answered, others = load_run(run), None
+        answered, others = load_runs(runs), None
     else:
         answered, others = _from_files(
             selections, format, option, estimate, benchmark=benchmark, model=model, annotations=annotations, rates=rates
         )
     tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
+    if within:
+        tables += within_tables(answered, min_seconds=min_seconds, measures=measure)
     if others is not None:
         tables.append(estimate_table(answered, others, min_seconds=min_seconds))
     for table in tables:
@@ -379,7 +394,7 @@ def _from_files(
     estimate: Sequence[str],
     *,
     benchmark: str,
-    model: str,
+    model: Sequence[str],
     annotations: Path | None,
     rates: Path | None,
 ) -> tuple[Run, Run | None]:
@@ -393,17 +408,20 @@ def _from_files(
         raise InvalidInput("--selections need --annotations and --rates")
     if formats and len(formats) not in (1, len(selections)):
         raise InvalidInput(f"{len(formats)} formats for {len(selections)} selection files; give one, or one for each")
+    if model and len(model) not in (1, len(selections)):
+        raise InvalidInput(f"{len(model)} models for {len(selections)} selection files; give one, or one for each")
+    models = list(model) * len(selections) if len(model) == 1 else list(model) or ["model"] * len(selections)
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
     named = parse_assignments(options)
     kinds = list(formats) * len(selections) if len(formats) == 1 else list(formats) or ["auto"] * len(selections)
     made = []
-    files = [(text, kind, named) for text, kind in zip(selections, kinds, strict=True)]
-    for text, kind, given in [*files, *((text, "auto", {}) for text in estimate)]:
+    files = [(text, kind, who, named) for text, kind, who in zip(selections, kinds, models, strict=True)]
+    for text, kind, who, given in [*files, *((text, "auto", "-", {}) for text in estimate)]:
         name, equals, file = text.partition("=")
         name, file = (name, file) if equals else (Path(text).stem, text)
         loaded = load_selections(file, format=kind, questions=questions, fps=fps, options=given)
-        made.append(published_rows(loaded, questions, rate_of, name=name, model=model))
+        made.append(published_rows(loaded, questions, rate_of, name=name, model=who))
     answered, others = made[: len(selections)], made[len(selections) :]
     without = next((item.name for item in answered if not item.answers), None)
     if without is not None:

@@ -46,7 +46,7 @@ class ViewAccuracy:
         difference: all in view minus none, with its interval; None where one of the two has no question.
         p_value: of the sign-flip test over videos of that difference; None likewise.
         same_kind: the difference among questions of the same category, length and number of moments; None where no
-            kind of question has both.
+            kind of question has both, or the difference has no interval.
     """
 
     by_view: dict[str, Estimate | None]
@@ -115,7 +115,7 @@ def accuracy_by_view(part: pd.DataFrame, *, distance: float) -> ViewAccuracy:
     groups = scores[judged], (views == "all")[judged], videos[judged].tolist()
     difference, p_value = group_difference(*groups)
     kinds = part.loc[judged, ["category", "bucket", "moments"]].astype(str).agg(" | ".join, axis=1)
-    same_kind = stratified_difference(*groups, kinds.to_list())
+    same_kind = stratified_difference(*groups, kinds.to_list()) if difference.low is not None else None
     return ViewAccuracy(
         by_view=by_view,
         overall=overall,

@@ -7,14 +7,18 @@ method resemble each other, and leaving out one of them alone flatters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import numpy as np
 import pandas as pd
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray
+from focus_eval.report.run import Run
+from focus_eval.report.table import Table, TableRow, Value
+from focus_eval.report.within import within_answers
 
 # Named in advance and few: with three families, the best of many sets of measures would be best by chance.
 COMBINATIONS: tuple[tuple[str, ...], ...] = (
@@ -46,6 +50,11 @@ class PredictionError:
     one_run: float
 
     @property
+    def name(self) -> str:
+        """Return the measures as text."""
+        return " + ".join(self.measures)
+
+    @property
     def mean(self) -> float:
         """Return the mean of the families' errors: what sets of measures are compared by."""
         return float(np.mean(list(self.by_family.values())))
@@ -72,7 +81,7 @@ def prediction_errors(answers: pd.DataFrame) -> list[PredictionError]:
 
     Args:
         answers: one line per question and run of one model on one benchmark: columns question_id, run, family, score
-            and the measures. All answers of a question that some run lacks must be left out before.
+            and the measures. Every run has every question (see `common_questions`).
 
     Raises:
         InvalidInput: fewer than three families.
@@ -147,7 +156,7 @@ def _distances(answers: pd.DataFrame, is_left_out: pd.Series, measures: Sequence
     """Expected minus true accuracy of each run that is left out, shape `(runs,)`."""
     left_out = answers[is_left_out]
     off = expected_scores(answers[~is_left_out], left_out, measures) - left_out["score"].to_numpy(dtype=np.float64)
-    return pd.Series(off).groupby(left_out["run"].to_numpy()).mean().to_numpy(dtype=np.float64)
+    return np.asarray(pd.Series(off).groupby(left_out["run"].to_numpy()).mean(), dtype=np.float64)
 
 
 def _outside(answers: pd.DataFrame, selection: pd.DataFrame, measures: Sequence[str]) -> str:
@@ -165,3 +174,114 @@ def _outside(answers: pd.DataFrame, selection: pd.DataFrame, measures: Sequence[
 
 def _range(low: float, high: float, form: str) -> str:
     return f"{low:{form}}" if low == high else f"{low:{form}} to {high:{form}}"
+
+
+def common_questions(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return the lines of the questions that every run answered."""
+    runs = answers.groupby("question_id")["run"].transform("nunique")
+    kept: pd.DataFrame = answers[runs == answers["run"].nunique()]
+    return kept
+
+
+def named_families(answers: pd.DataFrame, patterns: Mapping[str, str]) -> pd.DataFrame:
+    """Return `answers` with the family of each run: the first name whose pattern fits the run, else its sampler.
+
+    Args:
+        patterns: name -> pattern of runs' names, as a shell matches files ("*n_scenes*").
+
+    Raises:
+        InvalidInput: a pattern that fits no run.
+    """
+    runs = list(dict.fromkeys(answers["run"]))
+    for name, pattern in patterns.items():
+        if not any(fnmatchcase(run, pattern) for run in runs):
+            raise InvalidInput(f"--family {name}={pattern} fits no run; the runs are {', '.join(runs)}")
+    named = {
+        run: next(name for name, pattern in patterns.items() if fnmatchcase(run, pattern))
+        for run in runs
+        if any(fnmatchcase(run, pattern) for pattern in patterns.values())
+    }
+    family = [named.get(run, family) for run, family in zip(answers["run"], answers["family"], strict=True)]
+    return answers.assign(family=family)
+
+
+def predict_tables(
+    logs: Run, selections: Run, *, families: Mapping[str, str] | None = None, min_seconds: float = 0.0
+) -> list[Table]:
+    """Return the accuracy expected from each selection, by model of the logs, and the error of each set of measures.
+
+    Args:
+        selections: rows of selections of the same benchmark.
+        families: see `named_families`.
+
+    Raises:
+        InvalidInput: a benchmark and model with fewer than three families of runs.
+    """
+    answers = within_answers(logs, min_seconds=min_seconds)
+    frame = selections.selection_frame
+    chosen = frame[frame["recall@2"].notna()]
+    expected: list[TableRow] = []
+    errors: list[TableRow] = []
+    for (benchmark, model), part in answers.groupby(["benchmark", "model"], sort=False):
+        known = common_questions(named_families(part, families or {}))
+        try:
+            found = prediction_errors(known)
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{logs.name}, {model}: {error} (--family NAME=PATTERN says which belong together)"
+            ) from error
+        errors += _error_rows((str(benchmark), str(model)), found)
+        for (label, k), lines in chosen[chosen["benchmark"] == benchmark].groupby(["label", "k"], sort=False):
+            made = predict(known, lines, found[0])
+            keys = (str(benchmark), str(model), f"{label}, K = {k}")
+            expected.append(TableRow(keys, tuple(_prediction_values(made, known))))
+    who = f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
+    return [_expected_table(expected, who), _error_table(errors, who)]
+
+
+def _expected_table(rows: Sequence[TableRow], who: str) -> Table:
+    return Table(
+        name="predicted",
+        title=f"Expected accuracy (no model was run), {who}",
+        key_titles=("Benchmark", "Model", "Selection"),
+        columns=("Expected", "Questions", "Runs' accuracies", "Why not"),
+        rows=tuple(rows),
+        notes=(
+            "From the model's answers to the same questions under other selections: each question's mean, moved by "
+            "how much nearer to the evidence this selection comes. In brackets the 95 % interval: t times the root "
+            "mean square error of whole families of runs that were left out.",
+            "A selection outside what the logs cover gets no figure: another K, or a mean more than a tenth of the "
+            "runs' range past its end.",
+        ),
+    )
+
+
+def _error_table(rows: Sequence[TableRow], who: str) -> Table:
+    return Table(
+        name="prediction_error",
+        title=f"Error of the expected accuracy (points), {who}",
+        key_titles=("Benchmark", "Model", "Measures"),
+        columns=("Families left out", "By family", "One run left out"),
+        rows=tuple(rows),
+        notes=(
+            "Distance of expected and true accuracy, the mean over families; the first line is used. One run left out: "
+            "its variants stay in the logs, which flatters.",
+        ),
+    )
+
+
+def _error_rows(keys: tuple[str, str], errors: Sequence[PredictionError]) -> Iterator[TableRow]:
+    for error in errors:
+        by_family = ", ".join(f"{family} {100 * value:.1f}" for family, value in error.by_family.items())
+        yield TableRow((*keys, error.name), (Value(ours=100 * error.mean), by_family, Value(ours=100 * error.one_run)))
+
+
+def _prediction_values(made: Prediction, known: pd.DataFrame) -> Iterator[Value | str]:
+    if made.value is None or made.low is None or made.high is None:
+        yield Value()
+    else:
+        yield Value(ours=100 * made.value, low=100 * made.low, high=100 * made.high)
+    yield str(made.questions)
+    of_runs = 100 * known.groupby("run")["score"].mean()
+    yield f"{of_runs.min():.1f} to {of_runs.max():.1f}"
+    yield made.outside

@@ -396,6 +396,22 @@ def load_run(folder: str | Path) -> Run:
     return Run(name, selections, answers, provenance, made_with=_made_with(path))
 
 
+def load_runs(folders: Sequence[str | Path]) -> Run:
+    """Return the rows of several runs' folders as one run; a row that several hold counts once.
+
+    Raises:
+        InvalidInput: as `load_run`.
+    """
+    runs = [load_run(folder) for folder in folders]
+    if len(runs) == 1:
+        return runs[0]
+    made_with = {cell: made for run in runs for cell, made in run.made_with.items()}
+    selections = {row.key: row for run in runs for row in run.selections}
+    answers = {row.key: row for run in runs for row in run.answers}
+    name = ", ".join(run.name for run in runs)
+    return Run(name, list(selections.values()), list(answers.values()), made_with=made_with)
+
+
 def _where_rows_may_be(folder: Path) -> str:
     """Runs of lmms-eval, and a folder of several runs, have the rows one folder below."""
     below = sorted({found.parent.name for kind in ("answers", "selections") for found in folder.glob(f"*/{kind}")})

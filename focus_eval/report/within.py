@@ -1,19 +1,28 @@
-"""Does evidence in view cause right answers? Estimates that hold the question fixed, or its kind."""
+"""What does a frame nearer to the evidence add to the same question's answer? Each question is its own control."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import FloatArray
+from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.clustered import Coefficient, clustered_fit, deviations, indicators
+from focus_eval.report.evidence import evidence_answers
+from focus_eval.report.nearness import MEASURES
+from focus_eval.report.recall import DISTANCES_SECONDS
+from focus_eval.report.run import Run
+from focus_eval.report.table import Table, TableRow, Value
 
+# All that a selection's rows are measured by; those fitted together are one of each kind.
+ALL_MEASURES = (*(f"recall@{distance:g}" for distance in DISTANCES_SECONDS), *MEASURES)
+TOGETHER = ("recall@2", *MEASURES)
 # Frames within 5 s of the one moment: first and last of each group; the last group has no end.
 FRAME_GROUPS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
+# A rank correlation over fewer runs says nothing.
+FEWEST_RUNS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +32,7 @@ class MeasureEffect:
     Args:
         alone: points of score for one unit of the measure, question and run effects taken out.
         question_only: the same without run effects: what differs between whole runs counts too.
-        together: with all the other measures in the fit; None where there is one measure.
+        together: with the other measures of `TOGETHER` (or all that were named) in the fit; None where it is not one.
         correlation: of the deviations of score and measure from the question's means, in [-1, 1].
     """
 
@@ -34,7 +43,9 @@ class MeasureEffect:
     correlation: float
 
 
-def measure_effects(answers: pd.DataFrame, measures: Sequence[str]) -> list[MeasureEffect]:
+def measure_effects(
+    answers: pd.DataFrame, measures: Sequence[str], *, together: Sequence[str] | None = None
+) -> list[MeasureEffect]:
     """Return the effect of each measure within questions, alone and together, clustered by video.
 
     Each question is compared with itself under the selections of several runs: how hard it is does not matter. Run
@@ -42,14 +53,16 @@ def measure_effects(answers: pd.DataFrame, measures: Sequence[str]) -> list[Meas
 
     Args:
         answers: columns question_id, video, run, score and `measures`; one line per question and run.
+        together: the measures of one common fit; by default all.
 
     Raises:
         InvalidInput: fewer than two runs, a line without a value, or a measure that does not vary within questions.
     """
     lines = _compared_lines(answers, measures)
-    together = within_fit(lines, measures) if len(measures) > 1 else [None]
+    common = list(measures if together is None else together)
+    fitted = dict(zip(common, within_fit(lines, common), strict=True)) if len(common) > 1 else {}
     effects = []
-    for measure, coefficient in zip(measures, together, strict=True):
+    for measure in measures:
         group = np.unique(lines["question_id"].to_numpy(dtype=str), return_inverse=True)[1]
         moved = deviations(lines[["score", measure]].to_numpy(dtype=np.float64), group)
         effects.append(
@@ -57,7 +70,7 @@ def measure_effects(answers: pd.DataFrame, measures: Sequence[str]) -> list[Meas
                 measure=measure,
                 alone=within_fit(lines, [measure])[0],
                 question_only=within_fit(lines, [measure], run_effects=False)[0],
-                together=coefficient,
+                together=fitted.get(measure),
                 correlation=float(np.corrcoef(moved.T)[0, 1]),
             )
         )
@@ -115,7 +128,7 @@ def _compared_lines(answers: pd.DataFrame, measures: Sequence[str]) -> pd.DataFr
     if empty is not None:
         raise InvalidInput(f"{empty}: not known of every answer; leave out those without evidence first")
     runs = answers.groupby("question_id")["run"].transform("nunique")
-    kept = answers[runs > 1]
+    kept: pd.DataFrame = answers[runs > 1]
     if kept.empty:
         raise InvalidInput("effects within questions need two runs with questions in common")
     twice = kept.duplicated(["question_id", "run"])
@@ -132,8 +145,111 @@ def mean_over_seeds(answers: pd.DataFrame, values: Sequence[str]) -> pd.DataFram
     return answers.groupby(keys, sort=False, as_index=False).agg({**others, **dict.fromkeys(values, "mean")})
 
 
-def rank_correlation(a: FloatArray, b: FloatArray) -> float:
-    """Return Spearman's rank correlation."""
-    from scipy.stats import spearmanr
+def within_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
+    """Return the answers of `run` with evidence as `measure_effects` takes them, and their columns model and family.
 
-    return float(spearmanr(a, b).statistic)
+    One line per question and run, the mean over its seeds. A run is a selection at its K; its family is the sampler,
+    whatever its options: the variants of one method resemble each other.
+    """
+    lines = evidence_answers(run, min_seconds=min_seconds)
+    lines = lines.assign(run=lines["label"] + ", K = " + lines["k"].astype(str), family=lines["sampler"])
+    kept = ["benchmark", "model", "run", "family", "k", "question_id", "video", "bucket", "moments", "score"]
+    parts = [
+        mean_over_seeds(part[[*kept, *ALL_MEASURES]], ["score", *ALL_MEASURES])
+        for _, part in lines.groupby(["benchmark", "model"], sort=False)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def within_tables(run: Run, *, min_seconds: float = 180.0, measures: Sequence[str] = ()) -> list[Table]:
+    """Return the effects within questions of each benchmark and model, and answers by the number of near frames.
+
+    Args:
+        measures: of `ALL_MEASURES`, alone and all together; by default all, and one of each kind together.
+
+    Raises:
+        InvalidInput: an unknown measure, or no model that answered from two selections.
+    """
+    for name in measures:
+        if name not in ALL_MEASURES:
+            raise unknown_name("measure", name, ALL_MEASURES)
+    answers = within_answers(run, min_seconds=min_seconds)
+    parts = [
+        (tuple(map(str, key)), part)
+        for key, part in answers.groupby(["benchmark", "model"], sort=False)
+        if part["run"].nunique() > 1
+    ]
+    if not parts:
+        raise InvalidInput(f"{run.name}: effects within questions need one model's answers from two selections")
+    who = f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
+    return [_effect_table(parts, measures, who), *_frame_table(parts, who)]
+
+
+def _effect_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], measures: Sequence[str], who: str) -> Table:
+    rows, notes = [], []
+    for key, part in parts:
+        together = measures or TOGETHER
+        for effect in measure_effects(part, measures or ALL_MEASURES, together=together):
+            rows.append(TableRow((*key, MEASURES.get(effect.measure, effect.measure)), tuple(_effect_values(effect))))
+        notes += [_basis(key, part), *_over_runs(key, part)]
+    return Table(
+        name="evidence_within_questions",
+        title=f"What a unit of each measure adds to the same question (points), {who}",
+        key_titles=("Benchmark", "Model", "Measure"),
+        columns=("Alone", "Together", "Question effects only", "Correlation"),
+        rows=tuple(rows),
+        notes=(
+            "Each question is compared with itself under several runs (question effects); run effects take out what a "
+            "run does to all questions alike. In brackets 95 % intervals: t, clustered by video (CR2).",
+            "Together: in one fit; what a measure says beyond the others. Correlation: of score and measure, each less "
+            "its question's mean. Figures hold for this benchmark and model.",
+            *notes,
+        ),
+    )
+
+
+def _effect_values(effect: MeasureEffect) -> Iterator[Value]:
+    for coefficient in (effect.alone, effect.together, effect.question_only):
+        yield Value() if coefficient is None else _points(coefficient)
+    yield Value(ours=effect.correlation, digits=3)
+
+
+def _points(coefficient: Coefficient) -> Value:
+    made = coefficient.estimate()
+    low, high = (None if end is None else 100 * end for end in (made.low, made.high))
+    return Value(ours=100 * made.value, low=low, high=high, is_difference=True, has_too_few_videos=low is None)
+
+
+def _basis(key: tuple[str, ...], part: pd.DataFrame) -> str:
+    families = part.groupby("family")["run"].nunique()
+    of = ", ".join(f"{family} {count}" for family, count in families.items())
+    return (
+        f"{', '.join(key)}: {len(part):,} answers to {part['question_id'].nunique():,} questions on "
+        f"{part['video'].nunique():,} videos; runs by sampler: {of}."
+    )
+
+
+def _over_runs(key: tuple[str, ...], part: pd.DataFrame) -> Iterator[str]:
+    means = part.groupby("run")[["score", "recall@2"]].mean()
+    if len(means) >= FEWEST_RUNS:
+        found = means["score"].corr(means["recall@2"], method="spearman")
+        yield f"{', '.join(key)}: rank correlation over {len(means)} runs of accuracy and mean recall@2: {found:.2f}."
+
+
+def _frame_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], who: str) -> list[Table]:
+    """Answers by the number of frames near the one moment; none where no question has a single moment."""
+    found = [(key, deviation_by_frames(part)) for key, part in parts]
+    rows = tuple(
+        TableRow((*key, name), (Value(ours=100 * mean, is_difference=True), f"{count:,}"))
+        for key, groups in found
+        for name, mean, count in groups
+    )
+    table = Table(
+        name="evidence_by_frames",
+        title=f"Answers by the number of frames within 5 s of the one moment, {who}",
+        key_titles=("Benchmark", "Model", "Frames"),
+        columns=("Less the question's mean (points)", "Answers"),
+        rows=rows,
+        notes=("Questions with one annotated moment: mean score less the question's mean over all runs.",),
+    )
+    return [table] if rows else []

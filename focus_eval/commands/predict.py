@@ -1,0 +1,71 @@
+"""`focus-eval predict`: the accuracy that a model is expected to reach from a selection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from focus_eval.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from focus_eval.report.run import Run
+
+
+def predict(
+    selections: Annotated[list[str], typer.Argument(metavar="[NAME=]FILE...", help="Selection files, or a run.")],
+    logs: Annotated[list[Path], typer.Option(metavar="RUN", help="Run with the model's answers; repeatable.")],
+    annotations: Annotated[Path, typer.Option(help="The benchmark's annotation file.")],
+    rates: Annotated[Path, typer.Option(help="CSV with the columns id, duration_s and fps.")],
+    format: Annotated[
+        list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
+    ] = [],  # noqa: B006
+    family: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=PATTERN", help="Runs of one method; repeatable. [default: a family per sampler]"),
+    ] = [],  # noqa: B006
+    benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
+    min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 0.0,
+    out: Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")] = None,
+) -> None:
+    """Predict a model's accuracy from a selection.
+
+    Uses the model's answers under other selections (focus-eval import lmms). Exits with code 1 if a selection lies
+    outside what they cover.
+    """
+    from focus_eval.commands.console import print_table, write_table
+    from focus_eval.core.options import parse_assignments
+    from focus_eval.report.predict import predict_tables
+    from focus_eval.report.run import load_runs
+
+    chosen = _selections(selections, format, benchmark=benchmark, annotations=annotations, rates=rates)
+    tables = predict_tables(load_runs(logs), chosen, families=dict(parse_assignments(family)), min_seconds=min_seconds)
+    for table in tables:
+        print_table(table)
+    if out is not None:
+        write_table(tables, out)
+    if any(row.figures[-1] for row in tables[0].rows):
+        raise typer.Exit(1)
+
+
+def _selections(texts: list[str], formats: list[str], *, benchmark: str, annotations: Path, rates: Path) -> Run:
+    """Return the rows of selection files as a run without answers."""
+    from focus_eval.benchmarks.registry import read_annotations, read_rates
+    from focus_eval.report.run import Run
+    from focus_eval.selections import load_selections
+    from focus_eval.selections.published_rows import published_rows
+
+    if formats and len(formats) not in (1, len(texts)):
+        raise InvalidInput(f"{len(formats)} formats for {len(texts)} selection files; give one, or one for each")
+    questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
+    fps = {key: float(rate.fps) for key, rate in rate_of.items()}
+    rows = []
+    for at, text in enumerate(texts):
+        name, equals, file = text.partition("=")
+        name, file = (name, file) if equals else (Path(text).name.split(".")[0], text)
+        kind = formats[at if len(formats) > 1 else 0] if formats else "auto"
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps)
+        made = published_rows(loaded, questions, rate_of, name=name, model="-")
+        rows += made.selections
+    return Run("selections", rows, [])
