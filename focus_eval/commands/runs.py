@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from focus_eval.matrix.plan import Machine, Plan
     from focus_eval.matrix.preflight import Preflight
     from focus_eval.matrix.running import RunProgress
+    from focus_eval.report.power import Discordance
     from focus_eval.report.table import Table
 
 
@@ -37,8 +38,11 @@ def plan(
         str | None,
         typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100)."),
     ] = None,
+    discordance: Annotated[
+        str, typer.Option(help="Share of questions that one of two samplers alone has right, or a run to take it from.")
+    ] = "",
 ) -> None:
-    """Show what a matrix will run, its cost and what is missing.
+    """Show what a matrix will run, its cost, the least difference it can show, and what is missing.
 
     Exits with code 1 if something is missing.
     """
@@ -46,6 +50,7 @@ def plan(
     from focus_eval.matrix.preflight import check_all
 
     node = load_machine(machine) if machine else None
+    differing = _discordance(discordance)
     loaded = [with_files(item, annotations, rates) for item in load_all(matrix, only, set_, limit)]
     found = check_all(with_folders(loaded, out))
     plans = []
@@ -55,6 +60,7 @@ def plan(
         with plan_progress() as progress:
             plans.append(make_plan(config, progress=progress))
         _print_plan(plans[-1], calibrate, is_estimated=node is not None)
+        _print_power(plans[-1], differing)
     if len(plans) > 1:
         _print_pool(plans)
     if node is not None and plans:
@@ -95,6 +101,43 @@ def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
     for line in _warning_lines(plan):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     _print_sharing(plan, calibrate, is_estimated=is_estimated)
+
+
+def _discordance(text: str) -> Discordance:
+    """Return what --discordance says: a share, or a run's folder; by default that of public logs."""
+    from focus_eval.core.errors import InvalidInput
+    from focus_eval.report.comparisons import run_discordance
+    from focus_eval.report.power import PUBLISHED, Discordance
+    from focus_eval.report.run import load_run
+
+    if not text:
+        return PUBLISHED
+    if Path(text).is_dir():
+        return run_discordance(load_run(text))
+    try:
+        share = float(text)
+    except ValueError as error:
+        raise InvalidInput(f"--discordance {text}: neither a share of the questions nor a run's folder") from error
+    return Discordance(share=share, video_correlation=PUBLISHED.video_correlation, source="stated")
+
+
+def _print_power(plan: Plan, discordance: Discordance) -> None:
+    """Say what difference between two samplers the questions can show, before anything is run."""
+    from focus_eval.commands.console import table_console
+    from focus_eval.report.power import least_difference, power_text
+
+    console = table_console()
+    for name, counts in plan.questions_per_video.items():
+        if len(counts) < 2:
+            console.print(f"{name}: questions about one video allow no test between samplers")
+            continue
+        least = power_text(least_difference(counts, discordance), len(counts))
+        console.print(
+            f"{name}: {sum(counts):,} questions on {len(counts):,} videos can show {least}. Answers of two samplers "
+            f"differ on {100 * discordance.share:.0f} % of the questions ({discordance.source})",
+            markup=False,
+            highlight=False,
+        )
 
 
 def _warning_lines(plan: Plan) -> list[str]:

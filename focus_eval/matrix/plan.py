@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -82,12 +83,14 @@ class Plan:
             `share_frames`, else again for each question of each selection: exact for samplers that look at fixed
             frames, on flat relevance for the others.
         questions: by benchmark name; those that will be asked, and all there are.
+        questions_per_video: by benchmark name; of those that will be asked.
     """
 
     matrix: MatrixConfig
     selections: tuple[SelectionPlan, ...]
     cells: tuple[AnswerSpec, ...]
     questions: dict[str, tuple[int, int]]
+    questions_per_video: dict[str, tuple[int, ...]] = field(default_factory=dict)
     forwards_by_encoder: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -133,6 +136,10 @@ def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = la
         selections=tuple(selections),
         cells=tuple(cells(matrix)),
         questions={name: (len(questions.questions), len(questions.all_ids)) for name, questions in sets.items()},
+        questions_per_video={
+            name: tuple(Counter(question.video for question in questions.questions).values())
+            for name, questions in sets.items()
+        },
         forwards_by_encoder=forwards,
     )
 

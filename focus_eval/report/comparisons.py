@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from focus_eval.benchmarks.evidence import RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.measures import QuestionMeans, paired, question_means
+from focus_eval.report.power import Discordance, power_text, seen_discordance
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import PairedComparison, compare_paired
@@ -143,6 +145,30 @@ def run_comparison(a: Run, b: Run) -> Table:
     return comparison_table(pairs, name="comparison", title=title)
 
 
+def run_discordance(run: Run) -> Discordance:
+    """Return how far the answers of two samplers of `run` differ: the medians over its pairs of samplers.
+
+    Raises:
+        InvalidInput: no two samplers that answered the same questions differently.
+    """
+    found = []
+    for _, part in run.answer_frame.groupby(["benchmark", "model", "k"]) if run.answers else ():
+        means = {label: question_means(rows, "score") for label, rows in part.groupby("label")}
+        for a, b in itertools.combinations(means.values(), 2):
+            place = {key: at for at, key in enumerate(b.keys)}
+            shared = [at for at, key in enumerate(a.keys) if key in place]
+            differences = b.values[[place[a.keys[at]] for at in shared]] - a.values[shared]
+            seen = seen_discordance(differences, [a.videos[at] for at in shared]) if shared else None
+            found += [seen] if seen is not None else []
+    if not found:
+        raise InvalidInput(f"{run.name}: no two samplers whose answers differ; state a share (--discordance 0.2)")
+    return Discordance(
+        share=float(np.median([seen.share for seen in found])),
+        video_correlation=float(np.median([seen.video_correlation for seen in found])),
+        source=f"{len(found)} pairs of samplers in {run.name}",
+    )
+
+
 def comparison_table(
     pairs: Sequence[Pair],
     *,
@@ -205,6 +231,10 @@ def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
         "Detectable: minimum detectable difference (80 % power) in points, from the spread over videos seen here, "
         "before Holm."
     )
+    shown = [pair.compared for pair in pairs if pair.compared.detectable is not None]
+    worst = max(shown, key=lambda compared: compared.detectable or 0.0, default=None)
+    if worst is not None and worst.detectable is not None:
+        yield f"Power: every line can show {power_text(worst.detectable, worst.difference.videos)} like these."
     if any(pair.compared.difference.low is None for pair in pairs):
         yield "Too few videos: fewer than 5 of them have a difference, which allows no interval."
 

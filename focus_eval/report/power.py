@@ -2,104 +2,109 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report.statistics import standard_error
+from focus_eval.report.statistics import power_reach, standard_error
 
-POWER, LEVEL = 0.8, 0.05
-# Uniform and AKS on LongVideoBench val, Qwen2.5-VL-7B, 32 frames: the share of questions that one of them alone has
-# right, and how far the differences of one video go together (docs/field.md).
-PUBLISHED_DISCORDANCE, PUBLISHED_DESIGN_EFFECT = 0.21, 1.07
-PUBLISHED_SOURCE = "uniform and AKS, Qwen2.5-VL-7B, LongVideoBench val"
+# What a reader will want to know: published gains are mostly 1 to 3 points.
+WANTED_POINTS = (2.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerBasis:
-    """What the power of a paired comparison depends on.
+class Discordance:
+    """How far two samplers' answers differ, before their accuracies do.
 
     Args:
-        questions, videos: asked; at least two videos.
-        variance: of the difference of two scores of one question; with right and wrong answers, about the share of
-            questions that one sampler alone has right.
-        design_effect: how much more the mean varies than with questions of as many different videos; 1 where the
-            differences of one video do not go together.
+        share: variance of the difference of two scores of one question; of right and wrong answers, about the share
+            of questions that one sampler alone has right. Above 0, at most 1.
+        video_correlation: of the differences of two questions about one video.
+        source: where both are from.
     """
 
-    questions: int
-    videos: int
-    variance: float
-    design_effect: float = 1.0
+    share: float
+    video_correlation: float = 0.0
+    source: str = ""
 
     def __post_init__(self) -> None:
-        if not (2 <= self.videos <= self.questions):
-            raise InvalidInput(f"power needs two videos and a question for each, got {self.videos}, {self.questions}")
-        if not (0 < self.variance <= 1 and self.design_effect > 0):
+        if not (0 < self.share <= 1 and -1 <= self.video_correlation <= 1):
             raise InvalidInput(
-                f"power needs a discordance above 0 and at most 1 and a design effect above 0, got {self.variance:g} "
-                f"and {self.design_effect:g}"
+                f"a discordance is a share of the questions, above 0 and at most 1, got {self.share:g} with a "
+                f"correlation of {self.video_correlation:g}"
             )
 
-    @property
-    def least_difference(self) -> float:
-        """Return the difference that a two-sided test at 5 % finds with 80 % power (Bloom 1995), as a share."""
-        from scipy.special import stdtrit
 
-        error = np.sqrt(self.variance * self.design_effect / self.questions)
-        freedom = self.videos - 1
-        return float((stdtrit(freedom, 1 - LEVEL / 2) + stdtrit(freedom, POWER)) * error)
+# Measured by scripts/field.py on public logs (docs/field.md); with other samplers .21 to .24, and .01 to .13.
+PUBLISHED = Discordance(
+    share=0.21, video_correlation=0.06, source="uniform and AKS, Qwen2.5-VL-7B, LongVideoBench, 32 frames"
+)
 
 
-def seen_basis(differences: ArrayLike, videos: list[str]) -> PowerBasis | None:
-    """Return what the power of a comparison that was made rests on; None where nothing differs, or of one video.
+def seen_discordance(differences: ArrayLike, videos: Sequence[object], *, source: str = "") -> Discordance | None:
+    """Return how far two series differ; None where nothing does.
 
     Args:
         differences: `b - a` per question, shape `(n,)`.
+        videos: shape `(n,)`.
     """
     values = np.asarray(differences, dtype=np.float64)
-    variance, n_videos = float(values.var()), len(set(videos))
-    if variance <= 0 or n_videos < 2:
+    variance = float(values.var())
+    if variance <= 0 or len(set(map(str, videos))) < 2:
         return None
     effect = standard_error(values, videos) ** 2 * values.size / variance
-    if effect <= 0:
-        return None
-    return PowerBasis(questions=values.size, videos=n_videos, variance=variance, design_effect=effect)
+    repeats = _weighted_size(np.unique([str(video) for video in videos], return_counts=True)[1]) - 1
+    correlation = 0.0 if repeats <= 0 else float(np.clip((effect - 1) / repeats, -1, 1))
+    return Discordance(share=min(1.0, variance), video_correlation=correlation, source=source)
 
 
-def videos_needed(basis: PowerBasis, difference: float) -> int:
-    """Return how many videos like those of `basis`, with as many questions each, can show `difference`.
+def least_difference(questions_per_video: Sequence[int], discordance: Discordance) -> float:
+    """Return the difference that a two-sided test at 5 % finds with 80 % power (Bloom 1995), as a share.
+
+    Args:
+        questions_per_video: at least two videos with a question.
+    """
+    counts = np.asarray(questions_per_video, dtype=np.float64)
+    if counts.size < 2 or not (counts > 0).all():
+        raise InvalidInput(f"power needs questions about at least two videos, got {counts.size}")
+    effect = max(0.0, 1 + (_weighted_size(counts) - 1) * discordance.video_correlation)
+    return power_reach(counts.size) * float(np.sqrt(discordance.share * effect / counts.sum()))
+
+
+def videos_needed(least: float, videos: int, difference: float) -> int:
+    """Return how many videos it takes to show `difference`, where `videos` like them can show `least`.
 
     Raises:
-        InvalidInput: a difference that is not above 0.
+        InvalidInput: a difference that is not above 0, or fewer than two videos.
     """
-    if not difference > 0:
-        raise InvalidInput(f"a difference to be shown must be above 0, got {difference:g}")
-    per_video = basis.questions / basis.videos
-
-    def least(videos: int) -> float:
-        return replace(basis, videos=videos, questions=max(videos, round(videos * per_video))).least_difference
-
-    high = 2
-    while least(high) > difference:
-        high *= 2
-    low = high // 2 if high > 2 else 2
+    if not (difference > 0 and least > 0 and videos >= 2):
+        raise InvalidInput(f"power needs differences above 0 and two videos, got {difference:g}, {least:g}, {videos}")
+    spread = least / power_reach(videos) * np.sqrt(videos)
+    low, high = 2, 2
+    while power_reach(high) * spread / np.sqrt(high) > difference:
+        low, high = high, 2 * high
     while low < high:  # the least number that shows it
         middle = (low + high) // 2
-        low, high = (low, middle) if least(middle) <= difference else (middle + 1, high)
+        shows = power_reach(middle) * spread / np.sqrt(middle) <= difference
+        low, high = (low, middle) if shows else (middle + 1, high)
     return high
 
 
-def power_sentence(basis: PowerBasis, *, points: tuple[float, ...] = (2.0, 1.0), source: str = "") -> str:
-    """Return e.g. "1337 questions on 753 videos show a difference of 3.6 points or more (80 % power, ...); ..."."""
-    parts = []
-    for wanted in points:
-        more = videos_needed(basis, wanted / 100) - basis.videos
-        parts.append(f"{wanted:g} need {more:,} more videos" if more > 0 else f"{wanted:g} need no more videos")
-    basis_text = f"; discordance {100 * basis.variance:.0f} %" + (f": {source}" if source else "")
-    return (
-        f"{basis.questions:,} questions on {basis.videos:,} videos can show a difference of "
-        f"{100 * basis.least_difference:.1f} points (80 % power{basis_text}); {', '.join(parts)}."
-    )
+def power_text(least: float, videos: int) -> str:
+    """Return e.g. "a difference of 3.6 points (80 % power); 2 points need 1,716 more videos, 1 point 9,117"."""
+    more = [(wanted, videos_needed(least, videos, wanted / 100) - videos) for wanted in WANTED_POINTS]
+    parts = [
+        f"{wanted:g} point{'s' if wanted != 1 else ''} need{'s' if wanted == 1 else ''} "
+        + (f"{count:,} more videos" if count > 0 else "no more")
+        for wanted, count in more
+    ]
+    return f"a difference of {100 * least:.1f} points (80 % power); {', '.join(parts)}"
+
+
+def _weighted_size(counts: ArrayLike) -> float:
+    """Questions that share the video of a question, itself counted, averaged over questions."""
+    sizes = np.asarray(counts, dtype=np.float64)
+    return float((sizes**2).sum() / sizes.sum())

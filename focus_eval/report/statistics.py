@@ -347,12 +347,16 @@ def detectable_difference(
     Returns:
         A difference above 0; None where nothing varies.
     """
+    error = standard_error(differences, videos, strata=strata)
+    found = power_reach(len(set(map(str, videos))), power=power, level=level) * error
+    return found if found > 0 else None
+
+
+def power_reach(videos: int, *, power: float = 0.8, level: float = 0.05) -> float:
+    """Return how many standard errors from 0 a difference lies that a test at `level` finds with `power`."""
     from scipy.special import stdtrit
 
-    error = standard_error(differences, videos, strata=strata)
-    freedom = len(set(map(str, videos))) - 1
-    found = float((stdtrit(freedom, 1 - level / 2) + stdtrit(freedom, power)) * error)
-    return found if found > 0 else None
+    return float(stdtrit(videos - 1, 1 - level / 2) + stdtrit(videos - 1, power))
 
 
 def _all_flips(values: FloatArray) -> FloatArray:
