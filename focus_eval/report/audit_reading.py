@@ -205,7 +205,7 @@ def runs_of_folder(path: Path) -> Iterator[AuditedRun]:
                 text=answer.answer or "",
                 is_parsed=not answer.is_unparsed,
                 score=answer.score,
-                fed=None if answer.fallback else tuple(map(float, answer.fed_frames)),
+                fed=tuple(map(float, answer.fed_frames)) if answer.fed_frames and not answer.fallback else None,
             )
             answers.setdefault((answer.selection_id, answer.model), {})[answer.question_id] = said
     without = [(key, "") for key in about if not any(key == selection for selection, _ in answers)]

@@ -83,13 +83,16 @@ def videos_needed(least: float, videos: int, difference: float) -> int:
     if not (difference > 0 and least > 0 and videos >= 2):
         raise InvalidInput(f"power needs differences above 0 and two videos, got {difference:g}, {least:g}, {videos}")
     spread = least / power_reach(videos) * np.sqrt(videos)
+
+    def shows(number: int) -> bool:
+        return bool(power_reach(number) * spread / np.sqrt(number) <= difference * (1 + 1e-12))
+
     low, high = 2, 2
-    while power_reach(high) * spread / np.sqrt(high) > difference:
+    while not shows(high):
         low, high = high, 2 * high
     while low < high:  # the least number that shows it
         middle = (low + high) // 2
-        shows = power_reach(middle) * spread / np.sqrt(middle) <= difference
-        low, high = (low, middle) if shows else (middle + 1, high)
+        low, high = (low, middle) if shows(middle) else (middle + 1, high)
     return high
 
 

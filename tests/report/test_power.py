@@ -1,0 +1,109 @@
+"""Power before effort: what a number of questions can show, and how many videos would show more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.core.errors import InvalidInput
+from focus_eval.report.comparisons import baseline_table, comparison_table, run_discordance
+from focus_eval.report.power import (
+    PUBLISHED,
+    Discordance,
+    least_difference,
+    power_text,
+    seen_discordance,
+    videos_needed,
+)
+from focus_eval.report.run import load_run
+from focus_eval.report.statistics import compare_paired, detectable_difference, power_reach
+from tests.report.simulated import Simulation, simulate_run
+
+# Questions per video of LongVideoBench val: 357 videos have one, 208 two, 188 three.
+LONGVIDEOBENCH = [1] * 357 + [2] * 208 + [3] * 188
+
+
+def test_longvideobench_shows_3_6_points_and_mlvu_test_5_to_6():
+    assert sum(LONGVIDEOBENCH) == 1337
+    assert round(100 * least_difference(LONGVIDEOBENCH, PUBLISHED), 1) == 3.6
+    assert 5 < 100 * least_difference([1] * 502, PUBLISHED) < 6
+
+
+def test_a_planned_difference_is_the_one_that_is_detected_afterwards():
+    rng = np.random.default_rng(0)
+    videos = np.repeat(np.arange(753), LONGVIDEOBENCH)
+    differences = rng.choice([-1, 0, 1], size=videos.size, p=[0.1, 0.79, 0.11])
+    seen = seen_discordance(differences, videos.tolist())
+    assert least_difference(LONGVIDEOBENCH, seen) == pytest.approx(
+        detectable_difference(differences, videos.tolist()), rel=0.005
+    )
+
+
+def test_a_difference_of_the_least_size_is_found_in_four_of_five_runs():
+    rng, found = np.random.default_rng(1), 0
+    least = least_difference([1] * 400, Discordance(share=0.2))
+    for _ in range(200):
+        differences = rng.choice([-1, 0, 1], size=400, p=[(0.2 - least) / 2, 0.8, (0.2 + least) / 2])
+        made = compare_paired(differences < 0, differences > 0, list(range(400)))
+        found += made.p_value < 0.05
+    assert 0.7 < found / 200 < 0.9
+
+
+@given(st.floats(0.005, 0.2), st.integers(2, 5000), st.floats(0.002, 0.3))
+def test_the_videos_needed_are_the_fewest_that_show_it(least, videos, difference):
+    needed = videos_needed(least, videos, difference)
+    shown = (
+        least
+        / power_reach(videos)
+        * np.sqrt(videos)
+        * np.array([power_reach(number) / np.sqrt(number) for number in (needed, max(2, needed - 1))])
+    )
+    assert shown[0] <= difference * (1 + 1e-9)
+    assert needed == 2 or shown[1] > difference * (1 - 1e-9)
+    assert videos_needed(least, videos, least) == videos
+
+
+def test_nothing_that_differs_says_nothing_of_power():
+    assert seen_discordance([0.0] * 6, list("abcdef")) is None
+    assert seen_discordance([1.0, 0.0], ["a", "a"]) is None
+    with pytest.raises(InvalidInput, match="at least two videos"):
+        least_difference([5], PUBLISHED)
+    with pytest.raises(InvalidInput, match="a share of the questions"):
+        Discordance(share=21.0)
+    with pytest.raises(InvalidInput, match="differences above 0"):
+        videos_needed(0.03, 100, 0.0)
+
+
+def test_a_comparison_says_what_it_can_show(tmp_path):
+    run = load_run(simulate_run(tmp_path / "r", Simulation(n_questions=90, samplers=("uniform", "topk"))))
+    table = baseline_table(run)
+    note = next(note for note in table.notes if note.startswith("Power:"))
+    assert "(80 % power); 2 points need " in note
+    assert note.endswith("more videos like these.")
+    discordance = run_discordance(run)
+    assert 0 < discordance.share < 1
+    assert "1 pairs of samplers" in discordance.source
+    assert comparison_table([], name="n", title="t").rows == ()
+
+
+def test_a_plan_states_what_its_questions_can_show(shared):
+    arguments = ["plan", "by_length", "--annotations", shared("data/lvb_val.json")]
+    arguments += ["--rates", shared("data/lvb_val_fps.csv"), "--only", "benchmark=longvideobench"]
+    arguments += ["--only", "sampler=uniform"]
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    said = " ".join(done.output.split())
+    assert "1,337 questions on 753 videos can show a difference of 3.6 points (80 % power)" in said
+    done = CliRunner().invoke(app, [str(argument) for argument in [*arguments, "--discordance", "0.4"]])
+    assert "a difference of 5.0 points" in " ".join(done.output.split())
+    done = CliRunner().invoke(app, [str(argument) for argument in [*arguments, "--discordance", "many"]])
+    assert "neither a share of the questions nor a run's folder" in str(done.exception)
+
+
+def test_a_text_names_points_and_videos():
+    assert power_text(0.01, 1000) == (
+        "a difference of 1.0 points (80 % power); 2 points need no more, 1 point needs no more"
+    )
