@@ -17,23 +17,26 @@ def audit(
     ] = "",
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark of --annotations.")] = "longvideobench",
     annotations: Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")] = None,
-    rates: Annotated[Path | None, typer.Option(help="CSV with the columns id, duration_s and fps.")] = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps. [default: as stated]")
+    ] = None,
 ) -> None:
     """Check logs, selections and runs.
 
     Prints a line for each finding with its count and the worst case. Exits with code 1 if there is any.
     """
-    from focus_eval.benchmarks.registry import read_annotations, read_rates
+    from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
     from focus_eval.core.errors import printable
     from focus_eval.report.audit import audit as findings_of
     from focus_eval.report.audit_reading import AuditSource, read_paths
 
     if rates is not None and annotations is None:
         raise InvalidInput("--rates need --annotations: they are by question id")
+    questions = read_annotations(benchmark, annotations) if annotations is not None else None
     source = AuditSource(
         frames_field=frames_field,
-        questions=read_annotations(benchmark, annotations) if annotations is not None else None,
-        rates=read_rates(rates) if rates is not None else {},
+        questions=questions,
+        rates=read_rates(rates) if rates is not None else stated_rates(questions or ()),
     )
     found = read_paths(paths, source)
     findings = findings_of(found.runs)

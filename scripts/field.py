@@ -1,0 +1,448 @@
+"""Derives every figure of docs/field.md from public files: `field.py FOLDER [--page docs/field.md] [--section NAME]`.
+
+FOLDER holds `lvb_val.json`, `lvb_val_fps.csv`, ToolMerge's answers and `field/` (logs, selections, annotations of
+others; the page names their repositories and commits). Prints a section per table; `--page` puts them between the
+page's marks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
+from focus_eval.report.audit import audit
+from focus_eval.report.audit_reading import AuditSource, read_paths
+from focus_eval.report.clustered import Coefficient
+from focus_eval.report.evidence import GAINED_LESS_UNCHANGED, accuracy_by_view, evidence_answers, within_question
+from focus_eval.report.power import PUBLISHED, least_difference, seen_discordance
+from focus_eval.report.predict import prediction_errors
+from focus_eval.report.recall import EvidenceCase, uniform_times
+from focus_eval.report.run import Run
+from focus_eval.report.scenes import SHORT_SECONDS, interval_figures, random_figures
+from focus_eval.report.statistics import Estimate, compare_paired, detectable_difference
+from focus_eval.report.within import deviation_by_frames, measure_effects
+from focus_eval.selections import load_selections
+from focus_eval.selections.lmms_logs import find_logs
+from focus_eval.selections.published_rows import published_rows
+from support.field_data import answers, log_lines, longvideobench, measures_of, selections
+
+LONG_SECONDS = 180
+MEASURES = ("recall@1", "recall@2", "recall@5", "recall@10", "nearness", "near_frames", "spread")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="folder of the public files")
+    parser.add_argument("--page", type=Path, help="Markdown page to put the tables into")
+    parser.add_argument("--section", choices=SECTIONS, action="append", help="one section only; repeatable")
+    chosen = parser.parse_args()
+    made = {}
+    for name in chosen.section or SECTIONS:
+        start = time.perf_counter()
+        made[name] = SECTIONS[name](chosen.folder)
+        print(f"\n## {name} ({time.perf_counter() - start:.0f} s)\n\n{made[name]}", flush=True)
+    if chosen.page:
+        text = chosen.page.read_text(encoding="utf-8")
+        for name, table in made.items():
+            text = put_between(text, name, table)
+        chosen.page.write_text(text, encoding="utf-8")
+
+
+def put_between(page: str, name: str, table: str) -> str:
+    """Return `page` with `table` between the marks of `name`."""
+    start, end = f"<!-- field: {name} -->\n", "<!-- end -->"
+    before, found, rest = page.partition(start)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise SystemExit(f"the page has no marks for {name}: {start.strip()} .. {end}")
+    return f"{before}{start}{table}\n{end}{after}"
+
+
+def logs(folder: Path) -> str:
+    """Accuracy of each log beside what it states, and recall of the frames that were fed."""
+    lines = []
+    for log in find_logs(folder / "field/lmms_logs"):
+        if log.task != "longvideobench_val_v":
+            continue
+        made = log_lines(folder, log, "indices")
+        recalls = " / ".join(f"{made[f'recall@{d}'].mean():.3f}" for d in (1, 2, 5))
+        lines.append((log.run, log.model, f"{made['score'].mean():.5f}", f"{log.scores['lvb_acc']:.5f}", recalls))
+    return table(("log", "model", "rows give", "log states", "recall within 1 / 2 / 5 s"), lines)
+
+
+def within(folder: Path) -> str:
+    """Effects of each measure within questions, all runs; then uniform and AKS alone; then together."""
+    lines = long_answers(folder)
+    two = lines[lines["family"] != "scenes"]
+    of_two = {effect.measure: effect for effect in measure_effects(two, MEASURES, together=())}
+    rows = [
+        (
+            effect.measure,
+            points(effect.alone),
+            points(effect.question_only),
+            f"{effect.correlation:.3f}",
+            points(of_two[effect.measure].alone),
+        )
+        for effect in measure_effects(lines, MEASURES, together=())
+    ]
+    return (
+        table(("measure", "22 runs", "question effects only", "correlation", "uniform and AKS alone"), rows)
+        + f"\n{basis(lines)}"
+    )
+
+
+def together(folder: Path) -> str:
+    """Two and four measures in one fit."""
+    lines = long_answers(folder)
+    two = lines[lines["family"] != "scenes"]
+    rows = []
+    for measures in (("recall@2", "near_frames"), ("recall@2", "nearness", "near_frames", "spread")):
+        all_runs, alone = (measure_effects(part, measures) for part in (lines, two))
+        for first, second in zip(all_runs, alone, strict=True):
+            rows.append((" + ".join(measures), first.measure, points(first.together), points(second.together)))
+    return table(("in one fit", "measure", "22 runs", "uniform and AKS alone"), rows)
+
+
+def near(folder: Path) -> str:
+    """Answers by the number of frames near the one moment."""
+    found = deviation_by_frames(long_answers(folder))
+    rows = [(name, f"{100 * mean:+.1f}", f"{count:,}") for name, mean, count in found]
+    return table(("frames within 5 s", "less the question's mean", "answers"), rows)
+
+
+def ranks(folder: Path) -> str:
+    """Rank correlation over runs of accuracy with recall."""
+    every = answers(folder)
+    long = every[every["seconds"] >= LONG_SECONDS]
+    rows = []
+    for name, part in (("180 s and more", long), ("every length", every)):
+        means = part.groupby("run")[["score"]].mean().join(long.groupby("run")[["recall@2"]].mean())
+        rows.append((name, f"{len(means)}", f"{means['score'].corr(means['recall@2'], method='spearman'):.2f}"))
+    return table(("accuracy on videos of", "runs", "rank correlation with recall@2 from 180 s"), rows)
+
+
+def prediction(folder: Path) -> str:
+    """Error of the expected accuracy, families and runs left out."""
+    every = answers(folder)
+    rows = []
+    for name, part in (("180 s and more", every[every["seconds"] >= LONG_SECONDS]), ("every length", every)):
+        for error in prediction_errors(part):
+            by_family = [f"{100 * value:.1f}" for value in error.by_family.values()]
+            rows.append((name, error.name, *by_family, f"{100 * error.mean:.1f}", f"{100 * error.one_run:.2f}"))
+    families = list(dict.fromkeys(every["family"]))
+    return table(("videos", "measures", *(f"without {name}" for name in families), "mean", "one run left out"), rows)
+
+
+def lengths(folder: Path) -> str:
+    """AKS less uniform by length, paired by question."""
+    a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
+    rows = []
+    for name, inside in by_length(a["seconds"]):
+        made = compare_paired(a["score"][inside], b["score"][inside], a["video"][inside].tolist())
+        rows.append((name, str(int(inside.sum())), f"{b['distinct'][inside].mean():.1f}", interval(made.difference)))
+    return table(("videos", "questions", "AKS's distinct frames", "AKS less uniform"), rows)
+
+
+def oracle(folder: Path) -> str:
+    """The "oracle" log by native rate: annotated positions fed as native frame numbers."""
+    fed = next(log for log in find_logs(folder / "field/lmms_logs/lvb_oracle"))
+    lines = log_lines(folder, fed, "indices").set_index("question_id")
+    uniform = answers(folder).query("run == 'qwen2_5_vl'").set_index("question_id")["score"]
+    lines = lines[lines["seconds"] >= LONG_SECONDS].assign(uniform=uniform)
+    rows = []
+    for name, low, high in (("23.976 and 24", 23.9, 24.1), ("25", 24.9, 25.1), ("29.97 and 30", 29.9, 30.1)):
+        part = lines[(lines["fps"] > low) & (lines["fps"] < high)]
+        rows.append((name, str(len(part)), *(f"{100 * part[name].mean():.1f}" for name in ("score", "uniform"))))
+    return table(("frames a second", "questions", "LLaVA-OneVision, positions", "Qwen2.5-VL, uniform"), rows)
+
+
+def arrival(folder: Path) -> str:
+    """Share of the same answers between runs: a pair that never saw its selections, and honest ones."""
+    lines = answers(folder).pivot(index="question_id", columns="run", values=["text", "score"])
+    pairs = list(itertools.combinations(lines["text"].columns, 2))
+    same = {pair: float((lines["text"][pair[0]] == lines["text"][pair[1]]).mean()) for pair in pairs}
+    known = ("qwen2_5_vl", "qwen2_5_vl_AKS")
+    differ = float((lines["score"][known[0]] != lines["score"][known[1]]).mean())
+    found = audit(read_paths([folder / "field/lmms_logs"], AuditSource()).runs)
+    finding = next(item for item in found if "pairs of runs with the same answers" in item.check)
+    rows = [
+        ("two Video-MME logs with different selections", re.search(r"\((.*?) %\)", finding.worst)[1] + " %"),
+        (
+            f"{len(pairs)} pairs of 22 LongVideoBench logs",
+            f"{100 * min(same.values()):.0f} to {100 * max(same.values()):.0f} %",
+        ),
+        ("of these uniform and AKS", f"{100 * same[known]:.1f} % ({100 * differ:.1f} % differ in being right)"),
+    ]
+    return table(("pair", "the same answers"), rows)
+
+
+def power(folder: Path) -> str:
+    """Discordance of pairs with uniform or AKS, and the least difference that can be shown."""
+    lines = answers(folder)
+    rows = []
+    for base in ("qwen2_5_vl", "qwen2_5_vl_AKS"):
+        shares, least = [], []
+        for run in sorted(set(lines["run"]) - {base}):
+            a, b = paired(lines, base, run)
+            differences = (b["score"] - a["score"]).to_numpy()
+            shares.append(100 * seen_discordance(differences, a["video"].tolist()).share)
+            least.append(100 * detectable_difference(differences, a["video"].tolist()))
+        texts = (f"{min(shares):.0f} to {max(shares):.0f} %", f"{min(least):.1f} to {max(least):.1f}")
+        rows.append((f"LongVideoBench, {FAMILY_OF[base]} and another run", *texts))
+    planned = 100 * least_difference([1] * 502, PUBLISHED)
+    rows.append(
+        ("MLVU test, 502 questions on as many videos, planned", f"{100 * PUBLISHED.share:.0f} %", f"{planned:.1f}")
+    )
+    return table(("comparison", "questions that one alone has right", "least difference, 80 % power"), rows)
+
+
+FAMILY_OF = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "AKS"}
+
+
+def toolmerge(folder: Path) -> str:
+    """Evidence in view: raw, among the same kind of question, and gained less unchanged."""
+    questions, rates = longvideobench(folder)
+    made = []
+    for k in (8, 32):
+        loaded = load_selections(folder / f"toolmerge_qwen3_lvb_{k}.json", questions=list(questions.values()))
+        made.append(published_rows(loaded, list(questions.values()), rates, name="toolmerge", model="qwen3_vl_8b"))
+    run = Run("t", [row for item in made for row in item.selections], [row for item in made for row in item.answers])
+    lines = evidence_answers(run, min_seconds=LONG_SECONDS)
+    rows = []
+    for k, part in lines.groupby("k"):
+        view = accuracy_by_view(part, distance=5.0)
+        rows.append((f"K = {k}: all less none in view", interval(view.difference)))
+        rows.append((f"K = {k}: the same, within category, length and number of moments", interval(view.same_kind)))
+    changes = within_question(lines[lines["k"] == 8], lines[lines["k"] == 32], distance=5.0)
+    beside = next(item for item in changes if item.change == GAINED_LESS_UNCHANGED)
+    rows.append(("K = 8 to 32: gained less none both times", interval(beside.compared.difference)))
+    return table(("Qwen3-VL-8B, evidence within 5 s, videos of 180 s and more", "points"), rows)
+
+
+def published(folder: Path) -> str:
+    """Recall of the published selections, and pairs that no single tolerance decides."""
+    questions, rates = longvideobench(folder)
+    by_name, rows = {}, []
+    for name, loaded, left_out in selections(folder):
+        lines = pd.DataFrame(
+            [
+                {
+                    "question_id": key,
+                    "video": questions[key].video,
+                    "seconds": questions[key].duration_seconds,
+                    **measures_of(questions[key], rates[key], chosen.times_at(float(rates[key].fps))),
+                }
+                for key, chosen in loaded.items()
+                if chosen.n_keyframes
+            ]
+        ).set_index("question_id")
+        by_name[name] = lines
+        texts = []
+        for _, inside in by_length(lines["seconds"])[1:]:
+            texts.append(" / ".join(f"{lines[f'recall@{d}'][inside].mean():.3f}" for d in (1, 2, 5)))
+            texts.append(f"{lines['nearness'][inside].mean():.3f}")
+        rows.append((name + (f" ({left_out} left out)" if left_out else ""), *texts))
+    heads = ("selection, K", "180 to 1200 s: recall 1 / 2 / 5 s", "nearness", "above: recall", "nearness")
+    return table(heads, rows) + "\n" + tolerance_rows(by_name)
+
+
+def tolerance_rows(by_name: dict[str, pd.DataFrame]) -> str:
+    """Paired differences to AKS at K = 64, videos of 180 s and more."""
+    rows = []
+    for name in ("TSPO 64", "ASCS 64", "QCA 64"):
+        texts = []
+        for measure in ("recall@1", "recall@2", "recall@5", "nearness"):
+            both = by_name["AKS 64"].merge(by_name[name], on="question_id", suffixes=("_a", "_b"))
+            both = both[both["seconds_a"] >= LONG_SECONDS]
+            made = compare_paired(both[f"{measure}_a"], both[f"{measure}_b"], both["video_a"].tolist())
+            texts.append(interval(made.difference))
+        rows.append((f"{name} less AKS 64", *texts))
+    return table(("paired, 180 s and more", "within 1 s", "2 s", "5 s", "nearness"), rows)
+
+
+def lvbench(folder: Path) -> str:
+    """QCA on LVBench, the hit of annotated intervals with and without tolerance."""
+    evidence = folder / "field/evidence/lvbench_video_info.meta.jsonl.gz"
+    questions = read_annotations("lvbench", evidence)
+    rates = stated_rates(questions)
+    loaded = load_selections(folder / "field/selections/qca_lvbench.json.gz", questions=questions)
+    asked = [question for question in questions if question.evidence_intervals]
+    cases = [
+        EvidenceCase(
+            question_id=question.id,
+            bucket="all",
+            evidence_seconds=np.zeros(0),
+            duration_seconds=rates[question.id].duration_seconds,
+            fps=float(rates[question.id].fps),
+        )
+        for question in asked
+    ]
+    evenly = uniform_times(cases, k=64)
+    figures = {
+        "QCA": [
+            interval_figures(q.evidence_intervals, loaded[q.id].times_at(c.fps))
+            for q, c in zip(asked, cases, strict=True)
+        ],
+        "uniform": [interval_figures(q.evidence_intervals, evenly[q.id]) for q in asked],
+        "random": [random_figures(q.evidence_intervals, c, 64) for q, c in zip(asked, cases, strict=True)],
+    }
+    short = np.array([max(b - a for a, b in q.evidence_intervals) <= SHORT_SECONDS for q in asked])
+    rows = []
+    for name, values in figures.items():
+        frame = pd.DataFrame(values)
+        texts = (
+            " / ".join(f"{frame[f'hit@{d}'][part].mean():.3f}" for d in (0, 1, 2, 5))
+            for part in (np.ones(len(asked), bool), short)
+        )
+        rows.append((f"{name}, K = 64", *texts))
+    heads = (
+        "selection",
+        f"{len(asked):,} questions: hit within 0 / 1 / 2 / 5 s",
+        f"{int(short.sum())} of intervals up to 10 s",
+    )
+    return table(heads, rows) + f"\n{unreadable(evidence, len(questions) - len(asked))}"
+
+
+def unreadable(path: Path, count: int) -> str:
+    """What of LVBench's official file is not as it should be."""
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+    times = [question["time_reference"] for row in rows for question in row["qa"]]
+    past = sum(bool(re.search(r"\d{3}:", text)) for text in times)
+    none = sum("None" in text for text in times)
+    return (
+        f"LVBench's official file: {len(times):,} questions; minutes go past 99 in {past}; {none} hold `None` and "
+        f"{count - none} intervals are reversed: these {count} have no evidence that can be read."
+    )
+
+
+def evidence(folder: Path) -> str:
+    """Lengths of annotated evidence, and where LongVideoBench's moments lie."""
+    rows = []
+    for name, file in (
+        ("cgbench", "cgbench_mini.json.gz"),
+        ("lvbench", "lvbench_video_info.meta.jsonl.gz"),
+        ("vue_tr_v2", "vue_tr_v2_ground_truth.json.gz"),
+        ("nextgqa", "nextgqa/val.csv"),
+    ):
+        questions = read_annotations(name, folder / "field/evidence" / file)
+        spans = [(stop - start, (start + stop) / 2 / question.duration_seconds) for question in questions
+                 for start, stop in question.evidence_intervals if question.duration_seconds]  # fmt: skip
+        lasting, middles = np.array(spans).T
+        quantiles = " / ".join(f"{value:.0f}" for value in np.quantile(lasting, [0.1, 0.5, 0.9]))
+        rows.append(
+            (name, f"{len(questions):,}", f"{lasting.size:,}", quantiles, f"{100 * (middles < 0.1).mean():.0f} %")
+        )
+    heads = ("benchmark", "questions", "intervals", "seconds at 10 / 50 / 90 %", "middle in the first tenth")
+    return table(heads, rows) + "\n" + moment_spans(folder)
+
+
+def moment_spans(folder: Path) -> str:
+    """How far apart the moments of one LongVideoBench question lie, and would lie by chance."""
+    rows = []
+    questions = [question for question in longvideobench(folder)[0].values() if len(question.evidence_seconds) > 1]
+    seconds = pd.Series([question.duration_seconds for question in questions])
+    for name, inside in by_length(seconds)[1:]:
+        part = [question for question, is_in in zip(questions, inside, strict=True) if is_in]
+        spans = np.array([max(q.evidence_seconds) - min(q.evidence_seconds) for q in part])
+        chance = [(len(q.evidence_seconds) - 1) / (len(q.evidence_seconds) + 1) * q.duration_seconds for q in part]
+        texts = (f"{np.median(spans):.0f}", f"{np.median(chance):.0f}", f"{100 * (spans < 60).mean():.0f} %")
+        rows.append((name, str(len(part)), *texts))
+    return table(
+        ("LongVideoBench", "questions of several moments", "median span (s)", "if independent", "under 60 s"), rows
+    )
+
+
+def audited(folder: Path) -> str:
+    """What the audit finds in the logs and selections."""
+    source = AuditSource(
+        frames_field="indices",
+        questions=list(longvideobench(folder)[0].values()),
+        rates=read_rates(folder / "lvb_val_fps.csv"),
+    )
+    logs_of = sorted(path for path in (folder / "field/lmms_logs").iterdir() if path.is_dir())
+    files = [path for path in sorted((folder / "field/selections").iterdir()) if "lvbench" not in path.name]
+    found = audit(read_paths([*logs_of, *files], source).runs)
+    others = read_annotations("lvbench", folder / "field/evidence/lvbench_video_info.meta.jsonl.gz")
+    source = AuditSource(questions=others, rates=stated_rates(others))
+    found += audit(read_paths([folder / "field/selections/qca_lvbench.json.gz"], source).runs)
+    rows = [(item.where, item.check, f"{item.count:,} of {item.of:,}", item.worst) for item in found]
+    return table(("where", "finding", "count", "worst case"), rows)
+
+
+SECTIONS: dict[str, Callable[[Path], str]] = {
+    "logs": logs,
+    "within": within,
+    "together": together,
+    "near": near,
+    "ranks": ranks,
+    "prediction": prediction,
+    "lengths": lengths,
+    "oracle": oracle,
+    "arrival": arrival,
+    "power": power,
+    "toolmerge": toolmerge,
+    "published": published,
+    "lvbench": lvbench,
+    "evidence": evidence,
+    "audit": audited,
+}
+
+
+def long_answers(folder: Path) -> pd.DataFrame:
+    """Return the answers about videos of 180 s and more."""
+    lines = answers(folder)
+    return lines[lines["seconds"] >= LONG_SECONDS]
+
+
+def paired(lines: pd.DataFrame, a: str, b: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the lines of two runs in the same order of questions."""
+    first, second = (lines[lines["run"] == run].set_index("question_id") for run in (a, b))
+    return first, second.loc[first.index]
+
+
+def by_length(seconds: pd.Series) -> list[tuple[str, np.ndarray]]:
+    """Return the three lengths of LongVideoBench, and which questions are of each."""
+    values = seconds.to_numpy()
+    return [
+        ("below 180 s", values < 180),
+        ("180 to 1200 s", (values >= 180) & (values <= 1200)),
+        ("above 1200 s", values > 1200),
+    ]
+
+
+def basis(lines: pd.DataFrame) -> str:
+    """Say what the fits rest on."""
+    return f"{len(lines):,} answers, {lines['question_id'].nunique()} questions, {lines['video'].nunique()} videos."
+
+
+def points(made: Coefficient | None) -> str:
+    """Return e.g. "+17.1 [11.9, 22.3]"."""
+    return "" if made is None else interval(made.estimate())
+
+
+def interval(made: Estimate | None) -> str:
+    """Return a difference in points with its interval."""
+    if made is None or made.low is None or made.high is None:
+        return "-"
+    return f"{100 * made.value:+.1f} [{100 * made.low:.1f}, {100 * made.high:.1f}]"
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table, figures to the right."""
+    titles = list(heads)
+    lines = [f"| {' | '.join(titles)} |", f"|---|{'---:|' * (len(titles) - 1)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Public answers and selections as data frames, for `scripts/field.py` and the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
+from focus_eval.report.nearness import near_frames, nearness, spread
+from focus_eval.report.recall import recall_within
+from focus_eval.selections import ImportedSelection, load_selections
+from focus_eval.selections.lmms_logs import LmmsLog, find_logs, verdict_of
+
+TABLE = "field/lmms_logs/lvb_qwen2_5_vl_7b_32_frames_22_runs.parquet"
+DISTANCES = (1, 2, 5, 10)
+FAMILIES = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "AKS"}
+
+
+@cache
+def longvideobench(folder: Path) -> tuple[dict[str, Question], dict[str, VideoRate]]:
+    """Return the questions of LongVideoBench val and the length and rate of their videos, by id."""
+    questions = {question.id: question for question in read_annotations("longvideobench", folder / "lvb_val.json")}
+    return questions, read_rates(folder / "lvb_val_fps.csv")
+
+
+def measures_of(question: Question, rate: VideoRate, times: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Return what the rows of a run are measured by, and recall within 10 s."""
+    evidence = np.asarray(question.evidence_seconds)
+    recalls = recall_within(evidence, times, DISTANCES)
+    return {
+        **{f"recall@{d}": float(value) for d, value in zip(DISTANCES, recalls, strict=True)},
+        "nearness": nearness(evidence, times),
+        "near_frames": near_frames(evidence, times),
+        "spread": spread(times, duration_seconds=rate.duration_seconds),
+    }
+
+
+@cache
+def answers(folder: Path) -> pd.DataFrame:
+    """Return the answers of Qwen2.5-VL-7B under 22 selections of 32 frames, a line per question and run.
+
+    The run with stock sampling does not say its frames: evenly spaced ones are assumed.
+    """
+    return pd.concat([log_lines(folder, log, "frames") for log in find_logs(folder / TABLE)], ignore_index=True)
+
+
+def log_lines(folder: Path, log: LmmsLog, field: str) -> pd.DataFrame:
+    """Return the answers of one log; frames from `field`, evenly spaced ones where it is empty."""
+    questions, rates = longvideobench(folder)
+    made = []
+    for record in log.records():
+        key = str((record.doc or {})["id"])
+        question, rate = questions[key], rates[key]
+        shown = record.frames(field)
+        frames = np.linspace(0, rate.n_frames - 1, 32) if shown is None else np.asarray(shown, dtype=np.float64)
+        verdict = next(found for found in map(verdict_of, record.metrics.values()) if found is not None)
+        made.append(
+            {
+                "run": log.run,
+                "family": FAMILIES.get(log.run, "scenes"),
+                "k": 32,
+                "question_id": key,
+                "video": question.video,
+                "seconds": question.duration_seconds,
+                "fps": float(rate.fps),
+                "moments": len(question.evidence_seconds),
+                "distinct": len(set(frames.tolist())),
+                "text": record.response,
+                "score": verdict.score,
+                **measures_of(question, rate, frames / float(rate.fps)),
+            }
+        )
+    return pd.DataFrame(made)
+
+
+def selections(folder: Path) -> Iterator[tuple[str, dict[str, ImportedSelection], int]]:
+    """Yield name, selections by question id and the count of rows left out, of LongVideoBench's published files."""
+    questions, rates = longvideobench(folder)
+    fps = {key: float(rate.fps) for key, rate in rates.items()}
+    for name, file, format in SELECTIONS:
+        left_out: list[str] = []
+        loaded = load_selections(
+            folder / file, format=format, questions=list(questions.values()), fps=fps, left_out=left_out
+        )
+        yield name, loaded, len(left_out)
+
+
+SELECTIONS = (
+    ("ToolMerge 8", "toolmerge_qwen3_lvb_8.json", "toolmerge"),
+    ("WFS-SB 8", "field/selections/wfs_lvb_8.json.gz", "wfs"),
+    ("WFS-SB 16", "wfs_longvideobench_16.json", "wfs"),
+    ("AKS 32", "field/selections/aks_lvb_32.json.gz", "aks"),
+    ("AKS 32, by others, BLIP", "field/selections/aks_lvb_blip_32_yunseok.json.gz", "aks"),
+    ("AKS 32, by others, CLIP", "field/selections/aks_lvb_clip_32_yunseok.json.gz", "aks"),
+    ("ToolMerge 32", "toolmerge_qwen3_lvb_32.json", "toolmerge"),
+    ("WFS-SB 32", "field/selections/wfs_lvb_32.json.gz", "wfs"),
+    ("AKS 64", "aks_longvideobench_blip_64.json", "aks"),
+    ("ASCS 64", "field/selections/kfs_ascs_lvb_64.json.gz", "kfs"),
+    ("QCA 64", "qca_longvideobench_64.json", "qca"),
+    ("TSPO 64", "field/selections/tspo_longvideobench_64.json.gz", "auto"),
+)
