@@ -11,8 +11,9 @@ import typer
 from focus_eval.commands.audit import audit
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
-from focus_eval.commands.exchange import evidence, export, import_, leaderboard, recall
+from focus_eval.commands.exchange import evidence, export, import_, recall
 from focus_eval.commands.lab import check, compare_samplers, simulate
+from focus_eval.commands.leaderboard import leaderboard
 from focus_eval.commands.lists import configs, samplers, slurm_script, tasks, videos
 from focus_eval.commands.predict import predict
 from focus_eval.commands.reports import acf, compare, report

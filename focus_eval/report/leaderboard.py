@@ -1,44 +1,46 @@
-"""Keeps the leaderboard of published selections: its entries, the figures measured from their files, and its table."""
+"""Keeps the leaderboard of published selections: its entries, the figures measured from their files, and its tables."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from focus_eval.benchmarks.evidence import RECALL_SECONDS, distances_text
-from focus_eval.benchmarks.question import BUCKETS
+import numpy as np
+import pandas as pd
+
+from focus_eval.benchmarks.evidence import distances_text
+from focus_eval.benchmarks.question import BUCKETS, Question
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_yaml
-from focus_eval.report.recall import (
-    EvidenceCase,
-    Times,
-    random_recall,
-    recall_column,
-    recall_table,
-    uniform_times,
-)
+from focus_eval.report.nearness import nearness, random_nearness
+from focus_eval.report.recall import EvidenceCase, Times, evidence_cases, uniform_times
+from focus_eval.report.scenes import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, interval_figures, random_figures
+from focus_eval.report.statistics import compare_paired, holm
 from focus_eval.report.table import Table, TableRow, Value
 from focus_eval.rows.records import replace_file
 
-_COLUMNS_OF = {f"{bucket}@{d:g}": (bucket, recall_column(d)) for bucket in (*BUCKETS, "all") for d in RECALL_SECONDS}
-FIGURES = tuple(_COLUMNS_OF)
-COLUMNS = ("name", "k", "questions", "mean_frames", *FIGURES)
+BASELINES = ("random", "uniform")
+# Selections of one K are compared with this one, or with uniform where it was not published at that K.
+REFERENCE = "AKS"
+# Paired differences leave out shorter videos: their evidence is nearly always in view.
+LONG_SECONDS = 180.0
+MEASURES = (*(f"hit@{tolerance:g}" for tolerance in TOLERANCES_SECONDS), "nearness")
 _MARKS = ("<!-- leaderboard -->", "<!-- end of leaderboard -->")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One published selection of LongVideoBench val.
+    """One published selection of a benchmark.
 
     Args:
-        name, k: how the row is called; unique together.
-        format: of the file, as `load_selections` names it.
-        file: its name in the reader's folder.
-        sha256: of the file; "" where it is not known yet: the entry then has no figures.
+        name, k: how the row is called; unique together within the benchmark.
+        format: of the file, as `load_selections` names it, with its options.
+        file: its name in the reader's folder, or below it; there it may be gzipped.
+        sha256: of the file, not gzipped; "" where it is not known yet: the entry then has no figures.
         source, path, commit: repository, place in it and commit; "" where not recorded.
     """
 
@@ -46,6 +48,7 @@ class Entry:
     k: int
     format: str
     file: str
+    benchmark: str = "longvideobench"
     sha256: str = ""
     source: str = ""
     path: str = ""
@@ -58,27 +61,77 @@ class Entry:
     @property
     def command(self) -> str:
         """The command that prints the row."""
+        annotation = "lvb_val.json --rates lvb_val_fps.csv" if self.benchmark == "longvideobench" else "ANNOTATION"
         return (
-            "focus-eval recall --annotations lvb_val.json --rates lvb_val_fps.csv "
+            f"focus-eval recall --benchmark {self.benchmark} --annotations {annotation} "
             f"--selections {self.file} --format {self.format}"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The measured figures of one selection: evidence recall in [0, 1] by `FIGURES`."""
+    """The figures of one selection on the questions of one bucket, as texts, for they are compared with a file's.
 
+    Args:
+        bucket: of the video's length, or of the interval's.
+        frames: mean number of different frames.
+        figures: by `MEASURES`, in [0, 1]; hit@0 is "" where evidence is moments.
+    """
+
+    benchmark: str
     name: str
-    k: int
-    questions: int
-    mean_frames: float
-    recall: Mapping[str, float]
+    k: str
+    bucket: str
+    questions: str
+    frames: str
+    figures: tuple[str, ...]
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts of the row in the CSV file, by `COLUMNS`: recall to four decimals."""
-        figures = (f"{self.recall[name]:.4f}" for name in FIGURES)
-        return (self.name, str(self.k), str(self.questions), f"{self.mean_frames:.1f}", *figures)
+        """The texts of the row in the CSV file, under `COLUMNS`."""
+        return (self.benchmark, self.name, self.k, self.bucket, self.questions, self.frames, *self.figures)
+
+
+COLUMNS = (*(item.name for item in fields(Row) if item.name != "figures"), *MEASURES)
+DIFFERENCE_COLUMNS = ("benchmark", "k", "name", "less", "questions", "measure", "value", "low", "high", "p", "p_holm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """The evidence of one benchmark's questions, which selections are measured on.
+
+    Args:
+        cases: questions with evidence.
+        intervals: by question id; a moment is an interval of no length.
+        are_moments: whether they all are.
+        videos: by question id.
+    """
+
+    benchmark: str
+    cases: tuple[EvidenceCase, ...]
+    intervals: Mapping[str, tuple[tuple[float, float], ...]]
+    are_moments: bool
+    videos: Mapping[str, str]
+
+    @classmethod
+    def of(cls, benchmark: str, questions: Sequence[Question], fps: Mapping[str, float]) -> Ground:
+        """Return the ground of `questions`; those without evidence that can be read are left out."""
+        cases = evidence_cases(benchmark, questions, fps)
+        moments = {case.question_id: tuple((time, time) for time in case.evidence_seconds.tolist()) for case in cases}
+        intervals = {question.id: question.evidence_intervals or moments[question.id] for question in questions}
+        kept = tuple(case for case in cases if intervals[case.question_id])
+        are_moments = not any(question.evidence_intervals for question in questions)
+        videos = {question.id: question.video for question in questions}
+        return cls(benchmark=benchmark, cases=kept, intervals=intervals, are_moments=are_moments, videos=videos)
+
+    @property
+    def groups(self) -> list[tuple[str, np.ndarray]]:
+        """Name and mask over `cases` of each bucket: by the video's length, or by that of the intervals."""
+        if self.are_moments:
+            buckets = np.array([case.bucket for case in self.cases])
+            return [(name, buckets == name) for name in BUCKETS if (buckets == name).any()]
+        longest = [max(stop - start for start, stop in self.intervals[case.question_id]) for case in self.cases]
+        return [("all", np.ones(len(self.cases), dtype=bool)), (SHORT, np.asarray(longest) <= SHORT_SECONDS)]
 
 
 def read_entry(path: Path) -> Entry:
@@ -93,88 +146,238 @@ def read_entry(path: Path) -> Entry:
         raise InvalidInput(f"{path}: not a leaderboard entry ({error})") from error
 
 
+def find_file(entry: Entry, folder: Path) -> Path | None:
+    """Return the entry's file in `folder` or below it, gzipped or not; None where it is not there."""
+    names = (entry.file, f"{entry.file}.gz")
+    beside = next((folder / name for name in names if (folder / name).is_file()), None)
+    return beside or next((path for name in names for path in sorted(folder.rglob(name)) if path.is_file()), None)
+
+
 def check_file(entry: Entry, path: Path) -> None:
     """Refuse a file that is not the one the entry was made from.
 
     Raises:
         InvalidInput: another hash, or an entry without one.
     """
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    content = path.read_bytes()
+    found = hashlib.sha256(gzip.decompress(content) if path.suffix == ".gz" else content).hexdigest()
     if found != entry.sha256:
         raise InvalidInput(f"{path}: sha256 is {found}, the entry {entry.name!r} (K = {entry.k}) has {entry.sha256!r}")
 
 
-def measured_row(entry: Entry, times: Mapping[str, Times], cases: Sequence[EvidenceCase]) -> Row:
-    """Return the evidence recall of the selection `times` (question id -> seconds)."""
-    return _row(recall_table(cases, {entry.name: times}), entry.name, entry.k)
+def question_figures(ground: Ground, times: Mapping[str, Times]) -> pd.DataFrame:
+    """Return the measures of each question of `ground.cases`, and its number of different frames; in their order.
+
+    Raises:
+        InvalidInput: a question without a selection.
+    """
+    made = []
+    for case in ground.cases:
+        if case.question_id not in times:
+            raise InvalidInput(f"{ground.benchmark}: no selection for question {case.question_id!r}")
+        chosen, intervals = times[case.question_id], ground.intervals[case.question_id]
+        starts, stops = np.asarray(intervals, dtype=np.float64).T
+        figures = {name: value for name, value in interval_figures(intervals, chosen).items() if name in MEASURES}
+        made.append({**figures, "nearness": nearness(starts, chosen, stops=stops), "frames": len(set(chosen))})
+    return pd.DataFrame(made)
 
 
-def baseline_rows(cases: Sequence[EvidenceCase], k: int) -> list[Row]:
-    """Return the rows of uniform and of random frames (its exact expectation) at `k`."""
-    uniform = recall_table(cases, {"uniform": uniform_times(cases, k=k)})
-    return [_row(uniform, "uniform", k), _row(random_recall(cases, k=k), "random", k)]
+def random_question_figures(ground: Ground, k: int) -> pd.DataFrame:
+    """Return the exact expectation of `question_figures` for `k` frames drawn at random."""
+    made = []
+    for case in ground.cases:
+        intervals = ground.intervals[case.question_id]
+        starts, stops = np.asarray(intervals, dtype=np.float64).T
+        figures = random_figures(intervals, case, k)
+        made.append({**figures, "nearness": random_nearness(starts, stops, case, k), "frames": min(k, case.n_frames)})
+    return pd.DataFrame(made)
 
 
-def read_rows(path: Path) -> list[tuple[str, ...]]:
-    """Return the rows of the CSV file as texts under `COLUMNS`; none where there is no file.
+def rows_of(ground: Ground, name: str, k: int, figures: pd.DataFrame) -> list[Row]:
+    """Return the rows of one selection, a row per bucket."""
+    shown = [measure for measure in MEASURES if not (ground.are_moments and measure == "hit@0")]
+    made = []
+    for bucket, inside in ground.groups:
+        means = figures[inside].mean()
+        texts = tuple(f"{means[measure]:.4f}" if measure in shown else "" for measure in MEASURES)
+        made.append(
+            Row(
+                benchmark=ground.benchmark,
+                name=name,
+                k=str(k),
+                bucket=bucket,
+                questions=str(int(inside.sum())),
+                frames=f"{means['frames']:.1f}",
+                figures=texts,
+            )
+        )
+    return made
+
+
+def baseline_figures(ground: Ground, k: int) -> dict[str, pd.DataFrame]:
+    """Return the figures of uniform and of random frames at `k`."""
+    uniform = question_figures(ground, uniform_times(ground.cases, k=k))
+    return {"uniform": uniform, "random": random_question_figures(ground, k)}
+
+
+def difference_rows(ground: Ground, k: int, figures: Mapping[str, pd.DataFrame]) -> list[tuple[str, ...]]:
+    """Return the paired differences of the selections of one K to the reference, p adjusted over them by Holm.
+
+    Args:
+        figures: by name of the selection; `question_figures` of each, random left out.
+    """
+    reference = REFERENCE if REFERENCE in figures else "uniform"
+    kept = np.array([case.duration_seconds >= LONG_SECONDS for case in ground.cases])
+    videos = [ground.videos[case.question_id] for case, is_kept in zip(ground.cases, kept, strict=True) if is_kept]
+    measures = [measure for measure in MEASURES if not (ground.are_moments and measure == "hit@0")]
+    compared = [
+        (name, measure, compare_paired(figures[reference][measure][kept], figures[name][measure][kept], videos))
+        for name in sorted(figures)
+        if name not in (reference, "random")
+        for measure in measures
+    ]
+    adjusted = holm([made.p_value for _, _, made in compared])
+    rows = []
+    for (name, measure, made), p_holm in zip(compared, adjusted, strict=True):
+        difference = made.difference
+        ends = ("" if end is None else f"{end:.4f}" for end in (difference.low, difference.high))
+        about = (ground.benchmark, str(k), name, reference, str(difference.questions), measure)
+        rows.append((*about, f"{difference.value:.4f}", *ends, f"{made.p_value:.4f}", f"{p_holm:.4f}"))
+    return rows
+
+
+def replaced_differences(rows: Sequence[tuple[str, ...]], new: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return `rows` with `new` in place of those of the same selections and measure."""
+    by_key = {(*row[:4], row[5]): row for row in rows}
+    by_key.update({(*row[:4], row[5]): row for row in new})
+    return list(by_key.values())
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of the CSV file; none where there is no file.
 
     Raises:
         InvalidInput: other columns.
     """
-    if not path.exists():
-        return []
-    with open(path, newline="", encoding="utf-8") as file:
-        head, *rows = list(csv.reader(file)) or [[]]
-    if tuple(head) != COLUMNS:
-        raise InvalidInput(
-            f"{path}: not a leaderboard's figures within {distances_text()} s; its columns are {', '.join(head)}"
-        )
-    return [tuple(row) for row in rows]
+    at = len(COLUMNS) - len(MEASURES)
+    return [Row(**dict(zip(COLUMNS[:at], row[:at], strict=True)), figures=row[at:]) for row in _read(path, COLUMNS)]
 
 
-def write_rows(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
-    """Write rows under `COLUMNS`: fewer frames first, in each K baselines first, then by recall on long videos."""
-    at = COLUMNS.index(f"long@{RECALL_SECONDS[0]:g}")
-    baselines = ("random", "uniform")
-    ordered = sorted(
-        rows,
-        key=lambda row: (int(row[1]), row[0] not in baselines, row[0] if row[0] in baselines else "", -float(row[at])),
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as part, open(part, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *ordered])
+def read_differences(path: Path) -> list[tuple[str, ...]]:
+    """Return the differences in a CSV file; none where there is no file. Raises as `read_rows`."""
+    return _read(path, DIFFERENCE_COLUMNS)
 
 
-def replaced(rows: Sequence[tuple[str, ...]], new: Iterable[Row]) -> list[tuple[str, ...]]:
-    """Return `rows` with `new` in place of those of the same name and K."""
-    by_key = {row[:2]: row for row in rows}
-    by_key.update({row.texts[:2]: row.texts for row in new})
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows: by benchmark, fewer frames first, baselines first, then by name. No order says who is best."""
+    ordered = sorted(rows, key=lambda row: (row.benchmark, int(row.k), row.name not in BASELINES, row.name))
+    _write(path, COLUMNS, [row.texts for row in ordered])
+
+
+def write_differences(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
+    """Write differences in the order of `write_rows`."""
+    _write(path, DIFFERENCE_COLUMNS, sorted(rows, key=lambda row: (row[0], int(row[1]), row[2])))
+
+
+def replaced(rows: Sequence[Row], new: Iterable[Row]) -> list[Row]:
+    """Return `rows` with `new` in place of those of the same benchmark, name, K and bucket."""
+    by_key = {row.texts[:4]: row for row in rows}
+    by_key.update({row.texts[:4]: row for row in new})
     return list(by_key.values())
 
 
-def leaderboard_table(rows: Sequence[tuple[str, ...]]) -> Table:
-    """Return the table of the CSV file's rows."""
-    figures = [name for name in FIGURES if not name.startswith("all")]
-    lines = []
+def leaderboard_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return a table per benchmark, with who is first at each tolerance."""
+    return [_table([row for row in rows if row.benchmark == name]) for name in dict.fromkeys(r.benchmark for r in rows)]
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    buckets = list(dict.fromkeys(row.bucket for row in rows))
+    tolerances = [f"{d:g}" for at, d in enumerate(TOLERANCES_SECONDS) if any(row.figures[at] for row in rows)]
+    lines: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
-        values = dict(zip(COLUMNS, row, strict=True))
-        texts = (values["mean_frames"], *(values[name] for name in figures))
-        lines.append(
-            TableRow((values["k"], values["name"]), tuple(Value(ours=float(text), text=text) for text in texts))
-        )
+        lines.setdefault((row.k, row.name), {})[row.bucket] = row
+    made = []
+    for (k, name), found in lines.items():
+        texts: list[str] = []
+        for bucket in buckets:
+            shown = found.get(bucket)
+            texts += [_hits(shown), shown.figures[-1].lstrip("0")] if shown else ["", ""]
+        made.append(TableRow((k, name), (_mean_frames(list(found.values())), *texts)))
+    within = f"within {' / '.join(tolerances)} s"
     return Table(
-        name="leaderboard",
-        title="Evidence recall of published selections, LongVideoBench val",
+        name=f"leaderboard_{rows[0].benchmark}",
+        title=f"Evidence in view of published selections, {rows[0].benchmark}",
         key_titles=("K", "Selection"),
-        columns=("Frames", *(name.replace("@", " @") for name in figures)),
-        rows=tuple(lines),
+        columns=("Frames", *(text for bucket in buckets for text in (f"{bucket}: {within}", f"{bucket}: nearness"))),
+        rows=tuple(made),
+        notes=tuple(_leaders(rows, buckets)),
+    )
+
+
+def _mean_frames(rows: Sequence[Row]) -> str:
+    """Frames over all questions; buckets of lengths share them, "all" holds them."""
+    whole = [row for row in rows if row.bucket == "all"] or rows
+    questions = [int(row.questions) for row in whole]
+    frames = sum(float(row.frames) * count for row, count in zip(whole, questions, strict=True))
+    return f"{frames / sum(questions):.1f}"
+
+
+def _hits(row: Row) -> str:
+    return " / ".join(text.lstrip("0") or "0" for text in row.figures[:-1] if text)
+
+
+def _leaders(rows: Sequence[Row], buckets: Sequence[str]) -> Iterable[str]:
+    """Say who is first at each K and bucket, if one selection is at every tolerance and in nearness."""
+    for k in dict.fromkeys(row.k for row in rows):
+        for bucket in buckets:
+            part = [row for row in rows if row.k == k and row.bucket == bucket and row.name not in BASELINES]
+            if len(part) < 2:
+                continue
+            first: dict[str, list[str]] = {}
+            for at, measure in enumerate(MEASURES):
+                if part[0].figures[at]:
+                    best = max(float(row.figures[at]) for row in part)
+                    leader = ", ".join(row.name for row in part if float(row.figures[at]) == best)
+                    first.setdefault(leader, []).append(measure)
+            if len(first) == 1:
+                yield f"K = {k}, {bucket}: {next(iter(first))} is first at every tolerance and in nearness."
+            else:
+                said = "; ".join(f"{name} in {', '.join(measures)}" for name, measures in first.items())
+                yield f"K = {k}, {bucket}: who is first depends on the tolerance: {said}."
+
+
+def difference_tables(rows: Sequence[tuple[str, ...]]) -> list[Table]:
+    """Return a table of the paired differences per benchmark."""
+    return [
+        _difference_table([row for row in rows if row[0] == name]) for name in dict.fromkeys(row[0] for row in rows)
+    ]
+
+
+def _difference_table(rows: Sequence[tuple[str, ...]]) -> Table:
+    measures = list(dict.fromkeys(row[5] for row in rows))
+    lines: dict[tuple[str, str], dict[str, Value]] = {}
+    for _, k, name, less, _, measure, value, low, high, _, p_holm in rows:
+        ends = [100 * float(end) if end else None for end in (low, high)]
+        made = Value(ours=100 * float(value), low=ends[0], high=ends[1], is_difference=True, p_adjusted=float(p_holm))
+        lines.setdefault((k, f"{name} less {less}"), {})[measure] = made
+    return Table(
+        name=f"leaderboard_differences_{rows[0][0]}",
+        title=f"Paired differences (points), {rows[0][0]}, videos of {LONG_SECONDS:g} s and more",
+        key_titles=("K", "Selections"),
+        columns=tuple(measures),
+        rows=tuple(TableRow(key, tuple(found.get(name, Value()) for name in measures)) for key, found in lines.items()),
+        notes=(
+            "On the same questions; 95 % interval: t, clustered by video. An arrow marks p below 0.05: sign-flip test "
+            "over videos, adjusted by Holm over the benchmark's differences at that K.",
+        ),
     )
 
 
 def source_table(entries: Sequence[Entry]) -> Table:
     """Return the table of where each entry's file comes from and how its row is reproduced."""
     rows: list[TableRow] = []
-    for entry in sorted(entries, key=lambda item: (item.k, item.name)):
+    for entry in sorted(entries, key=lambda item: (item.benchmark, item.k, item.name)):
         place = " ".join(part for part in (entry.source, entry.path) if part) or "not recorded"
         texts = (place, entry.commit or "not recorded", entry.sha256[:16] or "file not at hand", entry.command)
         rows.append(TableRow((str(entry.k), entry.name), texts))
@@ -202,10 +405,19 @@ def update_page(page: Path, text: str) -> None:
         part.write_text(f"{before}{start}\n{text.strip()}\n{end}{after}", encoding="utf-8")
 
 
-def _row(frame: Any, name: str, k: int) -> Row:
-    by_bucket = frame.set_index("bucket")
-    recall = {name: float(by_bucket.loc[place]) for name, place in _COLUMNS_OF.items()}
-    every = by_bucket.loc["all"]
-    return Row(
-        name=name, k=k, questions=int(every["questions"]), mean_frames=float(every["mean_frames"]), recall=recall
-    )
+def _read(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        head, *rows = list(csv.reader(file)) or [[]]
+    if tuple(head) != tuple(columns):
+        raise InvalidInput(
+            f"{path}: not a leaderboard's figures within {distances_text()} s; its columns are {', '.join(head)}"
+        )
+    return [tuple(row) for row in rows]
+
+
+def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as part, open(part, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([columns, *rows])

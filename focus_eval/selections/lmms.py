@@ -18,20 +18,22 @@ class Lmms(SelectionFormat):
     Args:
         frames_field: field of the document with the frames that were fed; must be named, for a log may hold others.
         id_field: field with the question's id in the annotation.
+        run: which, where the file holds several.
     """
 
     name: ClassVar[str] = "lmms"
     # Never detected: its field has to be named.
-    summary: ClassVar[str] = "a log of lmms-eval (options `frames_field`, `id_field`)"
+    summary: ClassVar[str] = "a log of lmms-eval (options `frames_field`, `id_field`, `run`)"
 
     frames_field: str = ""
     id_field: str = "id"
+    run: str = ""
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
         """Yield the frames of every line; a line without them is an empty selection."""
-        logs = find_logs(source.path)
+        logs = [log for log in find_logs(source.path) if self.run in ("", log.run)]
         if len(logs) != 1:
-            raise SelectionMismatch(f"{source.path}: holds {len(logs)} logs, name the file of one")
+            raise SelectionMismatch(f"{source.path}: holds {len(logs)} logs, name the file of one (or its `run`)")
         if not self.frames_field:
             raise SelectionMismatch(f"{source.path}: name the field of the frames that were fed (frames_field)")
         for record in logs[0].records():

@@ -4,75 +4,140 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from focus_eval.benchmarks.registry import read_annotations, read_rates
+from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report.leaderboard import (
     COLUMNS,
-    baseline_rows,
+    Ground,
+    baseline_figures,
     check_file,
-    leaderboard_table,
-    measured_row,
+    difference_rows,
+    difference_tables,
+    find_file,
+    leaderboard_tables,
+    question_figures,
+    read_differences,
     read_entry,
     read_rows,
     replaced,
+    rows_of,
     update_page,
     write_rows,
 )
-from focus_eval.report.recall import evidence_cases
+from focus_eval.report.nearness import nearness, random_nearness
+from focus_eval.report.recall import EvidenceCase
 from focus_eval.report.table import to_markdown
 from focus_eval.selections import load_selections
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results/published/leaderboard.csv"
+DIFFERENCES = RESULTS.with_name("leaderboard_differences.csv")
 ENTRIES = sorted((ROOT / "configs/leaderboard").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
-def measured(shared):
-    """Questions, rates and evidence of LongVideoBench val."""
-    questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
-    fps = {key: float(rate.fps) for key, rate in read_rates(shared("data/lvb_val_fps.csv")).items()}
-    return questions, fps, evidence_cases("longvideobench", questions, fps)
+def grounds(shared):
+    """Questions, rates and evidence of both benchmarks."""
+    lvb = read_annotations("longvideobench", shared("data/lvb_val.json"))
+    lvbench = read_annotations("lvbench", shared("data/field/evidence/lvbench_video_info.meta.jsonl.gz"))
+    made = {}
+    for name, questions, rates in (
+        ("longvideobench", lvb, read_rates(shared("data/lvb_val_fps.csv"))),
+        ("lvbench", lvbench, stated_rates(lvbench)),
+    ):
+        fps = {key: float(rate.fps) for key, rate in rates.items()}
+        made[name] = (questions, fps, Ground.of(name, questions, fps))
+    return made
+
+
+def figures_of(entry, file, grounds):
+    questions, fps, ground = grounds[entry.benchmark]
+    loaded = load_selections(file, format=entry.format, questions=questions, fps=fps, left_out=[])
+    times = {key: chosen.times_at(fps[key]) for key, chosen in loaded.items()}
+    return ground, loaded, question_figures(ground, times)
 
 
 @pytest.mark.parametrize("path", ENTRIES, ids=lambda path: path.stem)
-def test_a_row_is_what_its_file_gives(shared, measured, path):
+def test_a_row_is_what_its_file_gives(shared, grounds, path):
     entry = read_entry(path)
-    file = shared(f"data/{entry.file}")
+    file = find_file(entry, shared("data"))
     check_file(entry, file)
-    questions, fps, cases = measured
-    loaded = load_selections(file, format=entry.format, questions=questions, fps=fps)
-    row = measured_row(entry, {key: selections.times_at(fps[key]) for key, selections in loaded.items()}, cases)
-    assert row.texts in read_rows(RESULTS)
-    assert max(selections.n_keyframes for selections in loaded.values()) == entry.k
+    ground, loaded, figures = figures_of(entry, file, grounds)
+    assert set(rows_of(ground, entry.name, entry.k, figures)) <= set(read_rows(RESULTS))
+    assert max(chosen.n_keyframes for chosen in loaded.values()) == entry.k
 
 
-def test_the_baselines_are_what_they_were(measured):
-    stated = read_rows(RESULTS)
-    for k in sorted({int(row[1]) for row in stated}):
-        assert {row.texts for row in baseline_rows(measured[2], k)} <= set(stated)
+def test_there_are_fifteen_selections_of_longvideobench_and_a_second_benchmark():
+    entries = [read_entry(path) for path in ENTRIES]
+    assert len([entry for entry in entries if entry.benchmark == "longvideobench"]) >= 15
+    assert {entry.k for entry in entries} == {8, 16, 32, 64}
+    assert {row.benchmark for row in read_rows(RESULTS)} == {"longvideobench", "lvbench"}
+
+
+def test_the_baselines_are_what_they_were(grounds):
+    for benchmark, k in (("longvideobench", 8), ("lvbench", 64)):
+        ground = grounds[benchmark][2]
+        rows = {row for name, found in baseline_figures(ground, k).items() for row in rows_of(ground, name, k, found)}
+        assert rows <= set(read_rows(RESULTS))
+
+
+def test_the_differences_of_a_k_are_what_the_files_give(shared, grounds):
+    entries = [entry for entry in map(read_entry, ENTRIES) if (entry.benchmark, entry.k) == ("longvideobench", 64)]
+    figures = {entry.name: figures_of(entry, find_file(entry, shared("data")), grounds)[2] for entry in entries}
+    ground = grounds["longvideobench"][2]
+    figures["uniform"] = baseline_figures(ground, 64)["uniform"]
+    stated = [row for row in read_differences(DIFFERENCES) if row[:2] == ("longvideobench", "64")]
+    assert difference_rows(ground, 64, figures) == stated
+    found = {(row[2], row[5]): [round(100 * float(value), 1) for value in row[6:9]] for row in stated}
+    assert found["ASCS", "hit@1"] == [-5.8, -8.8, -2.7]
+    assert found["ASCS", "hit@5"] == [6.0, 3.6, 8.3]
+    assert found["TSPO", "hit@2"] == [-2.4, -5.0, 0.2]
 
 
 def test_toolmerges_recall_is_the_recorded_one():
-    rows = {row[:2]: dict(zip(COLUMNS, row, strict=True)) for row in read_rows(RESULTS)}
-    names = ("long@1", "long@2", "long@5", "medium@1", "medium@2", "medium@5")
+    rows = {(row.name, row.k, row.bucket): dict(zip(COLUMNS, row.texts, strict=True)) for row in read_rows(RESULTS)}
     recorded = {
-        "8": ("0.1168", "0.1787", "0.3339", "0.1895", "0.3192", "0.5510"),
-        "32": ("0.1802", "0.2747", "0.5472", "0.2944", "0.5011", "0.7862"),
+        "8": (("0.1168", "0.1787", "0.3339"), ("0.1895", "0.3192", "0.5510")),
+        "32": (("0.1802", "0.2747", "0.5472"), ("0.2944", "0.5011", "0.7862")),
     }
     for k, figures in recorded.items():
-        row = rows["ToolMerge (Qwen3-VL-8B)", k]
-        assert tuple(row[name] for name in names) == figures
+        for bucket, expected in zip(("long", "medium"), figures, strict=True):
+            row = rows["ToolMerge (Qwen3-VL-8B)", k, bucket]
+            assert tuple(row[f"hit@{d}"] for d in (1, 2, 5)) == expected
 
 
-def test_the_page_shows_the_figures_of_the_csv_file():
+def test_no_selection_is_called_first_where_the_order_depends_on_the_tolerance():
+    notes = leaderboard_tables(read_rows(RESULTS))[0].notes
+    (note,) = [note for note in notes if note.startswith("K = 64, medium")]
+    assert note == (
+        "K = 64, medium: who is first depends on the tolerance: AKS in hit@1; ASCS in hit@2, hit@5, nearness."
+    )
+    (note,) = [note for note in notes if note.startswith("K = 32, long")]
+    assert note == "K = 32, long: AKS is first at every tolerance and in nearness."
+
+
+def test_the_page_shows_the_figures_of_the_csv_files():
     page = (ROOT / "docs/leaderboard.md").read_text(encoding="utf-8")
-    table = to_markdown(leaderboard_table(read_rows(RESULTS))).strip()
-    assert table.replace("### ", "## ") in page
+    tables = [*leaderboard_tables(read_rows(RESULTS)), *difference_tables(read_differences(DIFFERENCES))]
+    for table in tables:
+        assert to_markdown(table).strip().replace("### ", "## ") in page
+
+
+def test_the_nearness_of_random_frames_is_its_mean_over_many_draws():
+    case = EvidenceCase(
+        question_id="q", bucket="long", evidence_seconds=np.zeros(0), duration_seconds=40.0, fps=10.0, n_frames=400
+    )
+    starts, stops = np.array([3.0, 30.0]), np.array([3.0, 32.5])
+    rng = np.random.default_rng(0)
+    drawn = [nearness(starts, rng.choice(400, 4, replace=False) / 10, stops=stops) for _ in range(4000)]
+    assert random_nearness(starts, stops, case, 4) == pytest.approx(np.mean(drawn), abs=0.01)
+    every = nearness(starts, np.arange(400) / 10, stops=stops)
+    assert random_nearness(starts, stops, case, 400) == pytest.approx(every)
 
 
 def test_adding_again_replaces_and_a_file_of_another_hash_is_refused(shared, tmp_path):
@@ -85,12 +150,21 @@ def test_adding_again_replaces_and_a_file_of_another_hash_is_refused(shared, tmp
         done = CliRunner().invoke(app, [str(item) for item in [*arguments, "--entries", entry.parent]])
         assert done.exit_code == 0, done.output
     rows = read_rows(results)
-    assert [row[0] for row in rows] == ["random", "uniform", "WFS-SB"]
+    assert list(dict.fromkeys(row.name for row in rows)) == ["random", "uniform", "WFS-SB"]
     assert set(rows) <= set(read_rows(RESULTS))
     assert page.read_text().startswith("before\n<!-- leaderboard -->\n")
     assert "old" not in page.read_text()
     with pytest.raises(InvalidInput, match="the entry 'WFS-SB'"):
         check_file(read_entry(entry), shared("data/qca_longvideobench_64.json"))
+
+
+def test_measuring_without_what_it_needs_says_so(shared, tmp_path):
+    entry = ROOT / "configs/leaderboard/qca_lvbench_64.yaml"
+    arguments = ["leaderboard", "add", str(entry), "--results", str(tmp_path / "r.csv"), "--files"]
+    done = CliRunner().invoke(app, [*arguments, str(tmp_path)])
+    assert "qca_lvbench.json: not there; published at https://github.com/hktk07/QCA" in str(done.exception)
+    done = CliRunner().invoke(app, [*arguments, str(shared("data"))])
+    assert "--annotations lvbench=FILE" in str(done.exception)
 
 
 def test_an_entry_or_page_that_is_none_says_so(tmp_path):
