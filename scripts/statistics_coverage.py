@@ -1,8 +1,9 @@
 """What the report's intervals and tests hold, by simulation: `statistics_coverage.py [--repeats N] [--part NAME]`.
 
-Parts: `means` (coverage of an accuracy's interval), `differences` (coverage of a paired difference's), `equal` (how
-often equal samplers are told apart, by the sign-flip test and by McNemar after cutting at one half), `power` (of the
-minimum detectable difference), `cost` (seconds per test). Prints the Markdown tables of docs/statistics.md.
+Parts: `groups` (coverage of a difference between two groups of questions, few videos on one side), `means` (coverage of
+an accuracy's interval), `differences` (coverage of a paired difference's), `equal` (how often equal samplers are told
+apart, by the sign-flip test and by McNemar after cutting at one half), `power` (of the minimum detectable difference),
+`cost` (seconds per test). Prints the Markdown tables of docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import argparse
 import time
 
 import numpy as np
+import statsmodels.api as sm
 
+from focus_eval.report.clustered import clustered_fit
 from focus_eval.report.statistics import (
     detectable_difference,
     difference_estimate,
@@ -174,7 +177,21 @@ def cost(_repeats):
         print(f"| {n_videos} | {(time.perf_counter() - started) / 5:.3f} |")
 
 
-PARTS = {"means": means, "differences": differences, "equal": equal, "power": power, "cost": cost}
+def groups(repeats):
+    print("| videos on one side | CR2, Satterthwaite | cluster-robust, videos less one |\n|---:|---:|---:|")
+    for first in (5, 8, 15, 50):
+        rng, covered = np.random.default_rng([4, first]), np.zeros(2)
+        for _ in range(repeats):
+            videos = np.repeat(np.arange(300), rng.integers(1, 6, 300))
+            made = scores(rng, difficulties(rng, 300, 0.6, 0.2), videos, "right or wrong")
+            side = (videos < first)[:, np.newaxis].astype(float)
+            estimate = clustered_fit(made, side, videos)[0].estimate()
+            plain = sm.OLS(made, sm.add_constant(side)).fit(cov_type="cluster", cov_kwds={"groups": videos}, use_t=True)
+            covered += [estimate.low <= 0 <= estimate.high, plain.conf_int()[1][0] <= 0 <= plain.conf_int()[1][1]]
+        print(f"| {first} | " + " | ".join(f"{100 * share:.1f}" for share in covered / repeats) + " |", flush=True)
+
+
+PARTS = {"groups": groups, "means": means, "differences": differences, "equal": equal, "power": power, "cost": cost}
 
 if __name__ == "__main__":
     main()
