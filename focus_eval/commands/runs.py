@@ -42,9 +42,9 @@ def plan(
         str, typer.Option(help="Share of questions that one of two samplers alone has right, or a run to take it from.")
     ] = "",
 ) -> None:
-    """Show what a matrix will run, its cost, the least difference it can show, and what is missing.
+    """Show what a matrix will run, its cost and what is missing.
 
-    Exits with code 1 if something is missing.
+    Also says how small a difference its questions can show. Exits with code 1 if something is missing.
     """
     from focus_eval.matrix.plan import load_machine, make_plan
     from focus_eval.matrix.preflight import check_all
