@@ -10,7 +10,7 @@ import typer
 
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
 from focus_eval.commands.console import print_table, write_table
-from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import named_options, parse_assignments
 
 if TYPE_CHECKING:
