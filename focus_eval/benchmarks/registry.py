@@ -270,6 +270,8 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
             rows = list(csv.DictReader(file))
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be read ({error.strerror})") from error
+    if not rows:
+        raise InvalidInput(f"{path}: no lines below the first; rates are a CSV with the columns id, duration_s and fps")
     for number, row in enumerate(rows, start=2):
         try:
             rate = VideoRate(float(row["duration_s"]), exact_rate(row["fps"]))

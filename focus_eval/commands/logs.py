@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,16 +52,31 @@ def import_logs(
             first,
             benchmark=described,
             annotated=annotated,
+            is_named=bool(benchmark),
             id_field=options.id_field,
             video_field=options.video_field,
         )
         made.append(LogImport(log, source, options, rates=rate_of))
     refuse_same_names(made)
+    _refuse_no_frames(path, made, options)
     for item in made:
         item.write(out)
         typer.echo("\n".join(_described(item)))
     name_run(out)
     typer.echo(f"{out}: {len(made)} {'log' if len(made) == 1 else 'logs'}, a run for report, compare and evidence")
+
+
+def _refuse_no_frames(path: Path, made: Sequence[LogImport], options: LogOptions) -> None:
+    """Refuse a field of frames that no line has: most likely its name is mistyped."""
+    from focus_eval.selections.log_questions import number_fields
+
+    if not options.frames_field or options.assume_uniform or any(item.counts.most_frames for item in made):
+        return
+    fields = sorted({name for item in made for name in number_fields(next(item.log.records()))})
+    raise InvalidInput(
+        f"{path}: no line has the field {options.frames_field!r}; lists of numbers are in: "
+        f"{', '.join(fields) or 'none'} (without --frames-field the frames are unknown)"
+    )
 
 
 def _benchmark_of(log: LmmsLog, name: str) -> Benchmark | None:

@@ -42,6 +42,7 @@ def question_source(
     *,
     benchmark: Benchmark | None = None,
     annotated: Sequence[Question] | None = None,
+    is_named: bool = False,
     id_field: str = "",
     video_field: str = "",
 ) -> QuestionSource:
@@ -51,6 +52,7 @@ def question_source(
         first: the first record of the log.
         benchmark: that describes the documents; None where none does.
         annotated: the questions in the order of the split.
+        is_named: the caller named the benchmark: documents that are not its own are refused.
         id_field: that holds a question's id in the annotation.
         video_field: that names the video, where no benchmark says which.
     """
@@ -62,6 +64,8 @@ def question_source(
         try:
             benchmark.question(first.doc)
         except InvalidInput as error:
+            if is_named:
+                raise InvalidInput(f"{first.where}: not a document of {benchmark.name}: {error}") from error
             return _as_they_stand(log, first, video_field, why=f"not {benchmark.name}'s documents ({error})")
         return _from_documents(benchmark)
     why = "the log has no documents" if first.doc is None else f"no benchmark here has the task {log.task}"
@@ -211,3 +215,14 @@ def _keys(entry: Any) -> list[str]:
 
 def _folded(text: str) -> str:
     return " ".join(text.split()).casefold()
+
+
+def number_fields(record: LogRecord) -> list[str]:
+    """Return the fields of a document that hold lists of numbers: those that may be frames."""
+    return [name for name, value in (record.doc or {}).items() if _are_numbers(value)]
+
+
+def _are_numbers(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(item, (int, float)) or (isinstance(item, str) and item.isdecimal()) for item in value)
