@@ -166,7 +166,8 @@ def recall(
     asked = [question for question in questions if all(question.id in chosen for chosen in loaded.values())]
     cases = evidence_cases(benchmark, asked, fps)
     tables = [recall_rows(cases, loaded, fps)] if any(case.evidence_seconds.size for case in cases) else []
-    tables += _scene_tables(scenes, asked, cases, loaded, fps)
+    known = {question.id for question in questions}
+    tables += _scene_tables(scenes, asked, cases, loaded, fps, known=known, left_out=left_out)
     for table in tables:
         print_table(table)
     for line in [*_left_out(questions, asked), *(left_out or ())]:
@@ -181,6 +182,9 @@ def _scene_tables(
     cases: Sequence[EvidenceCase],
     loaded: Mapping[str, Mapping[str, ImportedSelection]],
     fps: Mapping[str, float],
+    *,
+    known: set[str],
+    left_out: list[str] | None,
 ) -> list[Table]:
     """Return the tables of annotated intervals, and of the scenes in a file."""
     from focus_eval.report.scenes import interval_table, read_scenes, scene_table
@@ -191,10 +195,16 @@ def _scene_tables(
     tables = [interval_table(cases, intervals, loaded, fps)] if intervals else []
     if path is None:
         return tables
+    found = read_scenes(path)
+    foreign = sorted(set(found) - known)
+    if foreign and (left_out is None or len(foreign) == len(found)):
+        raise InvalidInput(f"{path}: scenes of {foreign[0]!r}, which is not a question of this benchmark")
+    if foreign and left_out is not None:
+        left_out.append(
+            f"{path}: scenes of {len(foreign)} ids that are no questions here left out, e.g. {foreign[0]!r}"
+        )
     asked = {question.id for question in questions}
-    scenes = {key: found for key, found in read_scenes(path).items() if key in asked}
-    if not scenes:
-        raise InvalidInput(f"{path}: no scenes of a question of this benchmark; the first column of the CSV is its id")
+    scenes = {key: scenes for key, scenes in found.items() if key in asked}
     return [*tables, scene_table(cases, scenes, loaded, fps)]
 
 

@@ -171,7 +171,7 @@ def test_recall_takes_scenes(shared, tmp_path):
         *("--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")),
         *("--selections", shared("data/qca_longvideobench_64.json"), "--scenes", tmp_path / "scenes.json"),
     )
-    assert "share of the scenes with a chosen frame" in " ".join(output.split())  # lines fold at the screen's width
+    assert "share of the scenes with a frame inside" in " ".join(output.split())  # lines fold at the screen's width
     (tmp_path / "scenes.json").write_text('{"nobody": [[0, 5]]}')
     with pytest.raises(InvalidInput, match="'nobody', which is not a question"):
         called(

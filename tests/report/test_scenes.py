@@ -182,6 +182,8 @@ def test_recall_prints_the_three_measures_of_a_scene_file(tmp_path):
     arguments += ["--selections", "mine=chosen.json", "--scenes", "anno.csv", "--out", "table.csv"]
     paths = [str(tmp_path / item) if "." in item and "=" not in item else item for item in arguments]
     paths = [f"mine={tmp_path / 'chosen.json'}" if "=" in item else item for item in paths]
-    done = CliRunner().invoke(app, paths)
+    assert "'not_here', which is not a question" in str(CliRunner().invoke(app, paths).exception)
+    done = CliRunner().invoke(app, [*paths, "--allow-outside"])
     assert done.exit_code == 0, (done.output, done.exception)
+    assert "scenes of 1 ids that are no questions here left out, e.g. 'not_here'" in done.output
     assert "mine,0.5000,1.0000,0.7937" in (tmp_path / "table.csv").read_text()
