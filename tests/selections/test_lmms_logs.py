@@ -223,4 +223,4 @@ def test_a_log_is_a_selection_too_once_its_field_is_named(tmp_path):
         ({"frames_field": "elsewhere"}, r"line 1 \(a\): no frames chosen \(allow_missing leaves it out\)"),
     ]:
         with pytest.raises(SelectionMismatch, match=message):
-            load_selections(path, format="lmms", **options)
+            load_selections(path, format="lmms", options=options)
