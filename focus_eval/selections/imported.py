@@ -406,7 +406,7 @@ def check_lengths(
             continue
         said = _past_end(selection, times, length)
         if left_out is None:
-            raise SelectionMismatch(said)
+            raise SelectionMismatch(f"{said} (--allow-outside leaves it out)")
         inside = sum(time <= length + SLACK_SECONDS for time in times)
         left_out.append(f"{said}; {len(times) - inside} of {len(times)} frames left out")
         if inside:
@@ -417,7 +417,7 @@ def check_lengths(
 def _past_end(selection: ImportedSelection, times: Sequence[float], length: float) -> str:
     is_time = selection.keyframes is None
     said = f"{times[-1]:g} s" if selection.keyframes is None else f"frame {selection.keyframes[-1]} ({times[-1]:.1f} s)"
-    hint = "are these frames? (unit: frames)" if is_time else "past the end (--allow-outside leaves it out)"
+    hint = "are these frames? (unit: frames)" if is_time else "past the end"
     return f"{selection.where} ({selection.question_id}): {said} asked, the video has {length:g} s; {hint}"
 
 
