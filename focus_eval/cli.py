@@ -14,7 +14,7 @@ from focus_eval.commands.doctor import doctor
 from focus_eval.commands.exchange import evidence, export, import_, recall
 from focus_eval.commands.lab import check, compare_samplers, simulate
 from focus_eval.commands.leaderboard import leaderboard
-from focus_eval.commands.lists import configs, samplers, slurm_script, tasks, videos
+from focus_eval.commands.lists import configs, plugins, samplers, slurm_script, tasks, videos
 from focus_eval.commands.predict import predict
 from focus_eval.commands.reports import acf, compare, report
 from focus_eval.commands.runs import plan, run, status
@@ -48,6 +48,7 @@ def focus_eval(
 
 app.command()(select)
 app.command()(samplers)
+app.command()(plugins)
 app.command()(check)
 app.command()(demo)
 app.command()(configs)

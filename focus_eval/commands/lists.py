@@ -1,4 +1,4 @@
-"""`focus-eval samplers`, `tasks`, `configs`, `videos` and `slurm-script`."""
+"""`focus-eval samplers`, `plugins`, `tasks`, `configs`, `videos` and `slurm-script`."""
 
 from __future__ import annotations
 
@@ -70,6 +70,31 @@ def _print_samplers(rows: list[dict[str, Any]], cost_title: str) -> None:
 def _as_text(value: Any) -> str:
     """Return `value` as it is written after `-o name=`."""
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def plugins() -> None:
+    """List all that can be named, by kind.
+
+    Samplers, encoders, video readers, formats of selections, benchmarks and models: ours, and those of installed
+    packages, which register theirs under the entry-point group shown.
+    """
+    from focus_eval.benchmarks.registry import BENCHMARKS
+    from focus_eval.commands.console import print_entries
+    from focus_eval.encoders.registry import ENCODERS
+    from focus_eval.lmms.manifests import MODELS, known_models
+    from focus_eval.samplers.registry import SAMPLERS
+    from focus_eval.selections.loading import FORMATS
+    from focus_eval.video import READERS
+
+    entries = []
+    for registry in (SAMPLERS, ENCODERS, READERS, FORMATS, BENCHMARKS, MODELS):
+        found = registry.plugins.values()
+        names = known_models() if registry is MODELS else [plugin.name for plugin in found]
+        lines = [", ".join(sorted(names))]
+        lines += [f"{plugin.name}: {plugin.facts['summary']}" for plugin in found if "summary" in plugin.facts]
+        lines += [f"{plugin.name} is {plugin.where}" for plugin in found if plugin.point is not None]
+        entries.append((f"{registry.noun}s ({registry.group})", lines if registry is not FORMATS else lines[1:]))
+    print_entries(entries)
 
 
 def tasks(

@@ -46,7 +46,7 @@ def select(
     out: Annotated[Path | None, typer.Option(help="Write the selection to this JSON file.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
     store: Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")] = None,
-    backend: Annotated[str, typer.Option(help="Video reader: pyav, torchcodec, decord, torchcodec_cuda.")] = "pyav",
+    backend: Annotated[str, typer.Option(help="Video reader; see focus-eval plugins.")] = "pyav",
 ) -> None:
     """Choose keyframes of one video for one query."""
     from focus_eval.pipeline.api import query_question

@@ -71,8 +71,8 @@ def is_device_failure(error: BaseException) -> bool:
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     """Return the error for an unknown `name` among `known`, with the nearest one suggested."""
     options = sorted(known)
-    hint = nearest(name, options).removeprefix("; ")
-    return UnknownName(f"unknown {kind} {name!r}; {hint}{' ' if hint else ''}known: {', '.join(options) or 'none'}")
+    hint = nearest(name, options) or ";"
+    return UnknownName(f"unknown {kind} {name!r}{hint} known: {', '.join(options) or 'none'}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,6 +14,7 @@ from focus_eval.core.options import checked_values, declared_types, make, option
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
 
 NATIVE = "native"
+_QUOTED = re.compile(r"""^(['"])(.*)\1$""", re.DOTALL)
 _WITH_OPTIONS = ("sampler", "encoder", "selections")
 # Given by lmms-eval beside --model_args; which of them a wrapper takes is its own affair.
 _FROM_COMMAND_LINE = ("batch_size", "max_batch_size", "device")
@@ -177,9 +179,10 @@ def default_of(base: type, parameter: str) -> Any:
 def texts(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as the text they were on the command line, so that their declared types can read them.
 
-    lmms-eval has already guessed at types: 2 where a float is declared, "none" where None is meant.
+    lmms-eval has already guessed at types: 2 where a float is declared, "none" where None is meant. It leaves the
+    quotes on that keep the commas of `sampler='focus:alpha=0.1,clip_seconds=8'` together.
     """
-    return {name: value if value is None else str(value) for name, value in options.items()}
+    return {name: value if value is None else _QUOTED.sub(r"\2", str(value)) for name, value in options.items()}
 
 
 def read_argument(owner: str, name: str, kind: Any, value: Any) -> Any:

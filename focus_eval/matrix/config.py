@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from focus_eval.benchmarks.question import Benchmark
-from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.errors import InvalidInput, nearest, unknown_name
 from focus_eval.core.options import named_options, parse_named
 from focus_eval.core.resources import read_yaml, resource_path, yaml_loader, yaml_node
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
@@ -474,7 +474,9 @@ def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
         if parse_named(name)[0] in ENCODERS:
             return None
         known = sorted({*known, *ENCODERS.names()})
-    raise InvalidInput(f"{matrix_file}: {kind}: no {kind}/{name}.yaml; known: {', '.join(known) or 'none'}")
+    raise InvalidInput(
+        f"{matrix_file}: {kind}: no {kind}/{name}.yaml{nearest(name, known) or ';'} known: {', '.join(known) or 'none'}"
+    )
 
 
 def _expanded(values: dict[str, Any], file: Path) -> dict[str, Any]:

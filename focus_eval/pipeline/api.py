@@ -34,8 +34,8 @@ def select_keyframes(
 ) -> Selection:
     """Return the selection of `k` keyframes of the video at `path` for `query`.
 
-    `sampler` and `encoder` are registered names (default options) or made objects; a sampler that never pulls
-    loads no encoder.
+    `sampler` and `encoder` are names, with options or without ("focus:alpha=0.1"), or made objects; a sampler that
+    never pulls loads no encoder.
 
     Raises:
         FocusEvalError: a file, an option or a relevance that is not as it must be; the message says what to do.

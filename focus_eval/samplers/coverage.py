@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from focus_eval.core.errors import EncoderError, InvalidInput
-from focus_eval.core.options import option, parse_assignments
+from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Clips, equal_clips, min_max, within_capacity
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
@@ -70,7 +70,7 @@ class EvenPulls(FrameSampler):
     """The number of pulls, which one of three options says.
 
     Args:
-        budget_of: a sampler and its options ("focus alpha=0.5"): as many pulls as it plans for the video.
+        budget_of: a sampler, with options or without ("focus:alpha=0.5"): as many pulls as it plans for the video.
         pulls: so many instead.
         every_seconds: one in so many seconds instead.
     """
@@ -90,7 +90,7 @@ class EvenPulls(FrameSampler):
         if len(given) > 1:
             raise InvalidInput(f"sampler {self.name!r}: give {' or '.join(given)}, not both")
         if self.budget_of is not None:
-            sampler_from_text(self.budget_of)
+            _budget_of(self.budget_of)
 
     def n_pulls(self, video: VideoInfo, *, k: int) -> int:
         """Return the number of pulls of `video`, at least 1, at most every frame."""
@@ -99,7 +99,7 @@ class EvenPulls(FrameSampler):
         elif self.every_seconds is not None:
             n = math.ceil(video.duration_seconds / self.every_seconds)
         elif self.budget_of is not None:
-            n = sampler_from_text(self.budget_of).count_pulls(video, k=k)
+            n = _budget_of(self.budget_of).count_pulls(video, k=k)
         else:
             n = self.default_pulls(video, k=k)
         return min(video.n_frames, max(1, n))
@@ -121,16 +121,8 @@ def one_in_each_stratum(video: VideoInfo, n: int, rng: np.random.Generator) -> I
 
 
 @lru_cache(maxsize=64)  # asked for every question; a sampler is frozen
-def sampler_from_text(text: str) -> FrameSampler:
-    """Return the sampler of "name option=value option=value".
-
-    Raises:
-        InvalidInput: a part that is no option; an unknown name or value as `make_sampler` says it.
-    """
-    name, *parts = text.split() or [""]
-    if not name or not all("=" in part for part in parts):
-        raise InvalidInput(f"{text!r} must be a sampler and its options: focus alpha=0.5")
-    return make_sampler(name, **parse_assignments(parts))
+def _budget_of(text: str) -> FrameSampler:
+    return make_sampler(text)
 
 
 def diverse_best(

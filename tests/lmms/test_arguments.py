@@ -61,6 +61,28 @@ def test_options_come_in_the_types_they_declare():
     assert (uniform.k, uniform.seed, uniform.sampler.name) == (4, 3, "uniform")
 
 
+def test_a_sampler_and_its_options_are_one_text_in_model_args_too():
+    from lmms_eval.utils import simple_parse_args_string
+
+    from focus_eval.lmms.arguments import split_arguments
+    from focus_eval.lmms.sources import make_source
+
+    class Wrapper:
+        def __init__(self, pretrained: str = "") -> None: ...
+
+    for text in (
+        "sampler=uniform_1fps,frames=4.0",
+        "sampler='random',frames=4",
+        "sampler=topk,frames=4",
+    ):
+        options, _, _ = split_arguments("focus_x", simple_parse_args_string(text), Wrapper)
+        assert options.frames == 4
+    text = "sampler='focus:alpha=0.1,clip_seconds=8',encoder=offline:n_classes=5,frames=4"
+    options, _, _ = split_arguments("focus_x", simple_parse_args_string(text), Wrapper)
+    source = make_source(options, frames=4)
+    assert (source.sampler.alpha, source.sampler.clip_seconds, source.encoder.n_classes) == (0.1, 8.0, 5)
+
+
 def test_llava_onevision_answers_one_question_at_a_time():
     from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
 

@@ -51,7 +51,7 @@ def test_a_grid_of_the_truncated_rate_is_the_published_one(name):
 @pytest.mark.parametrize(("n_frames", "fps"), [(108_000, 30.0), (5459, 25.0), (40, 10.0), (3, 30.0), (900, 0.5)])
 def test_the_even_controls_pull_as_much_as_focus(name, n_frames, fps):
     video = VideoInfo(n_frames, fps)
-    for budget_of, options in (("focus", {}), ("focus alpha=0.5", {"alpha": 0.5})):
+    for budget_of, options in (("focus", {}), ("focus:alpha=0.5", {"alpha": 0.5})):
         planned = make_sampler("focus", **options).count_pulls(video, k=32)
         assert run(name, video, budget_of=budget_of).n_pulls == planned
     assert run(name, video).n_pulls == run(name, video, budget_of="focus").n_pulls

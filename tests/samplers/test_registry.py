@@ -94,9 +94,9 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
         ("even_topk", {"pulls": 5, "every_seconds": 2.0}, "give pulls or every_seconds, not both"),
         ("even_topk", {"pulls": 5, "budget_of": "aks"}, "give budget_of or pulls, not both"),
         ("even_cover", {"budget_of": "focsu"}, "did you mean 'focus'"),
-        ("even_cover", {"budget_of": "focus alhpa=1"}, "did you mean 'alpha'"),
-        ("even_cover", {"budget_of": "focus alpha"}, "must be a sampler and its options"),
-        ("even_cover", {"budget_of": ""}, "must be a sampler and its options"),
+        ("even_cover", {"budget_of": "focus:alhpa=1"}, "did you mean 'alpha'"),
+        ("even_cover", {"budget_of": "focus alpha=1"}, "unknown sampler 'focus alpha=1'; did you mean 'focus'"),
+        ("even_cover", {"budget_of": ""}, "unknown sampler ''"),
     ],
 )  # fmt: skip
 def test_a_value_outside_its_type_or_range_is_refused(name, options, says):
