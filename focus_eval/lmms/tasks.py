@@ -186,7 +186,7 @@ def task_of(request: Any) -> Any | None:
 
     A wrapper is given documents only, and the score of a task that is not a benchmark here is known to the task alone.
     lmms-eval puts its task's bound method `doc_to_visual` (`doc_to_messages` for chat models) into every request, so
-    the task is that method's object. tests/lmms/tasks/test_scoring.py fails when that changes.
+    the task is that method's object. tests/lmms/test_tasks.py fails when that changes.
     """
     for argument in request.args:
         owner = getattr(argument, "__self__", None)

@@ -77,7 +77,7 @@ def recall_table(
         times_of: selection name -> question id -> times of its keyframes in seconds.
 
     Returns:
-        Columns selection, bucket ("short", "medium", "long", "all"), questions, mean_frames (a repeated frame counts
+        Columns selection, bucket ("all" is the last), questions, mean_frames (a repeated frame counts
         once) and one `recall@d` per distance: per question the share of evidence times with a frame within d seconds,
         then the mean over the questions of the bucket. Questions without evidence are left out and do not count.
 

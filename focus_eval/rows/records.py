@@ -31,7 +31,7 @@ class SelectionRow:
 
     Args:
         selection_id: hash over all that can change the selection (sampler and options, encoder and revision, k, seed).
-        bucket: length bucket of the benchmark ("short", "medium", "long").
+        bucket: length bucket of the benchmark, e.g. "short".
         duration_seconds: the benchmark's own length where it states one, else the probed one.
         keyframes, times_seconds: ascending frames and their presentation times.
         scales: shrink factor per keyframe or None.

