@@ -22,6 +22,7 @@ GIGABYTE = 1e9
 
 def doctor(
     store: Annotated[Path | None, typer.Option(help="Also show the size of this store.")] = None,
+    videos: Annotated[Path | None, typer.Option(help="Also say how sure the files of this folder are.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show versions, devices, decoders, extras and weights.
@@ -35,6 +36,7 @@ def doctor(
         "extras": extras(),
         "checkpoints": checkpoints(),
         "folders": folders(store),
+        **({"videos": how_sure(videos)} if videos is not None else {}),
     }
     if as_json:
         print(json.dumps(facts, indent=2))
@@ -124,6 +126,17 @@ def folders(store: Path | None) -> dict[str, str]:
         size = sum(file.stat().st_size for file in files) / GIGABYTE
         found["store"] = f"{store}, {f'{size:.3f} GB' if files else 'does not exist yet'}, {_free(store)}"
     return found
+
+
+def how_sure(folder: Path) -> dict[str, str]:
+    """Return how far damage in the videos of a folder would be noticed, by the folder that they lie in."""
+    from focus_eval.video.manifest_writer import video_files
+    from focus_eval.video.sureness import count_sure
+
+    by_folder: dict[Path, list[Path]] = {}
+    for path in video_files(folder):
+        by_folder.setdefault(path.parent, []).append(path)
+    return {str(parent): count_sure(paths) for parent, paths in by_folder.items()}
 
 
 def _print_tables(facts: dict[str, Any]) -> None:

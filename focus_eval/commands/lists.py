@@ -192,6 +192,9 @@ def videos(
     failed = {name: entry.error for name, entry in entries.items() if entry.error}
     frames, seconds = (sum(getattr(entry, what) for entry in entries.values()) for what in ("frames", "seconds"))
     typer.echo(f"{folder / MANIFEST_NAME}: {len(entries)} videos, {frames} frames, {seconds / 3600:.2f} hours")
+    for name, entry in entries.items():
+        for note in entry.notes:
+            typer.echo(f"{name}: {note}")
     for name, error in failed.items():
         typer.echo(f"cannot be read: {name}: {error}")
     if failed:

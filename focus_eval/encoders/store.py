@@ -145,14 +145,19 @@ class RelevanceStore:
         """
         path = Path(path).resolve()
         state = file_state(path)
-        ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
         with self._hashing:  # the questions of a video ask at once; one of them hashes it
-            known = self._run(lambda connection: connection.execute(ask, (str(path), *state)).fetchone())
-            if known is not None:
-                return str(known[0])
-            fingerprint = content_hash(path)
-            self._run(lambda connection: _remember(connection, path, state, fingerprint))
+            fingerprint = self.known_fingerprint(path)
+            if fingerprint is None:
+                fingerprint = content_hash(path)
+                self._run(lambda connection: _remember(connection, path, state, fingerprint))
         return fingerprint
+
+    def known_fingerprint(self, path: Path) -> str | None:
+        """Return the hash of a file that is kept and did not change since; None where it would have to be read."""
+        ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
+        key = (str(path.resolve()), *file_state(path))
+        known = self._run(lambda connection: connection.execute(ask, key).fetchone())
+        return None if known is None else str(known[0])
 
     def kept_scan(self, path: Path, state: FileState) -> bytes | None:
         """Return what `keep_scan` kept of a video file in this state; None where that is nothing."""

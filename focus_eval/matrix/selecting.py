@@ -31,6 +31,7 @@ from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.pipeline.timing import SharedClock, charged_rows
 from focus_eval.rows.records import RowWriter, SelectionRow
 from focus_eval.video import open_video
+from focus_eval.video.manifest_writer import note_first_sight
 from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
@@ -188,9 +189,15 @@ class SelectWorker:
             rows = self._rows_of_video(questions.video_path(job.video), asked)
             # The threads' seconds overlap; the rows of a video must add up to the time the device was held for it.
             rows = charged_rows(rows, device_seconds(), loading=loading, gpus=self._share.gpus)
+        self._note_first_sight(Path(questions.config.videos), questions.video_path(job.video))
         for asked_question, row in zip(asked, rows, strict=True):
             self._write(asked_question, row, on_row)
         self._note_recoveries()
+
+    def _note_first_sight(self, folder: Path, path: Path) -> None:
+        """Name a video in its folder's manifest, where its content was hashed for the store anyhow."""
+        if self._store is not None and path.exists() and (sha256 := self._store.known_fingerprint(path)):
+            note_first_sight(folder, path, sha256=sha256)
 
     def _rows_of_video(self, path: Path, asked: list[_Asked]) -> list[SelectionRow]:
         try:

@@ -199,7 +199,7 @@ def _is_vp8(data: memoryview) -> bool:
     if len(data) < 3:
         return False
     head = int.from_bytes(data[:3], "little")
-    return head >> 5 <= len(data) and (bool(head & 1) or data[3:6] == b"\x9d\x01\x2a")
+    return head >> 5 <= len(data) and (bool(head & 1) or bytes(data[3:6]) == b"\x9d\x01\x2a")
 
 
 def _is_vp9(data: memoryview) -> bool:

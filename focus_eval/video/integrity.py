@@ -129,6 +129,12 @@ def _segment_fault(data: mmap.mmap, at: int, end: int, findings: Findings) -> st
     return None
 
 
+def matroska_has_checksums(data: mmap.mmap) -> bool:
+    """Tell whether the first cluster begins with a checksum, as then do all."""
+    at = data.find(_CLUSTER.to_bytes(4, "big"))
+    return at >= 0 and data[_header(data, at)[0]] == _CRC
+
+
 def _crc_agrees(data: mmap.mmap, start: int, stop: int) -> bool | None:
     """Return whether a part agrees with the checksum at its start; None where it has none."""
     if stop - start <= 6 or data[start] != _CRC or data[start + 1] != 0x84:

@@ -67,6 +67,10 @@ class Entry:
         sha256: of the whole file, hexadecimal.
         fps: average rate; `frames / fps` is `seconds`.
         error: why the video could not be read when the manifest was written; its frames are then 0.
+        checked: how far damage in it would be noticed without its checksum, see `integrity.how_sure`.
+        notes: what is unusual about it and does no harm.
+        mtime_ns: time of change of a video that a run wrote down when it first saw it: it is hashed again only when
+            that differs. 0 for those that `videos index` wrote down, which are hashed once in every process.
     """
 
     bytes: int
@@ -75,6 +79,9 @@ class Entry:
     fps: float
     seconds: float
     error: str = ""
+    checked: str = ""
+    notes: tuple[str, ...] = ()
+    mtime_ns: int = 0
 
 
 def known_info(path: Path) -> VideoInfo | None:
@@ -86,6 +93,11 @@ def known_info(path: Path) -> VideoInfo | None:
     if found is None or found[1].error or (path.exists() and path.stat().st_size != found[1].bytes):
         return None
     return VideoInfo(n_frames=found[1].frames, fps=found[1].fps)
+
+
+def is_named(path: Path) -> bool:
+    """Return whether a manifest has the checksum of a video."""
+    return _entry_of(path) is not None
 
 
 def check_file(path: Path) -> None:
@@ -101,6 +113,8 @@ def check_file(path: Path) -> None:
     fix = f"download it again, or write the manifest again: focus-eval videos index {manifest.parent}"
     if (size := path.stat().st_size) != entry.bytes:
         raise VideoError(f"{path}: {size} bytes, its manifest says {entry.bytes}; {fix}")
+    if entry.mtime_ns == path.stat().st_mtime_ns:
+        return
     if content_hash(path) != entry.sha256:
         raise VideoError(f"{path}: its content is not what {manifest.name} was written for; {fix}")
 
