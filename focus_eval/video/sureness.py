@@ -49,4 +49,4 @@ def count_sure(paths: Sequence[Path]) -> str:
     counts = Counter({BY_CHECKSUM: len(paths) - len(left)}) + Counter(how_sure_of(path) for path in looked_at)
     n = len(paths) - len(left) + len(looked_at)
     what = ", ".join(f"{number} {kind}" for kind, number in counts.most_common())
-    return f"{f'{n} of ' if n < len(paths) else ''}{len(paths)} videos: {what}"
+    return f"{f'{n} of ' if n < len(paths) else ''}{len(paths)} video{'s' if len(paths) > 1 else ''}: {what}"

@@ -21,7 +21,9 @@ _SLICE = (
     "mpeg2_b2.ts", "mpeg2_sound.mpg", "mpeg1.mpg", "h263.avi", "ffv1.mkv", "prores.mov", "wmv2.wmv", "gif.gif",
     "rate_0.5.mp4", "rate_2000.mp4", "pauses.ts", "uneven_rate.flv", "late_start.mkv", "late_start_sound.mkv",
     "one_frame.ts", "joined.ts", "joined.mpg", "joined_going_back.ts", "joined_going_on.ts", "changing_size.ts",
-    "size_33x127.mkv", "latin1_tags.mkv", "latin1_tags.avi", "sound.ts",
+    "size_33x127.mkv", "latin1_tags.mkv", "latin1_tags.avi", "sound.ts", "camera_padded_units.mkv",
+    "camera_hidden_slices_b.mp4", "palette_raw.avi", "palette_raw.mov", "palette_smc.mov", "tail_many_zeros.ts",
+    "tail_zeros_fragments_index.mp4", "programme_changes.ts",
 )  # fmt: skip
 
 

@@ -294,3 +294,81 @@ def test_a_lost_fragment_is_noticed(tmp_path):
     path.write_bytes(data[: starts[1]] + data[starts[2] :])
     with pytest.raises(VideoError, match="a fragment of it is missing"):
         open_video(path)
+
+
+def test_an_unfinished_recording_in_fragments_with_space_behind_it_is_refused(tmp_path):
+    whole = write_clip(tmp_path / "whole.mp4", n_frames=80, container_options={"movflags": "frag_keyframe+empty_moov"})
+    data = whole.read_bytes()
+    for start in [match.start() - 4 for match in re.finditer(b"moof", data)][1:]:
+        path = tmp_path / f"{start}.mp4"
+        path.write_bytes(data[:start] + bytes(len(data) - start))
+        with pytest.raises(VideoError, match=f"only zeros from byte {start} on, where the next fragment should be"):
+            open_video(path)
+
+
+def test_a_transport_stream_in_which_a_picture_lost_its_beginning_is_refused(tmp_path):
+    whole = write_clip(tmp_path / "whole.ts", n_frames=60)
+    data = whole.read_bytes()
+    # The header of a picture's packet begins with 00 00 01 E0.
+    starts = [match.start() for match in re.finditer(b"\0\0\1\xe0", data)]
+    for number, start in enumerate(starts[5:50:5]):
+        path = tmp_path / f"{number}.ts"
+        body, stop = start + 9 + data[start + 8], start // 188 * 188 + 188
+        path.write_bytes(data[:body] + b"\xff" * (stop - body) + data[stop:])
+        with pytest.raises(VideoError, match=r"1 of its pictures are missing"):
+            open_video(path)
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "hevc.mp4"])
+def test_damage_that_reaches_into_the_next_packet_is_found_whatever_is_asked(name, tmp_path):
+    whole = fault_clips()[name](tmp_path / name)
+    samples, data = _samples(whole), whole.read_bytes()
+    prints, n_given = frame_prints(whole), 0
+    for packet in range(4, 80, 5):
+        place, size = samples[packet]
+        path = tmp_path / f"{packet}.mp4"
+        stretch = np.random.default_rng(packet).bytes(size // 3 + 20)
+        path.write_bytes(data[: place + size - size // 3] + stretch + data[place + size + 20 :])
+        with open_video(path) as video:
+            for number in range(90):
+                try:
+                    pixels = video.read([number])[0]
+                except VideoError:
+                    continue
+                n_given += 1
+                assert zlib.crc32(pixels.tobytes()) == prints[number], (packet, number)
+    assert n_given > 500
+
+
+@pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9", "libaom-av1"])
+def test_a_long_blank_in_a_picture_that_may_hold_zeros_is_refused(codec, tmp_path):
+    path = write_clip(tmp_path / "clip.webm", n_frames=30, gop=10, codec=codec, width=320, height=192)
+    place, size = max(_samples(path)[10:20], key=lambda sample: sample[1])
+    data = bytearray(path.read_bytes())
+    data[place + size // 2 : place + size // 2 + 100] = bytes(100)
+    path.write_bytes(data)
+    with open_video(path) as video:
+        assert [number for number in range(30) if _is_given(video, number)] == [*range(10), *range(20, 30)]
+
+
+def test_a_file_replaced_or_deleted_while_open_is_named(tmp_path):
+    path = write_numbered_clip(tmp_path / "clip.mp4", 60, gop=10)
+    with open_video(path) as video:
+        os.replace(write_numbered_clip(tmp_path / "other.mp4", 60, gop=10), path)
+        with pytest.raises(VideoError, match=r"clip.mp4: replaced or changed after it was opened"):
+            video.read([5])
+    with open_video(path) as video:
+        assert frame_number(video.read([5])[0]) == 5
+        path.unlink()
+        assert frame_number(video.read([50])[0]) == 50  # the file that is still open
+    write_numbered_clip(path, 60, gop=10)
+    with open_video(path) as video:
+        path.unlink()
+        with pytest.raises(VideoError, match=r"clip.mp4: No such file or directory; was it moved or deleted\?"):
+            video.read([5])
+
+
+def test_a_pipe_is_named_as_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe.mp4")
+    with pytest.raises(VideoError, match=r"pipe.mp4: a pipe or a device, not a video file"):
+        open_video(tmp_path / "pipe.mp4")

@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, VideoError
-from focus_eval.video import open_video
-from focus_eval.video.manifest import MANIFEST_NAME, known_info
-from focus_eval.video.manifest_writer import index_folder
+from focus_eval.video import manifest, open_video
+from focus_eval.video.manifest import MANIFEST_NAME, content_hash, known_info
+from focus_eval.video.manifest_writer import index_folder, note_first_sight
+from focus_eval.video.sureness import count_sure, how_sure_of
 from support.clips import write_clip
 
 
@@ -95,3 +96,51 @@ def test_a_damaged_manifest_is_an_error_and_not_ignored(folder, text):
     (folder / MANIFEST_NAME).write_text(text)
     with pytest.raises(VideoError, match=MANIFEST_NAME):
         open_video(folder / "a.webm")
+
+
+def test_a_video_written_down_at_first_sight_is_refused_when_it_changed(folder):
+    path = folder / "a.webm"
+    assert note_first_sight(folder, path, sha256=content_hash(path))
+    assert note_first_sight(folder, folder / "part" / "b.mp4", sha256=content_hash(folder / "part" / "b.mp4"))
+    assert known_info(path).n_frames == 30
+    assert known_info(folder / "part" / "b.mp4").n_frames == 45
+    os.utime(path, ns=(7, 7))
+    assert open_video(path).info.n_frames == 30  # the same content
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(VideoError, match="its content is not what"):
+        open_video(path)
+
+
+def test_first_sight_hashes_nothing_while_the_time_of_change_is_the_same(folder, monkeypatch):
+    path = folder / "a.webm"
+    note_first_sight(folder, path, sha256=content_hash(path))
+    monkeypatch.setattr("focus_eval.video.manifest.content_hash", None)
+    manifest.check_file(path)
+
+
+def test_first_sight_leaves_an_indexed_folder_and_files_elsewhere_alone(folder, tmp_path):
+    index_folder(folder)
+    before = (folder / MANIFEST_NAME).read_text()
+    assert note_first_sight(folder, folder / "a.webm", sha256="0" * 64)
+    assert (folder / MANIFEST_NAME).read_text() == before
+    other = write_clip(tmp_path / "other.mp4", n_frames=12)
+    assert not note_first_sight(folder, other, sha256="0" * 64)
+
+
+def test_how_sure_a_file_is_follows_codec_checksums_and_manifest(folder, tmp_path):
+    assert how_sure_of(folder / "a.webm") == "cannot be checked"
+    assert how_sure_of(folder / "part" / "b.mp4") == "checked by structure"
+    with_checksums = write_clip(tmp_path / "c.mkv", codec="libvpx", n_frames=12)
+    assert how_sure_of(with_checksums) == open_video(with_checksums).checked == "checked by checksum"
+    without = write_clip(tmp_path / "d.mkv", n_frames=12, container_options={"write_crc32": "0"})
+    assert how_sure_of(without) == open_video(without).checked == "checked by structure"
+    (folder / "broken.mp4").write_bytes(b"nothing")
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in (".mp4", ".webm"))
+    assert count_sure(paths) == "3 videos: 1 cannot be checked, 1 cannot be opened, 1 checked by structure"
+    index_folder(folder)
+    assert how_sure_of(folder / "a.webm") == "checked by checksum"
+    result = CliRunner().invoke(app, ["doctor", "--videos", str(folder)])
+    assert "2 videos: 2 checked by checksum" in result.output
+    assert "1 video: 1 checked by checksum" in result.output
