@@ -1,7 +1,9 @@
-"""Damages 20 clips in 8 ways and tells what the reader makes of each: right, refused, crashed, hung, wrong.
+"""Damages 20 clips in 8 ways and tells what the reader makes of each: right, refused, refused
+falsely, crashed, hung, wrong.
 
 Each file is read in a process of its own, with limits of memory and time. Prints a line for each file that is not
-right or refused, and tables by codec and by kind of damage.
+right or refused, and tables by codec and by kind of damage. A file that is refused though a plain decode gives every
+frame as it should be is "refused falsely".
 Run: python scripts/check_faults.py [--each 2] [--only TEXT]
 """
 

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import sys
-import zlib
 from pathlib import Path
 
-import av
-
-from focus_eval.core.errors import VideoError
-from focus_eval.video.ffmpeg_log import errors_logged
-from support.exactness import sequential_frames
-from support.faults import Reading, print_reading, read_here, run_apart
+from support.faults import Reading, plain_decode, print_reading, read_here, run_apart
 
 VERDICTS = ("right", "wrong", "refused rightly", "refused falsely", "crashed", "hung")
 
@@ -36,18 +30,6 @@ def judge_here(path: Path) -> Reading:
             return Reading("refused falsely", reading.detail)
         return Reading("refused rightly", f"{reading.detail} (plain decode: {complaint})")
     return Reading("wrong", reading.detail)
-
-
-def plain_decode(path: Path) -> tuple[list[int], str]:
-    """Return a checksum of each frame that a decode in order gives, and the first thing that is wrong, or ""."""
-    prints: list[int] = []
-    with errors_logged() as logged:
-        try:
-            for pixels in sequential_frames(path):
-                prints.append(zlib.crc32(pixels.tobytes()))
-        except (av.FFmpegError, OSError, VideoError) as error:
-            return prints, str(error).replace(f"{path}: ", "").partition(";")[0]
-    return prints, logged[0] if logged else "" if prints else "no frame"
 
 
 if __name__ == "__main__":

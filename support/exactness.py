@@ -42,7 +42,7 @@ def sequential_frames(path: Path) -> Iterator[Pixels]:
     size: tuple[int, int] | None = None
     with av.open(str(path), metadata_errors="replace") as container:
         stream = container.streams.best("video")
-        if stream is None:
+        if stream is None or stream.codec_context is None:
             raise VideoError(f"{path}: no video stream")
         for frame in _decoded(container, stream):
             size = size or (frame.width, frame.height)

@@ -20,7 +20,7 @@ from focus_eval.rows.store import load_rows
 from focus_eval.samplers.base import derived_rng
 
 if TYPE_CHECKING:
-    from filelock import FileLock
+    from focus_eval.rows.locks import FolderLock
 
 
 class Recorder(ABC):
@@ -164,7 +164,7 @@ class FolderRecorder(Recorder):
         self._identity = dict(identity)
         self._file_name = file_name
         self._writers: dict[tuple[str, str], RowWriter] = {}
-        self._locks: dict[str, FileLock] = {}
+        self._locks: dict[str, FolderLock] = {}
         self._answers: dict[str, dict[str, AnswerRow]] = {}
         self._selections: dict[str, dict[str, SelectionRow]] = {}
 
@@ -238,10 +238,10 @@ class FolderRecorder(Recorder):
         """
         if cell in self._locks:
             return
-        from filelock import FileLock, Timeout
+        from focus_eval.rows.locks import FolderLock, Timeout
 
         # One per rank's file: the ranks of one run write side by side.
-        lock = FileLock(self.where / cell / f".{self._file_name}.lock", timeout=0)
+        lock = FolderLock(self.where / cell / f".{self._file_name}.lock", timeout=0)
         try:
             lock.acquire()
         except Timeout as error:

@@ -79,19 +79,19 @@ class Pool:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Mark that this run is writing; the mark is released when the process ends, however it ends."""
-        from filelock import FileLock
+        from focus_eval.rows.locks import FolderLock
 
         (self.path / ".writers").mkdir(parents=True, exist_ok=True)
         # A lock of the operating system: it is gone with the process, also after a kill.
-        with FileLock(self._lock_of(self.run_id)):
+        with FolderLock(self._lock_of(self.run_id)):
             yield
 
     @contextmanager
     def alone_in(self, part: Path) -> Iterator[None]:
         """Lock `part` while its lines are turned into Parquet."""
-        from filelock import FileLock
+        from focus_eval.rows.locks import FolderLock
 
-        with FileLock(part / ".lock"):
+        with FolderLock(part / ".lock"):
             yield
 
     def files_in_use(self, part: Path) -> list[Path]:
@@ -103,13 +103,13 @@ class Pool:
         return [file for run, files in by_run.items() if self._is_alive(run) for file in files]
 
     def _is_alive(self, run_id: str) -> bool:
-        from filelock import FileLock, Timeout
+        from focus_eval.rows.locks import FolderLock, Timeout
 
         # A lock that can be taken belongs to nobody who lives; its files are this run's to compact.
         if run_id == self.run_id or not self._lock_of(run_id).exists():
             return False
         try:
-            with FileLock(self._lock_of(run_id), timeout=0):
+            with FolderLock(self._lock_of(run_id), timeout=0):
                 return False
         except Timeout:
             return True
@@ -133,13 +133,13 @@ class RunFolder:
         Raises:
             RunError: another run holds it.
         """
-        from filelock import FileLock, Timeout
+        from focus_eval.rows.locks import FolderLock, Timeout
 
         if self.path.name == POOL_NAME:
             raise InvalidInput(f"{self.path}: runs share this folder for their rows; name another one with --out")
         self.path.mkdir(parents=True, exist_ok=True)
         # A lock of the operating system: a killed run leaves none behind.
-        lock = FileLock(self.path / ".lock", timeout=0)
+        lock = FolderLock(self.path / ".lock", timeout=0)
         try:
             lock.acquire()
         except Timeout as error:

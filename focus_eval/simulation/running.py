@@ -190,10 +190,10 @@ def run_simulation(
         InvalidInput: `out` holds another simulation, or a sampler that needs logits or embeddings.
         RunError: another run writes there.
     """
-    from filelock import FileLock, Timeout
+    from focus_eval.rows.locks import FolderLock, Timeout
 
     out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / ".lock", timeout=0)
+    lock = FolderLock(out / ".lock", timeout=0)
     try:
         with lock:
             _describe(config, out)

@@ -16,8 +16,9 @@ from focus_eval.video import open_video
 from focus_eval.video.bitstream import form_test, reference_test, usual_padding
 from support.clip_files import hide_slices, pad_units
 from support.clips import clip_makers, write_clip
-from support.devices import VERDICTS, judge_here, plain_decode
+from support.devices import VERDICTS, judge_here
 from support.exactness import check_clip
+from support.faults import plain_decode
 from tests.conftest import RECORDED
 
 PHONES = RECORDED / "phones"
