@@ -21,7 +21,7 @@ import pandas as pd
 
 from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
 from focus_eval.report.audit import audit
-from focus_eval.report.audit_reading import AuditSource, read_paths
+from focus_eval.report.audit_reading import AuditSource, position_fps_of, read_paths
 from focus_eval.report.clustered import Coefficient
 from focus_eval.report.evidence import GAINED_LESS_UNCHANGED, accuracy_by_view, evidence_answers, within_question
 from focus_eval.report.power import PUBLISHED, least_difference, seen_discordance
@@ -368,6 +368,7 @@ def audited(folder: Path) -> str:
         frames_field="indices",
         questions=list(longvideobench(folder)[0].values()),
         rates=read_rates(folder / "lvb_val_fps.csv"),
+        position_fps=position_fps_of("longvideobench"),
     )
     logs_of = sorted(path for path in (folder / "field/lmms_logs").iterdir() if path.is_dir())
     files = [path for path in sorted((folder / "field/selections").iterdir()) if "lvbench" not in path.name]

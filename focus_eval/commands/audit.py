@@ -28,7 +28,7 @@ def audit(
     from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
     from focus_eval.core.errors import printable
     from focus_eval.report.audit import audit as findings_of
-    from focus_eval.report.audit_reading import AuditSource, read_paths
+    from focus_eval.report.audit_reading import AuditSource, position_fps_of, read_paths
 
     if rates is not None and annotations is None:
         raise InvalidInput("--rates need --annotations: they are by question id")
@@ -37,6 +37,7 @@ def audit(
         frames_field=frames_field,
         questions=questions,
         rates=read_rates(rates) if rates is not None else stated_rates(questions or ()),
+        position_fps=position_fps_of(benchmark) if questions is not None else 0.0,
     )
     found = read_paths(paths, source)
     findings = findings_of(found.runs)

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from focus_eval.benchmarks.datasets import POSITION_FPS
+from focus_eval.benchmarks.declared import DeclaredBenchmark
+from focus_eval.benchmarks.evidence import END_SLACK_SECONDS, annotation_fps
 from focus_eval.benchmarks.question import Question
-from focus_eval.benchmarks.registry import VideoRate
+from focus_eval.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.report.audit import AuditedAnswer, AuditedRun
-from focus_eval.report.recall import END_SLACK_SECONDS
 from focus_eval.report.run import load_run
 from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, find_logs, verdict_of
 from focus_eval.selections.loading import load_selections
@@ -34,11 +34,13 @@ class AuditSource:
         frames_field: field of a log that holds the frames that were fed; "" where frames are not read.
         questions: of the benchmark, in the annotation's order; None where not given.
         rates: length and rate by question id.
+        position_fps: rate at which the annotation counts frames; 0 where it does not.
     """
 
     frames_field: str = ""
     questions: Sequence[Question] | None = None
     rates: Mapping[str, VideoRate] = field(default_factory=dict)
+    position_fps: float = 0.0
 
     @property
     def expected(self) -> frozenset[str]:
@@ -47,11 +49,22 @@ class AuditSource:
 
     def lengths(self, unit: str) -> dict[str, tuple[float, float]]:
         """Return the length of each question's video, and what is more than a second past its end."""
-        made = {}
+        made: dict[str, tuple[float, float]] = {}
         for key, rate in self.rates.items():
             scale = float(rate.fps) if unit == "frames" else 1.0
             made[key] = (rate.duration_seconds * scale, (rate.duration_seconds + END_SLACK_SECONDS) * scale)
         return made
+
+    def is_at_its_rate(self, key: str) -> bool:
+        """Return whether the question's video has the rate of the annotation, so that its numbers are frames."""
+        return key in self.rates and abs(float(self.rates[key].fps) - self.position_fps) <= _SAME_RATE
+
+
+def position_fps_of(benchmark: str) -> float:
+    """Return the rate at which a benchmark's annotation counts frames; 0 where it does not count frames."""
+    made = make_benchmark(benchmark)
+    unit = made.fields.evidence_unit if isinstance(made, DeclaredBenchmark) else ""
+    return annotation_fps(unit) if unit.startswith("frames@") else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +140,7 @@ def read_log(log: LmmsLog, source: AuditSource, notes: list[str]) -> AuditedRun:
                 frames[key] = shown
             elif record.doc is not None:
                 candidates |= {name for name in FRAME_FIELDS if record.doc.get(name) is not None}
-            positions |= _positions(record, key, source.rates)
+            positions |= {} if source.is_at_its_rate(key) else _positions(record, key)
     except (InvalidInput, SelectionMismatch) as error:
         problems.append(str(error))
     if candidates:
@@ -171,9 +184,9 @@ def read_selection(path: Path, source: AuditSource) -> AuditedRun:
         for key, chosen in loaded.items()
     }
     numbers = {
-        asked.id: tuple(round(time * POSITION_FPS) for time in asked.evidence_seconds)
+        asked.id: tuple(round(time * source.position_fps) for time in asked.evidence_seconds)
         for asked in source.questions or ()
-        if asked.id in fps and abs(fps[asked.id] - POSITION_FPS) > _SAME_RATE
+        if source.position_fps > 0 and asked.id in fps and not source.is_at_its_rate(asked.id)
     }
     return AuditedRun(
         name=name,
@@ -257,10 +270,8 @@ def _question_id(record: LogRecord) -> str:
     return str(record.doc_id)
 
 
-def _positions(record: LogRecord, key: str, rates: Mapping[str, VideoRate]) -> dict[str, tuple[int, ...]]:
-    """Annotated frame numbers of a document, unless its video has the annotation's own rate."""
-    if key in rates and abs(float(rates[key].fps) - POSITION_FPS) <= _SAME_RATE:
-        return {}
+def _positions(record: LogRecord, key: str) -> dict[str, tuple[int, ...]]:
+    """Annotated frame numbers of a document."""
     listed = (record.doc or {}).get("position")
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         return {}

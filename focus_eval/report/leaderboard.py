@@ -28,7 +28,10 @@ BASELINES = ("random", "uniform")
 REFERENCE = "AKS"
 # Paired differences leave out shorter videos: their evidence is nearly always in view.
 LONG_SECONDS = 180.0
-MEASURES = (*(f"hit@{tolerance:g}" for tolerance in TOLERANCES_SECONDS), "nearness")
+# What `interval_figures` calls a tolerance, and how it is called here: a moment is an interval of no length.
+_WITHIN = {f"hit@{tolerance:g}": f"within {tolerance:g} s" for tolerance in TOLERANCES_SECONDS}
+_INSIDE = _WITHIN["hit@0"]
+MEASURES = (*_WITHIN.values(), "nearness")
 _MARKS = ("<!-- leaderboard -->", "<!-- end of leaderboard -->")
 
 
@@ -75,7 +78,7 @@ class Row:
     Args:
         bucket: of the video's length, or of the interval's.
         frames: mean number of different frames.
-        figures: by `MEASURES`, in [0, 1]; hit@0 is "" where evidence is moments.
+        figures: by `MEASURES`, in [0, 1]; that inside an interval is "" where evidence is moments.
     """
 
     benchmark: str
@@ -177,7 +180,7 @@ def question_figures(ground: Ground, times: Mapping[str, Times]) -> pd.DataFrame
             raise InvalidInput(f"{ground.benchmark}: no selection for question {case.question_id!r}")
         chosen, intervals = times[case.question_id], ground.intervals[case.question_id]
         starts, stops = np.asarray(intervals, dtype=np.float64).T
-        figures = {name: value for name, value in interval_figures(intervals, chosen).items() if name in MEASURES}
+        figures = _named(interval_figures(intervals, chosen))
         made.append({**figures, "nearness": nearness(starts, chosen, stops=stops), "frames": len(set(chosen))})
     return pd.DataFrame(made)
 
@@ -188,14 +191,18 @@ def random_question_figures(ground: Ground, k: int) -> pd.DataFrame:
     for case in ground.cases:
         intervals = ground.intervals[case.question_id]
         starts, stops = np.asarray(intervals, dtype=np.float64).T
-        figures = random_figures(intervals, case, k)
+        figures = _named(random_figures(intervals, case, k))
         made.append({**figures, "nearness": random_nearness(starts, stops, case, k), "frames": min(k, case.n_frames)})
     return pd.DataFrame(made)
 
 
+def _named(figures: Mapping[str, float]) -> dict[str, float]:
+    return {_WITHIN[name]: value for name, value in figures.items() if name in _WITHIN}
+
+
 def rows_of(ground: Ground, name: str, k: int, figures: pd.DataFrame) -> list[Row]:
     """Return the rows of one selection, a row per bucket."""
-    shown = [measure for measure in MEASURES if not (ground.are_moments and measure == "hit@0")]
+    shown = [measure for measure in MEASURES if not (ground.are_moments and measure == _INSIDE)]
     made = []
     for bucket, inside in ground.groups:
         means = figures[inside].mean()
@@ -229,7 +236,7 @@ def difference_rows(ground: Ground, k: int, figures: Mapping[str, pd.DataFrame])
     reference = REFERENCE if REFERENCE in figures else "uniform"
     kept = np.array([case.duration_seconds >= LONG_SECONDS for case in ground.cases])
     videos = [ground.videos[case.question_id] for case, is_kept in zip(ground.cases, kept, strict=True) if is_kept]
-    measures = [measure for measure in MEASURES if not (ground.are_moments and measure == "hit@0")]
+    measures = [measure for measure in MEASURES if not (ground.are_moments and measure == _INSIDE)]
     compared = [
         (name, measure, compare_paired(figures[reference][measure][kept], figures[name][measure][kept], videos))
         for name in sorted(figures)
@@ -343,7 +350,7 @@ def _leaders(rows: Sequence[Row], buckets: Sequence[str]) -> Iterable[str]:
             if len(first) == 1:
                 yield f"K = {k}, {bucket}: {next(iter(first))} is first at every tolerance and in nearness."
             else:
-                said = "; ".join(f"{name} in {', '.join(measures)}" for name, measures in first.items())
+                said = "; ".join(f"{name} ({', '.join(measures)})" for name, measures in first.items())
                 yield f"K = {k}, {bucket}: who is first depends on the tolerance: {said}."
 
 

@@ -18,12 +18,12 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray
 from focus_eval.report.run import Run
 from focus_eval.report.table import Table, TableRow, Value
-from focus_eval.report.within import within_answers
+from focus_eval.report.within import NEAR_RECALL, within_answers
 
 # Named in advance and few: with three families, the best of many sets of measures would be best by chance.
 COMBINATIONS: tuple[tuple[str, ...], ...] = (
-    ("recall@2",),
-    ("recall@2", "near_frames"),
+    (NEAR_RECALL,),
+    (NEAR_RECALL, "near_frames"),
     ("nearness",),
     ("nearness", "near_frames"),
 )
@@ -219,7 +219,7 @@ def predict_tables(
     """
     answers = within_answers(logs, min_seconds=min_seconds)
     frame = selections.selection_frame
-    chosen = frame[frame["recall@2"].notna()]
+    chosen = frame[frame[NEAR_RECALL].notna()]
     expected: list[TableRow] = []
     errors: list[TableRow] = []
     for (benchmark, model), part in answers.groupby(["benchmark", "model"], sort=False):

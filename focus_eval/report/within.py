@@ -8,17 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.clustered import Coefficient, clustered_fit, deviations, indicators
 from focus_eval.report.evidence import evidence_answers
 from focus_eval.report.nearness import MEASURES
-from focus_eval.report.recall import DISTANCES_SECONDS
+from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run
 from focus_eval.report.table import Table, TableRow, Value
 
 # All that a selection's rows are measured by; those fitted together are one of each kind.
-ALL_MEASURES = (*(f"recall@{distance:g}" for distance in DISTANCES_SECONDS), *MEASURES)
-TOGETHER = ("recall@2", *MEASURES)
+NEAR_RECALL = recall_column(NEAR_SECONDS)
+ALL_MEASURES = (*(recall_column(distance) for distance in RECALL_SECONDS), *MEASURES)
+TOGETHER = (NEAR_RECALL, *MEASURES)
 # Frames within 5 s of the one moment: first and last of each group; the last group has no end.
 FRAME_GROUPS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
 # A rank correlation over fewer runs says nothing.
@@ -230,10 +232,11 @@ def _basis(key: tuple[str, ...], part: pd.DataFrame) -> str:
 
 
 def _over_runs(key: tuple[str, ...], part: pd.DataFrame) -> Iterator[str]:
-    means = part.groupby("run")[["score", "recall@2"]].mean()
+    means = part.groupby("run")[["score", NEAR_RECALL]].mean()
     if len(means) >= FEWEST_RUNS:
-        found = means["score"].corr(means["recall@2"], method="spearman")
-        yield f"{', '.join(key)}: rank correlation over {len(means)} runs of accuracy and mean recall@2: {found:.2f}."
+        found = means["score"].corr(means[NEAR_RECALL], method="spearman")
+        runs = f"rank correlation over {len(means)} runs of accuracy and mean {NEAR_RECALL}"
+        yield f"{', '.join(key)}: {runs}: {found:.2f}."
 
 
 def _frame_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], who: str) -> list[Table]:

@@ -13,7 +13,7 @@ from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report.audit import AuditedAnswer, AuditedRun, audit
-from focus_eval.report.audit_reading import AuditSource, read_paths
+from focus_eval.report.audit_reading import AuditSource, position_fps_of, read_paths
 from tests.report.simulated import Simulation, simulate_run
 
 IDS = [f"q{i}" for i in range(40)]
@@ -125,6 +125,7 @@ def test_the_public_logs_give_the_known_findings(shared):
         frames_field="indices",
         questions=read_annotations("longvideobench", shared("data/lvb_val.json")),
         rates=read_rates(shared("data/lvb_val_fps.csv")),
+        position_fps=position_fps_of("longvideobench"),
     )
     logs = sorted(shared("data/field/lmms_logs").glob("*/"))
     found = audit(read_paths([path for path in logs if path.is_dir()], source).runs)

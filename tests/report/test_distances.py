@@ -91,7 +91,7 @@ def test_changed_distances_are_those_of_every_command(made, tmp_path, distances)
     for distance in distances:
         assert f"Recall@{distance:g} s (%)" in csv
         assert f"Recall@{distance:g} s (%)" in page
-        assert f"long@{distance:g}" in results.read_text()
+        assert f",within {distance:g} s," in results.read_text()
     assert f"evidence recall within {near:g} s" in page
     assert f"Evidence recall within {near:g} s minus that of uniform" in done.stdout
     assert f"evidence in view within {last:g} s" in " ".join(done.stdout.split())

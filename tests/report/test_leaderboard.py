@@ -94,9 +94,9 @@ def test_the_differences_of_a_k_are_what_the_files_give(shared, grounds):
     stated = [row for row in read_differences(DIFFERENCES) if row[:2] == ("longvideobench", "64")]
     assert difference_rows(ground, 64, figures) == stated
     found = {(row[2], row[5]): [round(100 * float(value), 1) for value in row[6:9]] for row in stated}
-    assert found["ASCS", "hit@1"] == [-5.8, -8.8, -2.7]
-    assert found["ASCS", "hit@5"] == [6.0, 3.6, 8.3]
-    assert found["TSPO", "hit@2"] == [-2.4, -5.0, 0.2]
+    assert found["ASCS", "within 1 s"] == [-5.8, -8.8, -2.7]
+    assert found["ASCS", "within 5 s"] == [6.0, 3.6, 8.3]
+    assert found["TSPO", "within 2 s"] == [-2.4, -5.0, 0.2]
 
 
 def test_toolmerges_recall_is_the_recorded_one():
@@ -108,14 +108,14 @@ def test_toolmerges_recall_is_the_recorded_one():
     for k, figures in recorded.items():
         for bucket, expected in zip(("long", "medium"), figures, strict=True):
             row = rows["ToolMerge (Qwen3-VL-8B)", k, bucket]
-            assert tuple(row[f"hit@{d}"] for d in (1, 2, 5)) == expected
+            assert tuple(row[f"within {d} s"] for d in (1, 2, 5)) == expected
 
 
 def test_no_selection_is_called_first_where_the_order_depends_on_the_tolerance():
     notes = leaderboard_tables(read_rows(RESULTS))[0].notes
     (note,) = [note for note in notes if note.startswith("K = 64, medium")]
     assert note == (
-        "K = 64, medium: who is first depends on the tolerance: AKS in hit@1; ASCS in hit@2, hit@5, nearness."
+        "K = 64, medium: who is first depends on the tolerance: AKS (within 1 s); ASCS (within 2 s, within 5 s, nearness)."
     )
     (note,) = [note for note in notes if note.startswith("K = 32, long")]
     assert note == "K = 32, long: AKS is first at every tolerance and in nearness."
