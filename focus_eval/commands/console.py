@@ -73,6 +73,14 @@ def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
             console.print(Text(textwrap.indent(textwrap.fill(line, console.width - 4, break_on_hyphens=False), "    ")))
 
 
+def print_tables(tables: Sequence[Table], out: Path | None = None) -> None:
+    """Print tables, and write them to `out` where one is given (see `write_table`)."""
+    for table in tables:
+        print_table(table)
+    if out is not None:
+        write_table(tables, out)
+
+
 def write_table(tables: Sequence[Table], path: Path) -> None:
     """Write `tables` one after the other in the format of the suffix: .md, .csv or .tex.
 

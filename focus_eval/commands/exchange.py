@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
-from focus_eval.commands.console import print_table, write_table
+from focus_eval.commands.console import print_table, print_tables, write_table
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import named_options, parse_assignments
 
@@ -264,15 +264,12 @@ def evidence(
         list[str], typer.Option(help="Name of the model that gave the answers, or one for each file; repeatable.")
     ] = [],  # noqa: B006
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
-    within: Annotated[
-        bool, typer.Option("--within", help="Also compare each question with itself over all selections.")
-    ] = False,
+    within: Annotated[bool, typer.Option("--within", help="Also compare each question with itself.")] = False,
     measure: Annotated[
         list[str], typer.Option(help="Measure for --within: recall@2, nearness, ...; repeatable. [default: all]")
     ] = [],  # noqa: B006
     distance: Annotated[
-        float,
-        typer.Option(help=f"Seconds within which evidence is in view: {distances_text(last=' or ')}."),
+        float, typer.Option(help=f"Seconds within which evidence is in view: {distances_text(last=' or ')}.")
     ] = IN_VIEW_SECONDS,
     min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 180.0,
     estimate: Annotated[
@@ -293,23 +290,21 @@ def evidence(
         raise InvalidInput("give the folder of a run, or --selections with --annotations and --rates")
     if measure and not within:
         raise InvalidInput("--measure goes with --within")
-    if runs:
-        if estimate:
-            raise InvalidInput("--estimate goes with --selections, --annotations and --rates")
-        answered, others = load_runs(runs), None
-    else:
-        answered, others = _from_files(
+    if runs and estimate:
+        raise InvalidInput("--estimate goes with --selections, --annotations and --rates")
+    answered, others = (
+        (load_runs(runs), None)
+        if runs
+        else _from_files(
             selections, format, option, estimate, benchmark=benchmark, model=model, annotations=annotations, rates=rates
         )
+    )
     tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
     if within:
         tables += within_tables(answered, min_seconds=min_seconds, measures=measure)
     if others is not None:
         tables.append(estimate_table(answered, others, min_seconds=min_seconds))
-    for table in tables:
-        print_table(table)
-    if out is not None:
-        write_table(tables, out)
+    print_tables(tables, out)
 
 
 def _from_files(

@@ -34,17 +34,14 @@ def predict(
     Uses the model's answers under other selections (focus-eval import lmms). Exits with code 1 if a selection lies
     outside what they cover.
     """
-    from focus_eval.commands.console import print_table, write_table
+    from focus_eval.commands.console import print_tables
     from focus_eval.core.options import parse_assignments
     from focus_eval.report.predict import predict_tables
     from focus_eval.report.run import load_runs
 
     chosen = _selections(selections, format, benchmark=benchmark, annotations=annotations, rates=rates)
     tables = predict_tables(load_runs(logs), chosen, families=dict(parse_assignments(family)), min_seconds=min_seconds)
-    for table in tables:
-        print_table(table)
-    if out is not None:
-        write_table(tables, out)
+    print_tables(tables, out)
     if any(row.figures[-1] for row in tables[0].rows):
         raise typer.Exit(1)
 
