@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from focus_eval.report.table import Table, TableRow, narrowed, number
+from focus_eval.report import statistics
+from focus_eval.report.table import (
+    RANDOM_NOTE,
+    TEST_NOTE,
+    Table,
+    TableRow,
+    Value,
+    _without_interval,
+    difference_table,
+    narrowed,
+    number,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,3 +45,42 @@ def test_a_screen_says_once_what_every_row_shares():
     one_sampler = narrowed(replace(table, rows=rows[::2]))
     assert one_sampler.key_titles == ("Model", "Sampler"), "the last name stays"
     assert narrowed(replace(table, rows=rows[:1])).key_titles == table.key_titles
+
+
+def estimate(value, *, low=None, high=None):
+    return statistics.Estimate(value, low, high, 12, 6)
+
+
+def test_a_table_of_differences_adjusts_every_p_together_and_says_how():
+    sure = statistics.Tested(difference=estimate(0.2, low=0.1, high=0.3), p_value=0.01)
+    unsure = statistics.Tested(difference=estimate(-0.1), p_value=0.04, is_exact=False)
+    lines = [(("x",), {"gain": sure, "n": "12"}), (("y",), {"gain": unsure}), (("z",), {"n": "3"})]
+    columns = ("gain", "n", "p", "p (Holm)")
+    table = difference_table(lines, name="t", title="T", key_titles=("S",), columns=columns, notes=("first",))
+    texts = [[cell if isinstance(cell, str) else cell.ours_text for cell in row.figures] for row in table.rows]
+    assert texts == [
+        ["+20.0 ↑ [10.0, 30.0]", "12", "0.010", "0.020"],
+        ["−10.0 ↓ [too few videos]", "–", "0.040*", "0.040"],
+        ["–", "3", "–", "–"],
+    ]
+    assert table.notes == ("first", TEST_NOTE, RANDOM_NOTE)
+    short = difference_table(lines, name="t", title="T", key_titles=("S",), columns=("gain",), shows_p=True)
+    assert [row.figures[0].suffix for row in short.rows] == ["(0.020)", "(0.040)", ""]
+    assert short.notes == (TEST_NOTE,)
+    assert "+20.0 ↑ (0.020)" in _without_interval(short.rows[0].figures[0])
+
+
+@pytest.mark.parametrize("p", [0.03, 0.3])
+def test_several_differences_in_a_line_are_all_adjusted(p):
+    pair = {"a": statistics.Tested(difference=estimate(0.2), p_value=p), "b": Tested(difference=estimate(0.1), p_value=None)}
+    table = difference_table([(("x",), pair)] * 2, name="t", title="T", key_titles=("S",), columns=("a", "b"))
+    assert [row.figures[0].p_adjusted for row in table.rows] == [pytest.approx(2 * p)] * 2
+    assert [row.figures[1].p_adjusted for row in table.rows] == [None, None]
+
+
+def test_an_estimate_becomes_percent_and_nothing_stays_nothing():
+    value = Value.of(estimate(0.625, low=0.5, high=0.75), suffix="(12)")
+    assert value.ours_text == "62.5 [50.0, 75.0] (12)"
+    assert Value.of(None) == Value()
+    assert Value.of_p(None) == Value()
+    assert Value.of_p(0.0002).ours_text == "<0.001"
