@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -221,10 +222,10 @@ def selection_ids(config: SimulationConfig) -> set[str]:
 
 def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k: int, number: int) -> SelectionRow:
     """Return one row with everything that was scored, for a timeline: the same selection as in the run."""
-    trace = source.trace(number, config)
-    return _selector(source, sampler, k, config.seeds[0], trace, keep_pulls=True).select(
-        _question(source, trace), Path(_video(trace)), info=trace.info
-    )
+    encoder = TraceEncoder(source.revision)
+    trace = encoder.trace = source.trace(number, config)
+    selector = Selector(sampler=sampler, encoder=encoder, k=k, seed=config.seeds[0])
+    return selector.select(_question(source, trace), Path(_video(trace)), info=trace.info)
 
 
 def _run_source(
@@ -297,20 +298,9 @@ def _row(selector: Selector, question: Question, path: Path, trace: AnyTrace) ->
 def _append(path: Path, rows: Sequence[SelectionRow]) -> None:
     if not rows:
         return  # an empty file would make a finished part look unfinished
-    writer = RowWriter(path)
-    try:
+    with closing(RowWriter(path)) as writer:
         for row in rows:
             writer.write(row)
-    finally:
-        writer.close()
-
-
-def _selector(
-    source: Source, sampler: FrameSampler, k: int, seed: int, trace: AnyTrace, *, keep_pulls: bool
-) -> Selector:
-    encoder = TraceEncoder(source.revision)
-    encoder.trace = trace
-    return Selector(sampler=sampler, encoder=encoder, k=k, seed=seed, keep_pulls=keep_pulls)
 
 
 def _question(source: Source, trace: AnyTrace) -> Question:

@@ -72,7 +72,8 @@ def test_a_table_of_differences_adjusts_every_p_together_and_says_how():
 
 @pytest.mark.parametrize("p", [0.03, 0.3])
 def test_several_differences_in_a_line_are_all_adjusted(p):
-    pair = {"a": statistics.Tested(difference=estimate(0.2), p_value=p), "b": Tested(difference=estimate(0.1), p_value=None)}
+    untested = statistics.Tested(difference=estimate(0.1), p_value=None)
+    pair = {"a": statistics.Tested(difference=estimate(0.2), p_value=p), "b": untested}
     table = difference_table([(("x",), pair)] * 2, name="t", title="T", key_titles=("S",), columns=("a", "b"))
     assert [row.figures[0].p_adjusted for row in table.rows] == [pytest.approx(2 * p)] * 2
     assert [row.figures[1].p_adjusted for row in table.rows] == [None, None]
