@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput, printable
 
 
 def audit(
@@ -26,7 +26,6 @@ def audit(
     Prints a line for each finding with its count and the worst case. Exits with code 1 if there is any.
     """
     from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
-    from focus_eval.core.errors import printable
     from focus_eval.report.audit import audit as findings_of
     from focus_eval.report.audit_reading import AuditSource, position_fps_of, read_paths
 

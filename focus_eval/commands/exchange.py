@@ -11,7 +11,7 @@ import typer
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
 from focus_eval.commands.console import print_table, print_tables, write_table
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.options import named_options, parse_assignments
+from focus_eval.core.options import make, named_options, parse_assignments
 
 if TYPE_CHECKING:
     from focus_eval.benchmarks.question import Question
@@ -92,7 +92,6 @@ def import_(
 
 def _import_logs(file: Path, out: Path, said: Mapping[str, Any], **given: Any) -> None:
     from focus_eval.commands.logs import import_logs
-    from focus_eval.core.options import make
     from focus_eval.selections.log_import import LogOptions
 
     import_logs(file, out, options=make("import lmms", LogOptions, said), **given)

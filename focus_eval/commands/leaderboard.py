@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focus_eval.commands.console import print_table
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
 
@@ -34,7 +35,6 @@ def leaderboard(
     page: Annotated[Path | None, typer.Option(help="Markdown page to put the tables into.")] = None,
 ) -> None:
     """Show the leaderboard, add an entry, or measure all again."""
-    from focus_eval.commands.console import print_table
     from focus_eval.report.leaderboard import (
         difference_tables,
         leaderboard_tables,

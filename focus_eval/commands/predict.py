@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focus_eval.commands.console import print_tables
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
     from focus_eval.report.run import Run
@@ -34,8 +36,6 @@ def predict(
     Uses the model's answers under other selections (focus-eval import lmms). Exits with code 1 if a selection lies
     outside what they cover.
     """
-    from focus_eval.commands.console import print_tables
-    from focus_eval.core.options import parse_assignments
     from focus_eval.report.predict import predict_tables
     from focus_eval.report.run import load_runs
 

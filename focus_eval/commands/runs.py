@@ -107,7 +107,6 @@ def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
 
 def _discordance(text: str) -> Discordance:
     """Return what --discordance says: a share, or a run's folder; by default that of public logs."""
-    from focus_eval.core.errors import InvalidInput
     from focus_eval.report.comparisons import run_discordance
     from focus_eval.report.power import PUBLISHED, Discordance
     from focus_eval.report.run import load_run
@@ -125,7 +124,6 @@ def _discordance(text: str) -> Discordance:
 
 def _print_power(plan: Plan, discordance: Discordance) -> None:
     """Say what difference between two samplers the questions can show, before anything is run."""
-    from focus_eval.commands.console import table_console
     from focus_eval.report.power import least_difference, power_text
 
     console = table_console()

@@ -18,6 +18,7 @@ from focus_eval.core.types import FloatArray
 from focus_eval.report.evidence import SERIES, evidence_answers
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run
+from focus_eval.report.statistics import Estimate
 from focus_eval.report.table import Table, TableRow, Value
 
 PENALTIES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
@@ -53,16 +54,6 @@ class AnswerModel:
         return _probabilities(_columns(lines, self.categories), self.coefficients)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExpectedShare:
-    """The expected share of right answers from one selection, with its 95 % interval, all in [0, 1]."""
-
-    value: float
-    low: float
-    high: float
-    questions: int
-
-
 def fit_answers(answers: pd.DataFrame) -> AnswerModel:
     """Return the estimate fitted on `answers`, the penalty chosen by ten-fold cross-validation over videos.
 
@@ -93,7 +84,7 @@ def fit_answers(answers: pd.DataFrame) -> AnswerModel:
 
 def expected_share(
     answers: pd.DataFrame, selection: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED
-) -> tuple[AnswerModel, ExpectedShare]:
+) -> tuple[AnswerModel, Estimate]:
     """Return the estimate fitted on `answers`, and the share of right answers it expects from `selection`.
 
     The interval is a percentile one over draws of whole videos: each draw fits again on its videos' answers, at the
@@ -118,7 +109,7 @@ def expected_share(
         drawn = _fit(columns, scores, fitted.penalty, weights=counts[of_answer], start=fitted.coefficients)
         shares.append(np.average(_probabilities(new, drawn), weights=counts[of_question]))
     low, high = np.quantile(shares, [0.025, 0.975])
-    share = ExpectedShare(value=float(estimated.mean()), low=float(low), high=float(high), questions=len(selection))
+    share = Estimate(float(estimated.mean()), float(low), float(high), len(selection), len(videos))
     return fitted, share
 
 
@@ -252,9 +243,9 @@ def _targets(
         yield f"{label}, K = {k}", lines.merge(asked, on=["benchmark", "question_id"]), None
 
 
-def _figures(fitted: AnswerModel, share: ExpectedShare, answered: float | None) -> tuple[Value | str, ...]:
+def _figures(fitted: AnswerModel, share: Estimate, answered: float | None) -> tuple[Value | str, ...]:
     return (
-        Value(ours=100 * share.value, low=100 * share.low, high=100 * share.high),
+        Value.of(share),
         Value() if answered is None else Value(ours=100 * answered),
         Value() if answered is None else Value(ours=100 * (share.value - answered), is_difference=True),
         str(share.questions),

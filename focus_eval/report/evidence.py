@@ -15,19 +15,10 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, RECALL_SECONDS
 from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
+from focus_eval.report import statistics
 from focus_eval.report.clustered import Coefficient, clustered_fit, deviations, indicators
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.statistics import (
-    FEWEST_VIDEOS,
-    Estimate,
-    PairedComparison,
-    Tested,
-    compare_paired,
-    mean_estimate,
-    sign_flip_p,
-    video_sums,
-)
 from focus_eval.report.table import Cells, Table, Value, difference_table
 
 VIEWS = ("all", "some", "none")
@@ -49,11 +40,11 @@ class ViewAccuracy:
             kind of question has both, or the difference has no interval.
     """
 
-    by_view: dict[str, Estimate | None]
-    overall: Estimate
-    difference: Estimate | None
+    by_view: dict[str, statistics.Estimate | None]
+    overall: statistics.Estimate
+    difference: statistics.Estimate | None
     p_value: float | None
-    same_kind: Estimate | None
+    same_kind: statistics.Estimate | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +57,7 @@ class WithinQuestion:
     change: str
     accuracy_a: float | None
     accuracy_b: float | None
-    compared: PairedComparison
+    compared: statistics.PairedComparison
 
 
 def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
@@ -105,10 +96,12 @@ def accuracy_by_view(part: pd.DataFrame, *, distance: float) -> ViewAccuracy:
     views = view_of(part[recall_column(distance)].to_list())
     scores, videos = part["score"].to_numpy(dtype=np.float64), part["video"].to_numpy()
     by_view = {
-        view: mean_estimate(scores[views == view], videos[views == view].tolist()) if (views == view).any() else None
+        view: statistics.mean_estimate(scores[views == view], videos[views == view].tolist())
+        if (views == view).any()
+        else None
         for view in VIEWS
     }
-    overall = mean_estimate(scores, videos.tolist())
+    overall = statistics.mean_estimate(scores, videos.tolist())
     if by_view["all"] is None or by_view["none"] is None:
         return ViewAccuracy(by_view=by_view, overall=overall, difference=None, p_value=None, same_kind=None)
     judged = views != "some"
@@ -129,7 +122,7 @@ def group_difference(
     scores: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]],
     is_in_first: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]],
     videos: Sequence[object],
-) -> tuple[Estimate, float | None]:
+) -> tuple[statistics.Estimate, float | None]:
     """Return the mean of one group minus that of the others with its interval, and the p of a sign-flip test.
 
     The two groups are different questions, but of the same videos. Interval: t, from the CR2 variance of the
@@ -145,11 +138,11 @@ def group_difference(
     value = float(values[first].mean() - values[~first].mean())
     names = np.asarray(videos, dtype=str)
     n_videos = len(set(names))
-    if min(len(set(names[first])), len(set(names[~first]))) < FEWEST_VIDEOS:
-        return Estimate(value, None, None, values.size, n_videos), None
+    if min(len(set(names[first])), len(set(names[~first]))) < statistics.FEWEST_VIDEOS:
+        return statistics.Estimate(value, None, None, values.size, n_videos), None
     weights = np.where(first, 1 / first.sum(), -1 / (~first).sum())
     # video_sums divides by the number of questions: undone here, for the weights say what each is worth.
-    p_value, _ = sign_flip_p(video_sums(values.size * weights * (values - values.mean()), videos))
+    p_value, _ = statistics.sign_flip_p(statistics.video_sums(values.size * weights * (values - values.mean()), videos))
     fitted = clustered_fit(values, first[:, np.newaxis].astype(np.float64), videos)[0]
     return fitted.estimate(within=(-1.0, 1.0)), p_value
 
@@ -222,7 +215,7 @@ def _gained_less_unchanged(
     difference, p_value = group_difference(differences[is_judged], gained, named)
     if p_value is None:
         return []
-    compared = PairedComparison(
+    compared = statistics.PairedComparison(
         difference=difference, better_a=0, better_b=0, p_value=p_value, is_exact=False, mcnemar=None, detectable=None
     )
     return [WithinQuestion(change=GAINED_LESS_UNCHANGED, accuracy_a=None, accuracy_b=None, compared=compared)]
@@ -230,7 +223,7 @@ def _gained_less_unchanged(
 
 def _compared(change: str, both: pd.DataFrame) -> WithinQuestion:
     a, b = both["score_a"].to_numpy(dtype=np.float64), both["score_b"].to_numpy(dtype=np.float64)
-    compared = compare_paired(a, b, both["video_a"].tolist())
+    compared = statistics.compare_paired(a, b, both["video_a"].tolist())
     return WithinQuestion(change=change, accuracy_a=float(a.mean()), accuracy_b=float(b.mean()), compared=compared)
 
 
@@ -319,7 +312,7 @@ def _view_cells(made: ViewAccuracy) -> Cells:
     found |= {"Some in view": made.by_view["some"], "Overall": made.overall}
     cells: Cells = {column: _accuracy(estimate) for column, estimate in found.items()}
     if made.difference is not None:
-        cells["All − none"] = Tested(difference=made.difference, p_value=made.p_value)
+        cells["All − none"] = statistics.Tested(difference=made.difference, p_value=made.p_value)
     if made.same_kind is not None:
         cells["Same kind"] = Value.of(made.same_kind, is_difference=True)
     return cells
@@ -354,6 +347,6 @@ def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, dist
     )
 
 
-def _accuracy(made: Estimate | None) -> Value:
+def _accuracy(made: statistics.Estimate | None) -> Value:
     value = Value.of(made)
     return value if made is None else replace(value, text=f"{value.ours_text} ({made.questions})")

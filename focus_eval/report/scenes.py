@@ -15,15 +15,7 @@ from focus_eval.benchmarks.evidence import RECALL_SECONDS, clock_seconds
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json, read_text
 from focus_eval.core.types import FloatArray
-from focus_eval.report.recall import (
-    EvidenceCase,
-    Times,
-    bucket_masks,
-    by_bucket,
-    chance_of_hit,
-    times_by_selection,
-    uniform_times,
-)
+from focus_eval.report import recall
 from focus_eval.report.table import Table
 from focus_eval.selections import ImportedSelection
 
@@ -53,7 +45,7 @@ class SceneScore:
     ukss: float
 
 
-def scene_score(scenes: Scenes, times: Times) -> SceneScore:
+def scene_score(scenes: Scenes, times: recall.Times) -> SceneScore:
     """Return KFS-Bench's measures of `times` for a question's scenes, each the union of its intervals.
 
     Raises:
@@ -99,7 +91,7 @@ def _is_inside(times: FloatArray, intervals: Iterable[Interval], tolerance: floa
     return found
 
 
-def interval_figures(intervals: Sequence[Interval], times: Times) -> dict[str, float]:
+def interval_figures(intervals: Sequence[Interval], times: recall.Times) -> dict[str, float]:
     """Return the share of `times` inside any interval, and the share of intervals hit at each tolerance."""
     chosen = np.asarray(times, dtype=np.float64)
     figures = {"frames inside": float(_is_inside(chosen, intervals).mean()) if chosen.size else 0.0}
@@ -109,18 +101,18 @@ def interval_figures(intervals: Sequence[Interval], times: Times) -> dict[str, f
     return figures
 
 
-def random_figures(intervals: Sequence[Interval], case: EvidenceCase, k: int) -> dict[str, float]:
+def random_figures(intervals: Sequence[Interval], case: recall.EvidenceCase, k: int) -> dict[str, float]:
     """Return the exact expectation of `interval_figures` for `min(k, T)` frames drawn without replacement."""
     inside = _is_inside(np.arange(case.n_frames) / case.fps, intervals)
     starts, stops = np.asarray(intervals, dtype=np.float64).T
     reach = np.array(TOLERANCES_SECONDS)[:, None] + _SLACK_SECONDS
-    hits = chance_of_hit(starts - reach, stops + reach, case, k).mean(axis=1)
+    hits = recall.chance_of_hit(starts - reach, stops + reach, case, k).mean(axis=1)
     named = {f"hit@{d:g}": float(hit) for d, hit in zip(TOLERANCES_SECONDS, hits, strict=True)}
     return {"frames inside": float(inside.mean()), **named}
 
 
 def interval_table(
-    cases: Sequence[EvidenceCase],
+    cases: Sequence[recall.EvidenceCase],
     intervals_of: Mapping[str, Sequence[Interval]],
     loaded: Mapping[str, Mapping[str, ImportedSelection]],
     fps: Mapping[str, float],
@@ -128,13 +120,13 @@ def interval_table(
     """Return how selections, and uniform and random frames at every K that occurs, meet annotated intervals."""
     annotated = _annotated(cases, intervals_of)
 
-    def figures_of(times: Mapping[str, Times]) -> Callable[[EvidenceCase], dict[str, float]]:
+    def figures_of(times: Mapping[str, recall.Times]) -> Callable[[recall.EvidenceCase], dict[str, float]]:
         return lambda case: interval_figures(intervals_of[case.question_id], times[case.question_id])
 
     short = {case.question_id for case in annotated if _longest(intervals_of[case.question_id]) <= SHORT_SECONDS}
     parts = []
     for k in _ks(loaded):
-        parts.append(_series(f"uniform, K = {k}", annotated, figures_of(uniform_times(annotated, k=k)), short))
+        parts.append(_series(f"uniform, K = {k}", annotated, figures_of(recall.uniform_times(annotated, k=k)), short))
         parts.append(
             _series(
                 f"random, K = {k}",
@@ -145,9 +137,9 @@ def interval_table(
                 short,
             )
         )
-    for name, times in times_by_selection(loaded, fps).items():
+    for name, times in recall.times_by_selection(loaded, fps).items():
         parts.append(_series(name, annotated, figures_of(times), short))
-    return by_bucket(
+    return recall.by_bucket(
         pd.concat(parts),
         ["frames inside", *(f"hit@{d:g}" for d in TOLERANCES_SECONDS)],
         name="scenes",
@@ -160,23 +152,23 @@ def interval_table(
 
 
 def scene_table(
-    cases: Sequence[EvidenceCase],
+    cases: Sequence[recall.EvidenceCase],
     scenes_of: Mapping[str, Scenes],
     loaded: Mapping[str, Mapping[str, ImportedSelection]],
     fps: Mapping[str, float],
 ) -> Table:
     """Return KFS-Bench's measures of selections, and of uniform frames at every K that occurs."""
     annotated = _annotated(cases, scenes_of)
-    times: dict[str, Mapping[str, Times]] = {
-        f"uniform, K = {k}": uniform_times(annotated, k=k) for k in _ks(loaded)
-    } | times_by_selection(loaded, fps)
+    times: dict[str, Mapping[str, recall.Times]] = {
+        f"uniform, K = {k}": recall.uniform_times(annotated, k=k) for k in _ks(loaded)
+    } | recall.times_by_selection(loaded, fps)
     rows = []
     for name, chosen in times.items():
         scores = [scene_score(scenes_of[case.question_id], chosen[case.question_id]) for case in annotated]
         for bucket, inside in _groups(annotated, set()):
             kept = [score for score, is_in in zip(scores, inside, strict=True) if is_in]
             rows.append({"selection": name, "bucket": bucket, "questions": len(kept), **_means(kept)})
-    return by_bucket(
+    return recall.by_bucket(
         pd.DataFrame(rows),
         ["key frames", "scenes hit", "UKSS"],
         name="scenes",
@@ -232,7 +224,9 @@ def _read_csv(path: Path) -> dict[str, list[list[Interval]]]:
     return {question_id: list(scenes.values()) for question_id, scenes in found.items()}
 
 
-def _annotated(cases: Sequence[EvidenceCase], known: Mapping[str, Sequence[object]]) -> list[EvidenceCase]:
+def _annotated(
+    cases: Sequence[recall.EvidenceCase], known: Mapping[str, Sequence[object]]
+) -> list[recall.EvidenceCase]:
     ids = {case.question_id for case in cases}
     unknown = next((key for key in known if key not in ids), None)
     if unknown is not None:
@@ -249,7 +243,10 @@ def _longest(intervals: Sequence[Interval]) -> float:
 
 
 def _series(
-    name: str, cases: Sequence[EvidenceCase], figures_of: Callable[[EvidenceCase], dict[str, float]], short: set[str]
+    name: str,
+    cases: Sequence[recall.EvidenceCase],
+    figures_of: Callable[[recall.EvidenceCase], dict[str, float]],
+    short: set[str],
 ) -> pd.DataFrame:
     frame: pd.DataFrame = pd.DataFrame([figures_of(case) for case in cases])
     rows = [
@@ -259,9 +256,9 @@ def _series(
     return pd.DataFrame(rows)
 
 
-def _groups(cases: Sequence[EvidenceCase], short: set[str]) -> list[tuple[str, np.ndarray]]:
+def _groups(cases: Sequence[recall.EvidenceCase], short: set[str]) -> list[tuple[str, np.ndarray]]:
     """Return the length buckets (where there are several), all questions, and those with short intervals, as masks."""
-    groups = bucket_masks(cases)
+    groups = recall.bucket_masks(cases)
     groups = groups[1:] if len(groups) == 2 else groups
     is_short = np.array([case.question_id in short for case in cases])
     return [*groups, (SHORT, is_short)] if is_short.any() and not is_short.all() else groups

@@ -212,14 +212,8 @@ def _effect_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], measure
 
 def _effect_values(effect: MeasureEffect) -> Iterator[Value]:
     for coefficient in (effect.alone, effect.together, effect.question_only):
-        yield Value() if coefficient is None else _points(coefficient)
+        yield Value.of(None if coefficient is None else coefficient.estimate(), is_difference=True)
     yield Value(ours=effect.correlation, digits=3)
-
-
-def _points(coefficient: Coefficient) -> Value:
-    made = coefficient.estimate()
-    low, high = (None if end is None else 100 * end for end in (made.low, made.high))
-    return Value(ours=100 * made.value, low=low, high=high, is_difference=True, has_too_few_videos=low is None)
 
 
 def _basis(key: tuple[str, ...], part: pd.DataFrame) -> str:

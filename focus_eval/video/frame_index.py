@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import IntArray
-from focus_eval.video.bitstream import (
-    can_start,
-    is_invisible,
-    may_be_padded,
-    nal_length_bytes,
-    trailing_zeros,
-    usual_padding,
-)
+from focus_eval.video import bitstream
 
 
 @dataclass(frozen=True)
@@ -94,22 +87,22 @@ def _demux(container: Any, stream: Any) -> Packets:
     sizes, flags, tails = array("q"), array("b"), array("b")
     lacks_ticks, goes_back, end, latest = False, False, 0, None
     codec, is_transport = stream.codec_context.name, container.format.name == "mpegts"
-    length_bytes = nal_length_bytes(stream.codec_context.extradata, codec)
-    has_tails = may_be_padded(codec)
+    length_bytes = bitstream.nal_length_bytes(stream.codec_context.extradata, codec)
+    has_tails = bitstream.may_be_padded(codec)
     for packet in packets_of(container, stream):
         pts, dts = packet.pts, packet.dts
         lacks_ticks = lacks_ticks or pts is None
         if dts is not None:
             goes_back = goes_back or (latest is not None and dts < latest)
             latest = dts
-        is_sync = packet.is_keyframe and can_start(codec, packet, length_bytes)
-        is_hidden = packet.is_discard or is_invisible(codec, packet)
+        is_sync = packet.is_keyframe and bitstream.can_start(codec, packet, length_bytes)
+        is_hidden = packet.is_discard or bitstream.is_invisible(codec, packet)
         ticks.append(pts or 0)
         decode_ticks.append((pts or 0) if dts is None else dts)
         sizes.append(packet.size)
         places.append(-1 if packet.pos is None else packet.pos)
         if has_tails:
-            tails.append(trailing_zeros(packet))
+            tails.append(bitstream.trailing_zeros(packet))
         # Of a transport stream, FFmpeg marks every packet before a join; `integrity.py` looks closer.
         flags.append(is_sync | is_hidden << 1 | (packet.is_corrupt and not is_transport) << 2)
         if not is_hidden:
@@ -126,7 +119,7 @@ def _demux(container: Any, stream: Any) -> Packets:
         lacks_ticks=lacks_ticks,
         goes_back=goes_back,
         end_ticks=end,
-        padding=usual_padding(np.array(tails, dtype=np.int64)),
+        padding=bitstream.usual_padding(np.array(tails, dtype=np.int64)),
     )
 
 
