@@ -18,7 +18,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    match = rf"{tmp_path}/run: cannot be locked \(No locks available\); use a folder on a local disk, or mount it
+    match = rf"{tmp_path}/run: cannot be locked \(No locks available\); use a folder on a local disk, or mount it"
     with pytest.raises(RunError, match=match), RunFolder(tmp_path / "run").locked():
         pass
 
