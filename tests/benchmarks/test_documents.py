@@ -292,3 +292,9 @@ def test_rate_files_name_the_broken_line(tmp_path):
         path.write_text(text)
         with pytest.raises(InvalidInput, match=message):
             read_rates(path)
+
+
+def test_the_demo_writes_positions_in_longvideobenchs_unit():
+    from focus_eval.demo.photo_events import POSITION_FPS
+
+    assert make_benchmark("longvideobench").fields.evidence_unit == f"frames@{POSITION_FPS:g}"
