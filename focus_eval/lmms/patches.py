@@ -1,6 +1,6 @@
 """The places that reach into other packages, each in one function that says what it relies on and why.
 
-Everything else goes through public interfaces. `tests/lmms/test_other_packages.py` fails where one of these packages
+Everything else goes through public interfaces. `tests/lmms/test_patches.py` fails where one of these packages
 changes what is relied on here.
 """
 
