@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focus_eval.commands.console import print_tables
+from focus_eval.commands.exchange import AllowOutside
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
 
@@ -28,6 +29,7 @@ def predict(
         typer.Option(metavar="NAME=PATTERN", help="Runs of one method; repeatable. [default: a family per sampler]"),
     ] = [],  # noqa: B006
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
+    allow_outside: AllowOutside = False,
     min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")] = None,
 ) -> None:
@@ -39,14 +41,19 @@ def predict(
     from focus_eval.report.predict import predict_tables
     from focus_eval.report.run import load_runs
 
-    chosen = _selections(selections, format, benchmark=benchmark, annotations=annotations, rates=rates)
+    left_out: list[str] | None = [] if allow_outside else None
+    chosen = _selections(selections, format, left_out, benchmark=benchmark, annotations=annotations, rates=rates)
     tables = predict_tables(load_runs(logs), chosen, families=dict(parse_assignments(family)), min_seconds=min_seconds)
     print_tables(tables, out)
+    for line in left_out or ():
+        typer.echo(line)
     if any(row.figures[-1] for row in tables[0].rows):
         raise typer.Exit(1)
 
 
-def _selections(texts: list[str], formats: list[str], *, benchmark: str, annotations: Path, rates: Path) -> Run:
+def _selections(
+    texts: list[str], formats: list[str], left_out: list[str] | None, *, benchmark: str, annotations: Path, rates: Path
+) -> Run:
     """Return the rows of selection files as a run without answers."""
     from focus_eval.benchmarks.registry import read_annotations, read_rates
     from focus_eval.report.run import Run
@@ -62,7 +69,7 @@ def _selections(texts: list[str], formats: list[str], *, benchmark: str, annotat
         name, equals, file = text.partition("=")
         name, file = (name, file) if equals else (Path(text).name.split(".")[0], text)
         kind = formats[at if len(formats) > 1 else 0] if formats else "auto"
-        loaded = load_selections(file, format=kind, questions=questions, fps=fps)
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps, left_out=left_out)
         made = published_rows(loaded, questions, rate_of, name=name, model="-")
         rows += made.selections
     return Run("selections", rows, [])

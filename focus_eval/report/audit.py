@@ -21,7 +21,7 @@ POSITIONS_FED = 0.5
 ROUNDING = 5.1e-6
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AuditedAnswer:
     """What a model said to one question.
 
@@ -29,14 +29,14 @@ class AuditedAnswer:
         text: verbatim.
         is_parsed: whether an option or a value was read from it.
         score: None where there is none.
-        prompt: text or hash of what was asked; "" where not known.
+        prompt: text of what was asked, or a hash of it; empty where not known.
         fed: the frames that reached the model, where the row says so.
     """
 
     text: str
     is_parsed: bool = True
     score: float | None = None
-    prompt: str = ""
+    prompt: str | bytes = ""
     fed: tuple[float, ...] | None = None
 
 

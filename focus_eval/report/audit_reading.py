@@ -15,6 +15,7 @@ from focus_eval.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.report.audit import AuditedAnswer, AuditedRun
 from focus_eval.report.run import load_run
+from focus_eval.rows.records import SelectionRow
 from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, find_logs, verdict_of
 from focus_eval.selections.loading import load_selections
 
@@ -131,13 +132,16 @@ def read_log(log: LmmsLog, source: AuditSource, notes: list[str]) -> AuditedRun:
     frames: dict[str, tuple[float, ...]] = {}
     positions: dict[str, tuple[int, ...]] = {}
     problems, candidates = [], set()
+    # A million lines hold the same few texts and frame numbers: each is kept once.
+    texts: dict[str, str] = {}
+    numbers: dict[float, float] = {}
     try:
         for record in log.records():
             key = _question_id(record)
-            answers[key] = _answer(log, record)
+            answers[key] = _answer(log, record, texts)
             shown = record.frames(source.frames_field) if source.frames_field else None
             if shown is not None:
-                frames[key] = shown
+                frames[key] = tuple(numbers.setdefault(frame, frame) for frame in shown)
             elif record.doc is not None:
                 candidates |= {name for name in FRAME_FIELDS if record.doc.get(name) is not None}
             positions |= {} if source.is_at_its_rate(key) else _positions(record, key)
@@ -210,7 +214,7 @@ def runs_of_folder(path: Path) -> Iterator[AuditedRun]:
         about[row.selection_id] = (row.benchmark, row.k, row.seed)
         if row.error is None:
             frames.setdefault(row.selection_id, {})[row.question_id] = tuple(map(float, row.keyframes))
-            lengths.setdefault(row.selection_id, {})[row.question_id] = (row.n_frames, row.n_frames)
+            lengths.setdefault(row.selection_id, {})[row.question_id] = (row.n_frames, _surely_past(row))
     answers: dict[tuple[str, str], dict[str, AuditedAnswer]] = {}
     for answer in run.answers:
         if answer.error is None:
@@ -235,16 +239,21 @@ def runs_of_folder(path: Path) -> Iterator[AuditedRun]:
         )
 
 
-def _answer(log: LmmsLog, record: LogRecord) -> AuditedAnswer:
+def _surely_past(row: SelectionRow) -> float:
+    """The first frame that is past the end; where no reader counted the frames, a second later."""
+    is_counted = not row.facts.get("published")
+    return row.n_frames if is_counted else row.n_frames + END_SLACK_SECONDS * row.fps
+
+
+def _answer(log: LmmsLog, record: LogRecord, texts: dict[str, str]) -> AuditedAnswer:
     verdicts = (verdict_of(record.metrics.get(name)) for name in log.metric_names)
     verdict = next((found for found in verdicts if found is not None), None)
+    prompt = hashlib.md5(record.prompt.encode(), usedforsecurity=False).digest()[:8] if record.prompt else b""
     return AuditedAnswer(
-        text=record.response,
+        text=texts.setdefault(record.response, record.response),
         is_parsed=_is_parsed(record.response, verdict),
         score=None if verdict is None else verdict.score,
-        prompt=hashlib.md5(record.prompt.encode(), usedforsecurity=False).hexdigest()
-        if record.prompt
-        else record.prompt_hash,
+        prompt=prompt or record.prompt_hash,
     )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from focus_eval.benchmarks.registry import read_annotations, read_rates
+from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report.clustered import clustered_fit, deviations
 from focus_eval.report.nearness import near_frames, nearness, spread
@@ -279,3 +283,62 @@ def test_only_questions_of_every_run_enter_a_prediction():
     answers = lines_of({"a": [0.2], "b": [0.4]})
     lacking = answers[~((answers["run"] == "a0") & (answers["question_id"] == "q3"))]
     assert set(common_questions(lacking)["question_id"]) == {f"q{i}" for i in range(40)} - {"q3"}
+
+
+@pytest.fixture(scope="module")
+def imported(shared, tmp_path_factory):
+    """A run of three public logs of Qwen2.5-VL-7B: uniform, AKS and a scene method."""
+    folder = tmp_path_factory.mktemp("logs")
+    for name in ("uniform", "aks", "scenes"):
+        (folder / "in").mkdir(exist_ok=True)
+        (folder / "in" / f"lvb_{name}").symlink_to(shared(f"data/field/lmms_logs/lvb_{name}"))
+        arguments = ["import", "lmms", folder / "in" / f"lvb_{name}", "--out", folder / name, *annotated(shared)]
+        called(*arguments, "--frames-field", "indices", "-o", "assume_uniform=true")
+    return [folder / name for name in ("uniform", "aks", "scenes")]
+
+
+def annotated(shared):
+    files = ["--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")]
+    return ["--benchmark", "longvideobench", *files]
+
+
+def called(*arguments, exit_code=0):
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    assert done.exit_code == exit_code, done.output
+    return " ".join(done.output.split())
+
+
+def test_evidence_compares_each_question_with_itself_over_several_runs(imported):
+    said = called("evidence", *imported, "--within", "--measure", "recall@2", "--measure", "near_frames")
+    assert "2,928 answers to 976 questions on 395 videos" in said
+    assert "Answers by the number of frames within 5 s of the one moment" in said
+    assert "Alone" in said
+    done = CliRunner().invoke(app, ["evidence", str(imported[0]), "--within"])
+    assert "need one model's answers from two selections" in str(done.exception)
+    done = CliRunner().invoke(app, ["evidence", *map(str, imported), "--within", "--measure", "recall@3"])
+    assert "unknown measure 'recall@3'" in str(done.exception)
+    done = CliRunner().invoke(app, ["evidence", str(imported[0]), "--measure", "nearness"])
+    assert "--measure goes with --within" in str(done.exception)
+
+
+def test_predict_gives_an_interval_and_refuses_what_the_logs_do_not_cover(shared, imported):
+    logs = [item for folder in imported for item in ("--logs", folder)]
+    arguments = [*logs, *annotated(shared), "--min-seconds", "180"]
+    file = shared("data/field/selections/aks_lvb_blip_32_yunseok.json.gz")
+    said = called("predict", f"BLIP={file}", *arguments)
+    assert re.search(r"BLIP, K = 32 \d\d\.\d \[\d\d\.\d, \d\d\.\d\] 976", said)
+    assert "Families left out" in said
+    tspo = shared("data/field/selections/tspo_longvideobench_64.json.gz")
+    said = called("predict", f"TSPO={tspo}", *arguments, exit_code=1)
+    assert "K = 64, the logs have 32" in said
+    done = CliRunner().invoke(app, [str(item) for item in ["predict", f"B={file}", *arguments, "--family", "all=*"]])
+    assert "1 families of runs (all)" in str(done.exception)
+
+
+def test_several_models_stand_side_by_side(shared):
+    arguments = ["evidence", *annotated(shared), "--format", "toolmerge", "--within"]
+    for k, name in ((8, "first"), (32, "first"), (8, "second"), (32, "second")):
+        arguments += ["--selections", f"t={shared(f'data/toolmerge_qwen3_lvb_{k}.json')}", "--model", name]
+    said = called(*arguments)
+    assert "longvideobench, first: 1,952 answers" in said
+    assert "longvideobench, second: 1,952 answers" in said
