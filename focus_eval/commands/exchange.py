@@ -347,7 +347,7 @@ def _from_files(
         raise InvalidInput(f"{without}: the file has no answers; focus-eval recall measures frames alone")
     run = Run(
         "published answers",
-        [row for item in answered for row in item.selections],
+        list({row.key: row for item in answered for row in item.selections}.values()),  # two models may share one
         [row for item in answered for row in item.answers],
     )
     return run, Run("to estimate", [row for other in others for row in other.selections], []) if others else None

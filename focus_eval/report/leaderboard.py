@@ -64,9 +64,8 @@ class Entry:
     @property
     def command(self) -> str:
         """The command that prints the row."""
-        annotation = "lvb_val.json --rates lvb_val_fps.csv" if self.benchmark == "longvideobench" else "ANNOTATION"
         return (
-            f"focus-eval recall --benchmark {self.benchmark} --annotations {annotation} "
+            f"focus-eval recall --benchmark {self.benchmark} --annotations ANNOTATION --rates RATES "
             f"--selections {self.file} --format {self.format}"
         )
 

@@ -327,7 +327,7 @@ def test_predict_gives_an_interval_and_refuses_what_the_logs_do_not_cover(shared
     file = shared("data/field/selections/aks_lvb_blip_32_yunseok.json.gz")
     said = called("predict", f"BLIP={file}", *arguments)
     assert re.search(r"BLIP, K = 32 \d\d\.\d \[\d\d\.\d, \d\d\.\d\] 976", said)
-    assert "Families left out" in said
+    assert "lvb_aks" in said
     tspo = shared("data/field/selections/tspo_longvideobench_64.json.gz")
     said = called("predict", f"TSPO={tspo}", *arguments, exit_code=1)
     assert "K = 64, the logs have 32" in said
