@@ -299,6 +299,7 @@ def _devices() -> dict[str, Maker]:
         "tail_many_zeros.ts": partial(add_bytes, make=_made(), tail=bytes(188 * 400)),
         "tail_id3.mp4": partial(add_bytes, make=_made(), tail=b"ID3\4" + bytes(300)),
         "tail_tag.mp4": partial(add_bytes, make=_made(), tail=b"TAG" + bytes(125)),
+        "tail_other.mp4": partial(add_bytes, make=_made(), tail=bytes(range(200, 256)) * 9),
         "tail_zeros_fragments_index.mp4": partial(
             add_bytes, make=_made(container_options={"movflags": "frag_keyframe"}), tail=bytes(4096)
         ),

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from focus_eval.core.types import IntArray
 
 _START = b"\x00\x00\x01"
@@ -19,7 +21,7 @@ _STARTS = re.compile(rb"\x00\x00+\x01")
 _HEAD_BYTES = 9  # a shorter packet may be a mark that nothing is coded
 _ZEROS_IN_MPEG = re.compile(rb"\x00\x00\x00+[^\x00\x01]", re.DOTALL)
 _MOST_PADDING = 3  # bytes: what fills a unit up to a multiple of four
-_MOST_TAIL = 32
+_MOST_TAIL = 256
 # Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
 _HEAD = 4096
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4")
@@ -138,19 +140,22 @@ def may_be_padded(codec: str) -> bool:
 
 
 def trailing_zeros(packet: Any) -> int:
-    """Return how many zeros a packet ends with, at most `_MOST_TAIL`."""
+    """Return how many zeros a packet ends with, at most `_MOST_TAIL`; 0 for one that holds nothing else."""
     tail = bytes(memoryview(packet)[-_MOST_TAIL:])
-    return len(tail) - len(tail.rstrip(b"\0"))
+    rest = tail.rstrip(b"\0")
+    return len(tail) - len(rest) if rest else 0
 
 
 def usual_padding(tails: IntArray) -> int:
     """Return the zeros that may stand behind a coded picture, from those that the pictures of a file end with, `(n,)`.
 
-    Tools that cut units out of a stream leave up to three. Encoders in cameras fill up to a multiple of 16 bytes, and
-    do it in picture after picture: where three do, or half of a short file, zeros at the end are no sign of damage.
+    Tools that cut units out of a stream leave up to three. Encoders in cameras fill up to a multiple of 16 bytes or
+    more, and do it in picture after picture: where three do, or half of a short file, zeros at the end are no sign of
+    damage, up to twice the third largest number.
     """
-    n_padded = int(((tails > _MOST_PADDING) & (tails < _MOST_TAIL)).sum())
-    return _MOST_TAIL - 1 if n_padded and n_padded >= min(3, tails.size / 2) else _MOST_PADDING
+    padded = np.sort(tails[tails > _MOST_PADDING])[::-1]
+    n_needed = min(3, -(-tails.size // 2))
+    return max(15, 2 * int(padded[n_needed - 1])) if 0 < n_needed <= padded.size else _MOST_PADDING
 
 
 def blank_test(codec: str, extradata: bytes | None) -> Callable[[Any, int], bool] | None:

@@ -258,6 +258,7 @@ _ASF_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 _ASF_BROADCAST = 1
 _OGG_LAST_PAGE = 4
 _COPYRIGHT = 0xA9
+_NESTED = (b"traf", b"trak", b"mdia", b"minf", b"stbl")
 # Players' tags that are put behind a file.
 _TAGS = (b"ID3", b"TAG", b"APE")
 
@@ -350,21 +351,27 @@ def _overlap(packets: Packets) -> bool:
 
 def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
     numbers: list[int] = []
-    names = set()
+    names, index = set(), None
     for name, start, length in mp4_boxes(data):
         if not name.strip(b"\0") and not data[start:].strip(b"\0"):
             return _padding_fault(data, start, decoder, packets, is_complete=not numbers or b"mfra" in names)
         if data[start : start + 3] in _TAGS and b"moov" in names:
             findings.notes.append(f"{len(data) - start} bytes of tags behind its last part")
             break
-        if not all(32 <= byte < 127 or byte == _COPYRIGHT for byte in name) or length < 8:
+        is_box = all(32 <= byte < 127 or byte == _COPYRIGHT for byte in name) and length >= 8
+        if index and not (is_box and start + length <= len(data)) and _nests(data, *index):
+            findings.notes.append(f"{len(data) - start} bytes that belong to no part behind its last")
+            break
+        if not is_box:
             return f"damaged at byte {start}, where a box should begin"
         if start + length > len(data):
+            what = name.decode("latin-1")
             if name != b"mdat" or numbers or not _has_all_samples(decoder.path):
-                return (
-                    f"its part {name.decode('latin-1')} needs {start + length} bytes, the file has {len(data)}: cut off"
-                )
+                return f"its part {what} needs {start + length} bytes, the file has {len(data)}: cut off"
             findings.notes.append(f"its last part states {start + length - len(data)} bytes too many")
+        # Behind the samples and their index, whatever follows was put there by a camera or an editor.
+        if name == b"moov" and b"mdat" in names and not numbers:
+            index = (start + 8, start + length)
         if name == b"moof":
             if data[start + 12 : start + 16] != b"mfhd" or not _nests(data, start + 8, start + length):
                 return f"damaged at byte {start}, where a fragment begins"
@@ -417,10 +424,10 @@ def _has_all_samples(path: Path) -> bool:
 
 
 def _nests(data: mmap.mmap, start: int, stop: int) -> bool:
-    """Tell whether the boxes in `[start, stop)` fill it, and the tracks among them likewise."""
+    """Tell whether the boxes in `[start, stop)` fill it, and those in tracks and their tables likewise."""
     while start + 8 <= stop:
         length = int.from_bytes(data[start : start + 4], "big")
-        if length < 8 or (data[start + 4 : start + 8] == b"traf" and not _nests(data, start + 8, start + length)):
+        if length < 8 or (data[start + 4 : start + 8] in _NESTED and not _nests(data, start + 8, start + length)):
             return False
         start += length
     return start == stop
