@@ -368,6 +368,17 @@ def test_a_file_replaced_or_deleted_while_open_is_named(tmp_path):
             video.read([5])
 
 
+def test_a_picture_of_which_nearly_all_is_blanked_is_refused_and_the_file_is_read(tmp_path):
+    path = write_clip(tmp_path / "clip.mp4", n_frames=40, gop=10, width=320, height=192)
+    place, size = _samples(path)[20]
+    data = bytearray(path.read_bytes())
+    data[place + 20 : place + size] = bytes(size - 20)
+    path.write_bytes(data)
+    assert size > 400
+    with open_video(path) as video:
+        assert [number for number in range(40) if _is_given(video, number)] == [*range(20), *range(30, 40)]
+
+
 def test_a_pipe_is_named_as_one(tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     with pytest.raises(VideoError, match=r"pipe.mp4: a pipe or a device, not a video file"):
