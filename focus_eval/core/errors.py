@@ -17,6 +17,10 @@ class InvalidInput(FocusEvalError, ValueError):
     """A value outside its range or of the wrong kind."""
 
 
+class DamagedFile(InvalidInput):
+    """A stored file that is not what was written; the message names it and says what a run does with it."""
+
+
 class UnknownName(InvalidInput):
     """An unknown name or option."""
 

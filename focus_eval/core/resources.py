@@ -43,6 +43,11 @@ def read_text(path: Path) -> str:
         raise InvalidInput(f"{path}: not a text file (byte {error.start} is not UTF-8)") from error
 
 
+def whole_text(text: str) -> str:
+    """Return `text` with U+FFFD for half a character (a lone surrogate), which no UTF-8 file can hold."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def read_json(path: Path) -> Any:
     """Return the value in a JSON file.
 

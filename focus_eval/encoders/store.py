@@ -3,6 +3,9 @@
 One SQLite file in WAL mode. A process killed at any moment loses at most what it had not yet put; several
 processes on one machine may read and write at once. WAL needs memory shared between the processes, so the file
 must lie on a local disk, not on a network file system.
+
+Every value ends in a checksum over itself, its series and its frame. One that does not fit is computed again; a file
+that SQLite cannot read is kept under another name, and a new one begun. Both are said in one line.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,10 +28,13 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.rows.sealed import aside_path
 from focus_eval.video.manifest import FileState, content_hash, file_state
 
-LAYOUT = 1  # raised whenever the tables change
+LAYOUT = 2  # raised whenever the tables change; 1 had no checksums
 _APPLICATION_ID = 0x464F4352  # says in the file's header whose file it is
+_CHECK_BYTES = 4
+_DAMAGE = ("malformed", "not a database", "no such table", "no such column", "has no column", "decode")
 _BUSY = ("database is locked", "database table is locked", "locking protocol")
 
 _TABLES = """
@@ -37,10 +45,10 @@ CREATE TABLE IF NOT EXISTS embedding (
   series INTEGER NOT NULL, frame INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (series, frame)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS relevance (
-  series INTEGER NOT NULL, frame INTEGER NOT NULL, value REAL NOT NULL, PRIMARY KEY (series, frame)
+  series INTEGER NOT NULL, frame INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (series, frame)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS file (
-  path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, fingerprint TEXT NOT NULL
+  path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, fingerprint BLOB NOT NULL
 );
 """
 # Apart from the others, so that a store which was made before it had this is still read.
@@ -66,7 +74,7 @@ class RelevanceStore:
         lock_seconds: longest wait for another process's write.
 
     Raises:
-        RunError: the file cannot be opened or made, is damaged, is not a store, or has another layout.
+        RunError: the file cannot be opened or made, is not a store, or has another layout.
     """
 
     def __init__(self, path: Path | str, *, lock_seconds: float = 60.0) -> None:
@@ -76,6 +84,7 @@ class RelevanceStore:
         self._hashing = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._owner = -1
+        self._inode: int | None = None
         self._series: dict[tuple[str, str, str], int] = {}
         self._run(lambda connection: None)
 
@@ -89,7 +98,7 @@ class RelevanceStore:
         known = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
         blobs = [rows[frame] for frame in frames[known].tolist()]
         if len({len(blob) for blob in blobs}) > 1:
-            raise self._damaged("embeddings must all have one length")
+            raise RunError(f"{self.path}: embeddings of {scorer} have several lengths; choose another file")
         return known, np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(blobs), -1 if blobs else 0)
 
     def put_embeddings(
@@ -111,13 +120,21 @@ class RelevanceStore:
         blobs = [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
         if self._write("embedding", "vector", (scorer, video, _NO_QUERY), frames, blobs):
             return vectors
-        return self.embeddings(scorer, video, frames)[1]
+        known, kept = self.embeddings(scorer, video, frames)
+        if known.all():
+            return kept
+        found: NDArray[np.float32] = vectors.copy()  # the file was damaged between both
+        found[known] = kept.reshape(-1, vectors.shape[1])
+        return found
 
     def relevance(self, scorer: str, video: str, query: str, frames: IntArray) -> FloatArray:
         """Return the relevance of `frames` `(n,)` to `query`, NaN where it is not known, `(n,)`."""
         frames = np.asarray(frames, dtype=np.int64)
         rows = self._read("relevance", "value", (scorer, video, query), frames)
-        return np.array([rows.get(frame, np.nan) for frame in frames.tolist()], dtype=np.float64)
+        known = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
+        values = np.full(frames.shape, np.nan)
+        values[known] = np.frombuffer(b"".join(rows[frame] for frame in frames[known].tolist()), dtype="<f8")
+        return values
 
     def put_relevance(self, scorer: str, video: str, query: str, frames: IntArray, values: FloatArray) -> FloatArray:
         """Keep the relevance `(n,)` of `frames` `(n,)` to `query`; return what is now kept for them, `(n,)`.
@@ -133,9 +150,11 @@ class RelevanceStore:
             raise InvalidInput(
                 f"relevance of {frames.size} frames by {scorer} must be as many finite numbers in [0, 1]"
             )
-        if self._write("relevance", "value", (scorer, video, query), frames, values.tolist()):
+        blobs = [value.tobytes() for value in values.astype("<f8")]
+        if self._write("relevance", "value", (scorer, video, query), frames, blobs):
             return values
-        return self.relevance(scorer, video, query, frames)
+        kept = self.relevance(scorer, video, query, frames)
+        return np.where(np.isnan(kept), values, kept)  # as above
 
     def video_fingerprint(self, path: Path | str) -> str:
         """Return the hash of the file's content; hashed again only when size, time of change or inode differ.
@@ -157,7 +176,8 @@ class RelevanceStore:
         ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
         key = (str(path.resolve()), *file_state(path))
         known = self._run(lambda connection: connection.execute(ask, key).fetchone())
-        return None if known is None else str(known[0])
+        sound = None if known is None else _opened(known[0], _key(*key))
+        return None if sound is None else sound.decode()
 
     def kept_scan(self, path: Path, state: FileState) -> bytes | None:
         """Return what `keep_scan` kept of a video file in this state; None where that is nothing."""
@@ -166,19 +186,20 @@ class RelevanceStore:
         def read(connection: sqlite3.Connection) -> bytes | None:
             has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'scan'").fetchone()
             row = connection.execute(ask, (str(path.resolve()), *state)).fetchone() if has_table else None
-            return None if row is None else bytes(row[0])
+            return None if row is None else _opened(row[0], _key("scan", str(path.resolve()), *state))
 
         return self._run(read)
 
     def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
         """Keep what opening learned of a video file, in place of what is kept of another state of it."""
 
+        key = (str(path.resolve()), *state)
+
         def write(connection: sqlite3.Connection) -> None:
             with _transaction(connection):
                 connection.execute(_SCAN_TABLE)
-                connection.execute(
-                    "INSERT OR REPLACE INTO scan VALUES (?, ?, ?, ?, ?)", (str(path.resolve()), *state, content)
-                )
+                sealed = _sealed(content, _key("scan", *key))
+                connection.execute("INSERT OR REPLACE INTO scan VALUES (?, ?, ?, ?, ?)", (*key, sealed))
 
         self._run(write)
 
@@ -189,30 +210,47 @@ class RelevanceStore:
                 self._connection.close()
             self._connection = None
 
-    def _read(self, table: str, column: str, series: tuple[str, str, str], frames: IntArray) -> dict[int, Any]:
+    def _read(self, table: str, column: str, series: tuple[str, str, str], frames: IntArray) -> dict[int, bytes]:
         ask = f"SELECT frame, {column} FROM {table} WHERE series = ? AND frame IN (SELECT value FROM json_each(?))"
 
-        def read(connection: sqlite3.Connection) -> dict[int, Any]:
+        def read(connection: sqlite3.Connection) -> dict[int, bytes]:
             number = self._series_number(connection, series)
-            return {} if number is None else dict(connection.execute(ask, (number, json.dumps(frames.tolist()))))
+            if number is None:
+                return {}
+            key, sound, damaged = _key(table, *series), dict[int, bytes](), list[tuple[int, Any, Any]]()
+            for frame, blob in connection.execute(ask, (number, json.dumps(frames.tolist()))).fetchall():
+                value = _opened(blob, key, frame)
+                if value is None:
+                    damaged.append((number, frame, blob))
+                else:
+                    sound[frame] = value
+            if damaged:
+                with _transaction(connection):  # by its value: another process may have put it again
+                    connection.executemany(f"DELETE FROM {table} WHERE (series, frame, {column}) = (?, ?, ?)", damaged)
+                self._say(f"{len(damaged)} damaged values of {table}; they are computed again")
+            return sound
 
         return self._run(read)
 
     def _write(
-        self, table: str, column: str, series: tuple[str, str, str], frames: IntArray, values: list[Any]
+        self, table: str, column: str, series: tuple[str, str, str], frames: IntArray, values: list[bytes]
     ) -> bool:
         """Keep what is not kept yet, all or nothing; return whether that was every one of `frames`."""
         if frames.size == 0:
             return True
+        key = _key(table, *series)
+        sealed = [_sealed(value, key, frame) for frame, value in zip(frames.tolist(), values, strict=True)]
 
         def write(connection: sqlite3.Connection) -> bool:
             with _transaction(connection):
                 connection.execute("INSERT OR IGNORE INTO series (scorer, video, query) VALUES (?, ?, ?)", series)
                 number = self._series_number(connection, series)
+                if number is None:
+                    raise sqlite3.DatabaseError("malformed: a series that is there is not found")
                 before = connection.total_changes
                 connection.executemany(
                     f"INSERT OR IGNORE INTO {table} (series, frame, {column}) VALUES ({number}, ?, ?)",
-                    zip(frames.tolist(), values, strict=True),
+                    zip(frames.tolist(), sealed, strict=True),
                 )
                 return connection.total_changes - before == frames.size
 
@@ -222,6 +260,8 @@ class RelevanceStore:
         if series not in self._series:
             ask = "SELECT id FROM series WHERE scorer = ? AND video = ? AND query = ?"
             row = connection.execute(ask, series).fetchone()
+            if row is not None and not isinstance(row[0], int):
+                raise sqlite3.DatabaseError("malformed: the number of a series is none")
             if row is None or connection.in_transaction:  # a number of a transaction that may yet fail is not kept
                 return None if row is None else int(row[0])
             self._series[series] = int(row[0])
@@ -231,8 +271,13 @@ class RelevanceStore:
         """Return `work(connection)`; what SQLite cannot do is one line that names the file."""
         try:
             with self._lock:
-                return work(self._connected())
-        except sqlite3.Error as error:
+                try:
+                    return work(self._connected())
+                except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                    if not self._keep_aside(error):
+                        raise
+                    return work(self._connected())
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._explained(error) from error
         except OSError as error:
             raise RunError(f"{self.path}: the store cannot be made here ({error.strerror})") from error
@@ -243,12 +288,39 @@ class RelevanceStore:
             self._connection = None
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._inode = self._inode_now()
             self._connection = _open(self.path, self._lock_seconds)
             self._owner = os.getpid()
             self._series.clear()
         return self._connection
 
-    def _explained(self, error: sqlite3.Error) -> RunError:
+    def _keep_aside(self, error: Exception) -> bool:
+        """Rename a store that cannot be read, so that a new one takes its place; return whether there is another now.
+
+        A file that does not say it is a store is left alone.
+        """
+        if not any(sign in str(error) for sign in _DAMAGE):
+            return False
+        inode = self._inode
+        self.close()
+        if inode is not None and self._inode_now() == inode:  # else another process has done it
+            with open(self.path, "rb") as file:
+                if file.read(72)[68:] != _APPLICATION_ID.to_bytes(4, "big"):
+                    return False
+            kept = aside_path(self.path)
+            for suffix in ("-wal", "-shm", ""):  # a new file must not find the old one's log
+                with suppress(FileNotFoundError):
+                    os.replace(f"{self.path}{suffix}", f"{kept}{suffix}")
+            self._say(f"damaged ({error}), kept as {kept.name}; what it held is computed again")
+        return True
+
+    def _inode_now(self) -> int | None:
+        return self.path.stat().st_ino if self.path.exists() else None
+
+    def _say(self, what: str) -> None:
+        print(f"{self.path}: {what}", file=sys.stderr, flush=True)
+
+    def _explained(self, error: Exception) -> RunError:
         text = str(error)
         if any(busy in text for busy in _BUSY):
             return RunError(
@@ -258,7 +330,7 @@ class RelevanceStore:
             return RunError(
                 f"{self.path}: no space left to keep relevance; free some and run again, nothing kept is lost"
             )
-        if "malformed" in text or "not a database" in text:
+        if any(sign in text for sign in _DAMAGE):
             return self._damaged(text)
         return RunError(f"{self.path}: the store cannot be used ({text}); check the folder's permissions and space")
 
@@ -279,9 +351,12 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
         if (owner, layout) != (_APPLICATION_ID, LAYOUT):
             if n_tables and owner != _APPLICATION_ID:
                 raise RunError(f"{path}: a database of another program, not a relevance store; choose another file")
-            if n_tables:
+            if n_tables and layout == 1:
+                _add_checksums(connection)
+            elif n_tables:
                 raise RunError(f"{path}: a relevance store of layout {layout}, this version reads {LAYOUT}; delete it")
-            _lay_out(connection, lock_seconds)
+            else:
+                _lay_out(connection, lock_seconds)
         connection.execute(
             "PRAGMA synchronous = NORMAL"
         )  # with WAL: a power cut may lose the last puts, never the file
@@ -300,6 +375,43 @@ def _lay_out(connection: sqlite3.Connection, lock_seconds: float) -> None:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {LAYOUT}")
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """Give the values of a store of layout 1 their checksums."""
+    connection.create_function("checked", -1, _checked)
+    of_series = "checked(scorer, video, query, frame, '{0}', {1})"
+    with _transaction(connection):
+        if connection.execute("PRAGMA user_version").fetchone()[0] != 1:
+            return  # another process was faster
+        for table, column in (("embedding", "vector"), ("relevance", "value")):
+            connection.execute(f"DELETE FROM {table} WHERE series NOT IN (SELECT id FROM series)")
+            value = of_series.format(table, f"{table}.{column}")
+            connection.execute(f"UPDATE {table} SET {column} = (SELECT {value} FROM series WHERE id = {table}.series)")
+        connection.execute("DELETE FROM file")  # videos are hashed again
+        connection.execute(f"PRAGMA user_version = {LAYOUT}")
+
+
+def _checked(scorer: str, video: str, query: str, frame: int, table: str, value: bytes | float) -> bytes:
+    blob = value if isinstance(value, bytes) else np.float64(value).astype("<f8").tobytes()
+    return _sealed(blob, _key(table, scorer, video, query), frame)
+
+
+def _key(*parts: Any) -> int:
+    """Return the checksum of what a value belongs to: where the values of several values begin."""
+    return zlib.crc32(json.dumps(parts).encode())
+
+
+def _sealed(value: bytes, key: int, frame: int = 0) -> bytes:
+    return value + zlib.crc32(value, zlib.crc32(frame.to_bytes(8, "little", signed=True), key)).to_bytes(4, "little")
+
+
+def _opened(blob: Any, key: int, frame: Any = 0) -> bytes | None:
+    """Return the value of a sealed `blob`; None where it is not the one that was sealed for `key` and `frame`."""
+    if not isinstance(blob, bytes) or not isinstance(frame, int) or len(blob) < _CHECK_BYTES:
+        return None
+    value = blob[:-_CHECK_BYTES]
+    return value if _sealed(value, key, frame) == blob else None
 
 
 def _wait_for_wal(connection: sqlite3.Connection, lock_seconds: float) -> None:
@@ -329,4 +441,6 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _remember(connection: sqlite3.Connection, path: Path, state: FileState, fingerprint: str) -> None:
-    connection.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)", (str(path), *state, fingerprint))
+    fields = (str(path), *state)
+    sealed = _sealed(fingerprint.encode(), _key(*fields))
+    connection.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)", (*fields, sealed))

@@ -21,13 +21,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from focus_eval.core.errors import InvalidInput, RunError
-from focus_eval.core.resources import read_json_object
+from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.rows.identity import git_revision, identity_hash, versions
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, replace_file
-from focus_eval.rows.store import FinishedQuestions, StoredRows, compact
+from focus_eval.rows.sealed import read_sealed_json, set_aside, write_sealed_json
+from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, keep_damaged_aside
 
 #     RESULTS/pool/selections/NAME/   one selection, whichever matrices ask for it
 #     RESULTS/pool/answers/NAME/      one cell
@@ -159,7 +159,7 @@ class RunFolder:
         """Make the folder of a selection or a cell with its description, and return it."""
         folder = self.part(spec)
         folder.mkdir(parents=True, exist_ok=True)
-        description = folder / ("cell.json" if isinstance(spec, AnswerSpec) else "spec.json")
+        description = folder / _description_name(spec)
         # Written once: the name ends in a hash of what it says, so it cannot change.
         if not description.exists():
             _write_json({"name": spec.name, "identity": spec.identity}, description)
@@ -197,6 +197,22 @@ class RunFolder:
                 compact(part, AnswerRow, order, in_use=in_use)
             else:
                 compact(part, SelectionRow, order, in_use=in_use)
+
+    def keep_damaged_aside(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
+        """Rename what cannot be read of the run and its parts, so that it is written or asked again; say each file."""
+        descriptions = [self.path / "run.json"]
+        for part in parts:
+            folder, kind = self.part(part), AnswerRow if isinstance(part, AnswerSpec) else SelectionRow
+            if folder.is_dir():
+                descriptions.append(folder / _description_name(part))
+                with self.pool.alone_in(folder):
+                    keep_damaged_aside(folder, kind, in_use=self.pool.files_in_use(folder))
+        for file in descriptions:
+            try:
+                if file.exists():
+                    read_sealed_json(file)
+            except DamagedFile:
+                set_aside(file, "it is written again")
 
     def drop_errors(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
         """Drop the rows that record an error, so that they are tried again.
@@ -237,7 +253,7 @@ class RunFolder:
         rows stay in the pool.
         """
         file = self.path / "run.json"
-        document = read_json_object(file)
+        document = read_sealed_json(file)
         shown = document.setdefault("parts", {})
         for part in parts:
             # By what the matrix says, without weights and versions: this is how the part it replaces is found.
@@ -262,7 +278,7 @@ class RunFolder:
             InvalidInput: the folder belongs to a matrix of another name.
         """
         file = self.path / "run.json"
-        earlier = read_json_object(file) if file.exists() else {}
+        earlier = read_sealed_json(file) if file.exists() else {}
         # A folder shows the tables of one matrix; the rows of another would be mixed in.
         if earlier.get("name", matrix.name) != matrix.name:
             raise InvalidInput(
@@ -292,7 +308,7 @@ class RunFolder:
             joules: empty where no GPU could tell.
         """
         file = self.path / "run.json"
-        document = read_json_object(file)
+        document = read_sealed_json(file)
         if joules:
             document["starts"][-1]["gpu_joules"] = joules
         if recoveries := self.recoveries():
@@ -323,6 +339,10 @@ def kind_of(spec: SelectionSpec | AnswerSpec) -> str:
     return "answers" if isinstance(spec, AnswerSpec) else "selections"
 
 
+def _description_name(spec: SelectionSpec | AnswerSpec) -> str:
+    return "cell.json" if isinstance(spec, AnswerSpec) else "spec.json"
+
+
 def _plain_name(name: str) -> str:
     """Return a part's name without its hash."""
     return name.rpartition("-")[0]
@@ -330,4 +350,4 @@ def _plain_name(name: str) -> str:
 
 def _write_json(document: dict[str, Any], path: Path) -> None:
     with replace_file(path) as part:
-        part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_sealed_json(part, document)

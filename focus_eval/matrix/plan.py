@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
-from focus_eval.core.resources import read_json, resource_path
+from focus_eval.core.resources import resource_path
 from focus_eval.core.types import IntArray, Selection, VideoInfo
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import EncoderConfig, MatrixConfig, StrictModel, check, load_yaml
@@ -25,6 +25,7 @@ from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.pipeline.timing import device_name
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import replace_file
+from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.samplers.base import FlatSource, derived_rng
 
 
@@ -542,7 +543,7 @@ class PartStatus:
 
 def _matrix_of(run_file: Path) -> MatrixConfig:
     try:
-        return MatrixConfig.model_validate(read_json(run_file)["matrix"])
+        return MatrixConfig.model_validate(read_sealed_json(run_file)["matrix"])
     except (KeyError, TypeError, ValidationError) as error:
         raise InvalidInput(f"{run_file}: does not describe a run of this version ({type(error).__name__})") from error
 

@@ -138,6 +138,7 @@ def complete_run(
     specs, all_cells = selection_specs(matrix), cells(matrix)
     # The matrix and its questions are read above, before anything is written.
     with run.locked():
+        run.keep_damaged_aside([*specs, *all_cells])
         run.describe(matrix, engine=where.name, device=where.device, asked=_asked_of(sets))
         # Before the work: the folder then shows also the parts that another run has made.
         run.show([*specs, *all_cells])

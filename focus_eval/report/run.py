@@ -16,11 +16,11 @@ from focus_eval.benchmarks.evidence import RECALL_SECONDS
 from focus_eval.benchmarks.question import BenchmarkFacts
 from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.resources import read_json_object
 from focus_eval.core.types import frozen_floats
 from focus_eval.report.nearness import near_frames, nearness, spread
 from focus_eval.report.recall import recall_column, recall_within
 from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES, AnswerRow, RowT, SelectionRow
+from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.rows.store import Key, StoredRows
 
 _ORDER = ("uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
@@ -386,7 +386,7 @@ def load_run(folder: str | Path) -> Run:
     if not path.is_dir():
         raise InvalidInput(f"{path}: no such folder; a run is a folder with selections/ and answers/")
     file = path / "run.json"
-    provenance = read_json_object(file) if file.exists() else {}
+    provenance = read_sealed_json(file) if file.exists() else {}
     asked = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}
     selections = RunRows(_parts(path / "selections"), SelectionRow, asked)
     answers = RunRows(_parts(path / "answers"), AnswerRow, asked)
@@ -436,7 +436,7 @@ def _made_with(folder: Path) -> dict[str, Mapping[str, Any]]:
     found = {}
     for file in [folder / "cell.json", *sorted((folder / "answers").glob("*/cell.json"))]:
         if file.is_file():
-            document = read_json_object(file)
+            document = read_sealed_json(file)
             found[str(document.get("name") or file.parent.resolve().name)] = document.get("identity", {})
     return found
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
+from focus_eval.core.errors import DamagedFile, FocusEvalError, InvalidInput, printable
 from focus_eval.core.types import VideoInfo
 
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
@@ -187,12 +187,27 @@ def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
     Raises:
         InvalidInput: a broken line that is not the last, or one with other fields; names file and line.
     """
-    known = {declared.name for declared in fields(kind)}
     for number, values in read_lines(path):
-        unknown = set(values) - known
-        if unknown:
-            raise InvalidInput(f"{path}:{number}: not a {kind.__name__}; it has no field {min(unknown)!r}")
-        yield kind(**values)
+        yield _row(values, kind, where=f"{path}:{number}")
+
+
+def is_row(line: bytes, kind: type[RowT], *, where: str) -> bool:
+    """Whether one line of a JSON-lines file is a row of this kind."""
+    try:
+        _row(parse_line(line, where=where), kind, where=where)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _row(values: dict[str, Any], kind: type[RowT], *, where: str) -> RowT:
+    known = {declared.name for declared in fields(kind)}
+    if unknown := set(values) - known:
+        raise InvalidInput(f"{where}: not a {kind.__name__}; it has no field {min(unknown)!r}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise InvalidInput(f"{where}: not a {kind.__name__} ({error})") from error
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -219,9 +234,9 @@ def parse_line(line: bytes, *, where: str) -> dict[str, Any]:
     try:
         values = json.loads(line)
     except ValueError as error:
-        raise InvalidInput(f"{where}: not a JSON row ({error}); the file was edited or damaged") from error
+        raise DamagedFile(f"{where}: not a JSON row ({error}); the file was edited or damaged") from error
     if not isinstance(values, dict):
-        raise InvalidInput(f"{where}: not a row but {type(values).__name__}")
+        raise DamagedFile(f"{where}: not a row but {type(values).__name__}")
     return values
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -17,8 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from focus_eval.core.errors import InvalidInput
-from focus_eval.rows.records import RowT, parse_line, read_lines, read_rows, replace_file
+from focus_eval.core.errors import DamagedFile, InvalidInput
+from focus_eval.rows.records import RowT, is_row, parse_line, read_lines, read_rows, replace_file
+from focus_eval.rows.sealed import DIGEST_KEY, NO_DIGEST, aside_path, check_parquet, seal_parquet, set_aside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,6 +105,8 @@ def parquet_writer(path: Path, kind: type[Any], names: Sequence[str]) -> Iterato
         yield write
         if waiting:
             flush()
+        writer.add_key_value_metadata({DIGEST_KEY: NO_DIGEST})
+    seal_parquet(path)
 
 
 class RowsByKey(Generic[ItemT]):
@@ -133,6 +137,7 @@ def _readable(path: Path) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     try:
+        check_parquet(path)
         file = pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
@@ -149,8 +154,8 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
         raise _unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: Exception) -> InvalidInput:
-    return InvalidInput(f"{path}: not a Parquet file that can be read ({error})")
+def _unreadable(path: Path, error: Exception) -> DamagedFile:
+    return DamagedFile(f"{path}: not a Parquet file that can be read ({error})")
 
 
 def _cell(name: str, value: Any) -> Any:
@@ -419,6 +424,43 @@ def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collect
     write_parquet(folder, kind, stored.in_order(keys))
     for path in finished:
         path.unlink()
+
+
+def keep_damaged_aside(folder: Path, kind: type[RowT], *, in_use: Collection[Path] = ()) -> None:
+    """Rename what cannot be read of a part, and say so; its questions have no row then and are asked again.
+
+    Of a file of JSON lines the whole rows stay. Files in `in_use` are still being written by others.
+    """
+    parquet = [folder / name for name in _PARQUET]
+    if parquet[0].exists():
+        try:
+            for path in parquet:
+                parquet_columns(path)
+        except DamagedFile:
+            # The rows first: costs alone are no part, rows without costs cannot be read.
+            for path in parquet:
+                if path.exists():
+                    set_aside(path, "its questions are asked again")
+    for path in sorted(folder.glob("*.jsonl")):
+        if path not in in_use:
+            _keep_whole_lines(path, kind)
+
+
+def _keep_whole_lines(path: Path, kind: type[RowT]) -> None:
+    try:
+        for _ in read_rows(path, kind):
+            pass
+    except InvalidInput as error:
+        lines = path.read_bytes().split(b"\n")[:-1]
+        whole = [line for line in lines if is_row(line, kind, where=str(path))]
+        if not (whole or isinstance(error, DamagedFile)):
+            return  # of another version of focus-eval: the error says so where the rows are read
+        kept = aside_path(path)
+        os.link(path, kept)  # under both names, until the whole lines take its place
+        with replace_file(path) as part:
+            part.write_bytes(b"".join(line + b"\n" for line in whole))
+        n_broken = len(lines) - len(whole)
+        print(f"{path}: {n_broken} damaged lines, kept as {kept.name}; asked again", file=sys.stderr, flush=True)
 
 
 def write_parquet(folder: Path, kind: type[RowT], rows: Iterator[RowT]) -> None:

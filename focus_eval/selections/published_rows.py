@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from focus_eval.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.rows import records
 from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.sealed import write_sealed_json
 from focus_eval.selections.imported import ImportedSelection, selections_hash
 
 
@@ -82,7 +82,7 @@ def name_run(folder: Path) -> None:
     about = folder / "run.json"
     if not about.exists():
         with records.replace_file(about) as unfinished:
-            unfinished.write_text(json.dumps({"name": folder.resolve().name, "matrix": {}}) + "\n", encoding="utf-8")
+            write_sealed_json(unfinished, {"name": folder.resolve().name, "matrix": {}})
 
 
 def _write(path: Path, rows: Sequence[records.SelectionRow] | Sequence[records.AnswerRow]) -> Path:

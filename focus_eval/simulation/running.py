@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from focus_eval.benchmarks.question import LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, RunError
-from focus_eval.core.resources import read_json_object
 from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.pipeline.selector import Selector
 from focus_eval.rows.identity import git_revision, identity_hash, selection_identity, versions
 from focus_eval.rows.records import RowWriter, SelectionRow, replace_file
+from focus_eval.rows.sealed import read_sealed_json, write_sealed_json
 from focus_eval.rows.store import compact, finished_questions
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_class
@@ -376,11 +376,11 @@ def _describe(config: SimulationConfig, out: Path) -> None:
     document: dict[str, Any] = {"name": config.name, "simulation": config.model_dump(mode="json")}
     document |= {"git": git_revision(), "versions": versions()}
     if file.exists():
-        mine = (document["simulation"], read_json_object(file).get("simulation", {}))
+        mine = (document["simulation"], read_sealed_json(file).get("simulation", {}))
         for key in ("seed", "minutes", "worlds", "recorded"):
             if mine[0][key] != mine[1].get(key):
                 raise InvalidInput(
                     f"{out}: holds a simulation with another value of {key!r}; name another folder with --out"
                 )
     with replace_file(file) as part:
-        part.write_text(json.dumps(document, indent=1) + "\n")
+        write_sealed_json(part, document)

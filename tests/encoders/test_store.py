@@ -190,20 +190,24 @@ def test_a_store_of_another_layout_is_refused(store, path):
     with sqlite3.connect(path) as other:
         other.execute("PRAGMA user_version = 99")
     with pytest.raises(
-        RunError, match=r"store\.sqlite: a relevance store of layout 99, this version reads 1; delete it"
+        RunError, match=r"store\.sqlite: a relevance store of layout 99, this version reads 2; delete it"
     ):
         RelevanceStore(path)
 
 
-def test_a_store_damaged_in_the_middle_says_so(store, path):
+def test_a_store_damaged_in_the_middle_is_kept_aside_and_begun_again(store, path, capsys):
     frames = np.arange(2000)
     store.put_embeddings(SCORER, VIDEO, frames, vectors_of(frames, d=384))
     store.close()
     with open(path, "r+b") as file:
         file.seek(16384)
         file.write(b"\xff" * (path.stat().st_size - 32768))
-    with pytest.raises(RunError, match=r"store\.sqlite: damaged, or not a relevance store .*delete it"):
-        RelevanceStore(path).embeddings(SCORER, VIDEO, frames)
+    damaged = path.read_bytes()
+    again = RelevanceStore(path)
+    assert not again.embeddings(SCORER, VIDEO, frames)[0].any()
+    assert "kept as store.sqlite.damaged; what it held is computed again" in capsys.readouterr().err
+    assert path.with_name("store.sqlite.damaged").read_bytes() == damaged
+    np.testing.assert_array_equal(again.put_embeddings(SCORER, VIDEO, frames, vectors_of(frames)), vectors_of(frames))
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

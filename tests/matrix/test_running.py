@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pandas as pd
 import pytest
 
-from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.core.errors import RunError
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
@@ -190,11 +190,14 @@ def test_the_provenance_names_matrix_versions_and_device(simulation, tmp_path):
     assert "focus-eval" in start["versions"]
 
 
-def test_a_damaged_description_of_a_run_is_named(simulation, tmp_path):
+def test_a_damaged_description_of_a_run_is_kept_aside_and_written_again(simulation, tmp_path, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text('{"name": "simulation", ')
-    with pytest.raises(InvalidInput, match=r"run\.json:1: not JSON"):
-        run_matrix(load_matrix(simulation), out=tmp_path / "run")
+    assert (
+        run_matrix(load_matrix(simulation).model_copy(update={"limit": 1}), out=tmp_path / "run")["error"].isna().all()
+    )
+    assert "run.json: damaged, kept as run.json.damaged" in capsys.readouterr().err
+    assert (tmp_path / "run" / "run.json.damaged").read_text() == '{"name": "simulation", '
 
 
 def test_a_run_killed_while_a_finished_part_grows_goes_on(simulation, tmp_path, monkeypatch):

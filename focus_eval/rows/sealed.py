@@ -1,0 +1,136 @@
+"""Says whether a stored file is still what was written: its SHA-256 stands in the file itself.
+
+A digest inside the file takes its place together with it, whenever the writer is killed. Files without one are older,
+and are read as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from focus_eval.core.errors import DamagedFile, InvalidInput
+from focus_eval.core.resources import read_json_object, whole_text
+
+DIGEST_KEY = "focus_eval.sha256"
+NO_DIGEST = "0" * 64
+_TAIL_BYTES = 1 << 16  # a Parquet file ends with its metadata
+_BLOCK_BYTES = 1 << 20
+# Files whose time of change is younger may still change without it: a file system's clock ticks every few milliseconds.
+_SURE_AFTER_NS = 2 * 10**9
+_FIX = "run the matrix again: it keeps this file aside and asks again what was in it"
+
+_sound: dict[Path, tuple[int, ...]] = {}
+
+
+def seal_parquet(path: Path) -> None:
+    """Write the digest of a Parquet file in the place that its metadata keep for it (`DIGEST_KEY`: `NO_DIGEST`)."""
+    with open(path, "rb+") as file:
+        at = _place_of_digest(file)
+        if at is None:
+            raise ValueError(f"{path}: has no {DIGEST_KEY}")
+        digest = _digest_around(file, at)
+        file.seek(at)
+        file.write(digest.encode())
+
+
+def check_parquet(path: Path) -> None:
+    """Compare a Parquet file with its digest, once per process and state of the file.
+
+    Raises:
+        DamagedFile: another content than was written.
+        FileNotFoundError: no such file.
+    """
+    stat = path.stat()
+    state = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    if _sound.get(path) == state:
+        return
+    with open(path, "rb") as file:
+        at = _place_of_digest(file)
+        if at is not None:
+            file.seek(at)
+            if file.read(64).decode("ascii", "replace") != _digest_around(file, at):
+                raise DamagedFile(f"{path}: damaged, its content does not match its SHA-256; {_FIX}")
+    if time.time_ns() - max(state[2:]) > _SURE_AFTER_NS:
+        _sound[path] = state
+
+
+def write_sealed_json(path: Path, document: dict[str, Any]) -> None:
+    """Write `document` with its digest as the last key; `path` is the unfinished file of `replace_file`."""
+    # As it will be read: keys are text, and half a character is none.
+    content = json.loads(whole_text(json.dumps(document, ensure_ascii=False)))
+    text = json.dumps({**content, "sha256": _document_digest(content)}, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def read_sealed_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file without its digest.
+
+    Raises:
+        DamagedFile: not JSON, or another content than was written; names file and fix.
+    """
+    try:
+        document = read_json_object(path)
+    except InvalidInput as error:
+        raise DamagedFile(f"{error}; {_FIX}") from error
+    stated = document.pop("sha256", None)
+    if stated is not None and stated != _document_digest(document):
+        raise DamagedFile(
+            f"{path}: edited or damaged, its content does not match its SHA-256; {_FIX} "
+            '(if you edited it, remove its key "sha256")'
+        )
+    return document
+
+
+def set_aside(path: Path, what_follows: str) -> Path:
+    """Rename a damaged file, say so in one line, and return its new path; nothing that was kept before is replaced."""
+    kept = aside_path(path)
+    os.replace(path, kept)
+    print(f"{path}: damaged, kept as {kept.name}; {what_follows}", file=sys.stderr, flush=True)
+    return kept
+
+
+def aside_path(path: Path) -> Path:
+    """Return a free name beside `path` for it when it is damaged."""
+    number, kept = 1, path.with_name(f"{path.name}.damaged")
+    while kept.exists():
+        number += 1
+        kept = path.with_name(f"{path.name}.damaged{number}")
+    return kept
+
+
+def _place_of_digest(file: BinaryIO) -> int | None:
+    """Return where the digest begins; None for a file without one."""
+    start = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
+    file.seek(start)
+    tail = file.read()
+    key = tail.rfind(DIGEST_KEY.encode())
+    # Thrift writes two or three bytes between a key and its value: the field's type and the length, 64.
+    at = tail.find(b"\x40", key + len(DIGEST_KEY), key + len(DIGEST_KEY) + 4) + 1
+    if key < 0:
+        return None
+    return start + (at or key)  # without that length the file is damaged: no digest stands at its key
+
+
+def _digest_around(file: BinaryIO, at: int) -> str:
+    """Return the SHA-256 of a file without the 64 bytes at `at`."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    left = at
+    while left:
+        block = file.read(min(left, _BLOCK_BYTES))
+        digest.update(block)
+        left -= len(block)
+    file.seek(at + 64)
+    while block := file.read(_BLOCK_BYTES):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _document_digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

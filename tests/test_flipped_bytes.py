@@ -1,0 +1,186 @@
+"""Every byte of what is stored may flip: the file is named, or nothing changes; what is lost is asked again."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from focus_eval.core.errors import DamagedFile, FocusEvalError
+from focus_eval.encoders.store import RelevanceStore
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.running import complete_run
+from focus_eval.report.run import load_run
+from focus_eval.rows.records import SelectionRow
+from focus_eval.rows.sealed import read_sealed_json
+from focus_eval.rows.store import StoredRows
+from support.kills import row_digests
+
+from .matrix.conftest import write_simulation
+
+N_FLIPS = 300
+
+
+def flips(content, *, seed):
+    """Yield each byte's place, or a sample of `N_FLIPS`, with the content that has another byte there."""
+    rng = random.Random(seed)
+    places = range(len(content)) if len(content) <= N_FLIPS else sorted(rng.sample(range(len(content)), N_FLIPS))
+    for at in places:
+        yield at, content[:at] + bytes([content[at] ^ rng.choice((1, 4, 32, 128, 255))]) + content[at + 1 :]
+
+
+def silent_changes(path, read, *, seed):
+    """Return the places whose flip changes what `read` returns without an error that names the file."""
+    content, expected, silent = path.read_bytes(), read(), []
+    for at, flipped in flips(content, seed=seed):
+        path.write_bytes(flipped)
+        try:
+            if read() != expected:
+                silent.append(at)
+        except FocusEvalError as error:
+            if str(path) not in str(error):
+                silent.append(at)
+    path.write_bytes(content)
+    assert read() == expected
+    return silent
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A small finished run and its matrix."""
+    folder = tmp_path_factory.mktemp("flips")
+    matrix = load_matrix(write_simulation(folder / "data", n_questions=6, n_videos=2, samplers=("topk", "focus")))
+    complete_run(matrix, out=folder / "runs" / "run")
+    return matrix, folder / "runs" / "run"
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "costs.parquet"])
+def test_no_flipped_byte_of_a_finished_part_is_silent(made, name):
+    file = next(path for path in sorted(made[1].glob(f"selections/*/{name}")) if "focus" in path.parent.name)
+    assert silent_changes(file, lambda: list(StoredRows(file.parent, SelectionRow)), seed=1) == []
+
+
+def test_no_flipped_byte_of_run_json_is_silent(made):
+    file = made[1] / "run.json"
+
+    def read():
+        document = read_sealed_json(file)
+        return {key: document[key] for key in ("name", "matrix", "asked", "starts", "parts") if key in document}
+
+    assert silent_changes(file, read, seed=2) == []
+
+
+def test_a_file_of_an_earlier_version_without_digest_is_read(made, tmp_path):
+    (tmp_path / "run.json").write_text('{"name": "old", "matrix": {}}')
+    assert read_sealed_json(tmp_path / "run.json") == {"name": "old", "matrix": {}}
+
+
+FRAMES = np.array([0, 1, 300, 70_000])
+VECTORS = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+VALUES = np.array([0.0, 1.0, 0.25, 0.7])
+
+
+def put_all(store):
+    """Score all frames as a run would: what is known is taken, what is not is put."""
+    kept = []
+    for scorer, video in (("clip 1", "aa"), ("clip 1", "ab"), ("blip 2", "aa")):
+        known, found = store.embeddings(scorer, video, FRAMES)
+        assert found.tobytes() == VECTORS[known].tobytes()
+        kept.append(store.put_embeddings(scorer, video, FRAMES, VECTORS))
+        for query in ("a cat", "a cut"):
+            values = store.relevance(scorer, video, query, FRAMES)
+            np.testing.assert_array_equal(values[~np.isnan(values)], VALUES[~np.isnan(values)])
+            kept.append(store.put_relevance(scorer, video, query, FRAMES, VALUES))
+    return kept
+
+
+def test_no_flipped_byte_of_the_store_is_silent(tmp_path, capsys):
+    file = tmp_path / "store.sqlite"
+    video = tmp_path / "v.mp4"
+    video.write_bytes(b"frames")
+    store = RelevanceStore(file)
+    put_all(store)
+    fingerprint = store.video_fingerprint(video)
+    store.close()
+    content, named, rng = file.read_bytes(), 0, random.Random(3)
+    # Most of a page is empty: the flips fall on what is not, and as many on anything.
+    used = [at for at, byte in enumerate(content) if byte]
+    for at in sorted({*rng.sample(used, N_FLIPS), *rng.sample(range(len(content)), N_FLIPS // 3)}):
+        for old in tmp_path.glob("store.sqlite*"):
+            old.unlink()
+        file.write_bytes(content[:at] + bytes([content[at] ^ rng.choice((1, 4, 32, 128, 255))]) + content[at + 1 :])
+        try:
+            store = RelevanceStore(file)
+            for kept in put_all(store):
+                assert kept.tobytes() in (VECTORS.tobytes(), VALUES.tobytes()), at
+            assert store.video_fingerprint(video) == fingerprint, at
+            store.close()
+        except FocusEvalError as error:
+            assert str(file) in str(error), at  # noqa: PT017 (most flips end well)
+            named += 1
+    assert named < N_FLIPS // 10  # nearly all of a damaged store is computed again, or was not in use
+    assert str(file) in capsys.readouterr().err
+
+
+def test_a_store_of_layout_1_gets_its_checksums(tmp_path):
+    import sqlite3
+
+    file = tmp_path / "store.sqlite"
+    store = RelevanceStore(file)
+    put_all(store)
+    store.close()
+    with sqlite3.connect(file) as old:
+        old.create_function("bare", 1, lambda blob: blob[:-4])
+        old.create_function("number", 1, lambda blob: float(np.frombuffer(blob[:-4], "<f8")[0]))
+        old.execute("UPDATE embedding SET vector = bare(vector)")
+        old.execute("UPDATE relevance SET value = number(value)")
+        old.execute("PRAGMA user_version = 1")
+    old.close()
+    store = RelevanceStore(file)
+    assert store.embeddings("blip 2", "aa", FRAMES)[1].tobytes() == VECTORS.tobytes()
+    np.testing.assert_array_equal(store.relevance("clip 1", "ab", "a cut", FRAMES), VALUES)
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "costs.parquet", "run.json", "spec.json"])
+def test_a_damaged_file_is_an_error_in_a_report_and_asked_again_in_a_run(made, tmp_path, capsys, name):
+    matrix, whole = made
+    shutil.copytree(whole.parent, tmp_path / "runs", symlinks=True)
+    run = tmp_path / "runs" / "run"
+    file = run / name if name == "run.json" else sorted(run.glob(f"selections/*/{name}"))[0]
+    content = file.read_bytes()
+    file.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    if name != "spec.json":  # nothing of it is shown
+        with pytest.raises(DamagedFile, match=rf"{name}.*run the matrix again"):
+            list(load_run(run).selections)
+    complete_run(matrix, out=run)
+    assert f"{file.resolve()}: damaged, kept as {name}.damaged" in capsys.readouterr().err.replace(
+        str(file), str(file.resolve())
+    )
+    assert file.with_name(f"{name}.damaged").read_bytes() != content
+    assert row_digests(run) == row_digests(whole)
+    assert load_run(run).name == "simulation"
+    file.with_name(f"{name}.damaged").unlink()
+
+
+def test_broken_lines_are_kept_aside_and_asked_again(made, tmp_path, capsys):
+    matrix, whole = made
+    run = tmp_path / "runs" / "run"
+    complete_run(matrix, out=run)
+    part = sorted(run.glob("selections/*"))[0]
+    from focus_eval.rows.records import RowWriter
+
+    rows = list(StoredRows(part, SelectionRow))
+    for old in part.glob("*.parquet"):
+        old.unlink()
+    writer = RowWriter(part / "rows-00000000-local.jsonl")
+    for row in rows:
+        writer.write(row)
+    writer.close()
+    lines = writer.path.read_bytes().split(b"\n")
+    lines[2] = lines[2].replace(b"{", b"(", 1)
+    writer.path.write_bytes(b"\n".join(lines))
+    complete_run(matrix, out=run)
+    assert "1 damaged lines, kept as rows-00000000-local.jsonl.damaged; asked again" in capsys.readouterr().err
+    assert row_digests(run) == row_digests(whole)
