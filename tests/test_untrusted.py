@@ -36,6 +36,10 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
         ("name: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
         ("a: [1\n", "expected"),
+        ("b: 1\na: 2026-02-30\n", r"a\.yaml:2: not a value: day is out of range"),
+        ("a: !!float abc\n", r"a\.yaml:1: not a value: could not convert string to float"),
+        ("a: " + "9" * 5000, r"a\.yaml:1: not a value: Exceeds the limit"),
+        ("? [a, b]\n: 1\n", r"a\.yaml:1: found unhashable key"),
     ],
 )
 def test_yaml_that_would_blow_up_or_run_code_is_refused(tmp_path, text, message):
@@ -43,6 +47,22 @@ def test_yaml_that_would_blow_up_or_run_code_is_refused(tmp_path, text, message)
     path.write_text(text)
     with pytest.raises(InvalidInput, match=message):
         read_yaml(path)
+
+
+def test_a_matrix_with_a_list_as_key_is_one_line(tmp_path):
+    from focus_eval.matrix.config import load_yaml
+
+    path = tmp_path / "a.yaml"
+    path.write_text("name: x\n? [a, b]\n: 1\n")
+    with pytest.raises(InvalidInput, match=r"a\.yaml:2: a key must be text"):
+        load_yaml(path)
+
+
+def test_json_with_a_number_of_thousands_of_digits_is_one_line(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("[" + "9" * 5000 + "]")
+    with pytest.raises(InvalidInput, match=r"a\.json: JSON that cannot be read"):
+        read_json(path)
 
 
 def test_plain_aliases_are_fine(tmp_path):

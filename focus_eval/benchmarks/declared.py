@@ -22,6 +22,7 @@ from focus_eval.benchmarks.evidence import (
 from focus_eval.benchmarks.question import BUCKETS, BenchmarkFacts, LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.options import make
+from focus_eval.core.resources import lines_of
 
 LETTERS = string.ascii_uppercase
 
@@ -276,7 +277,7 @@ def _options(document: Mapping[str, Any], declared: DocumentFields, *, where: st
     if isinstance(given, Mapping):
         given = [given[letter] for letter in sorted(given)]
     elif isinstance(given, str):
-        given = [text for _, text in _OPTION_TEXT.findall(given)] or given.splitlines()
+        given = [text for _, text in _OPTION_TEXT.findall(given)] or lines_of(given)
     texts = list(given)
     # Only at the end: an option that is left out before others would give these the letters of their neighbours.
     while texts and (texts[-1] is None or str(texts[-1]).strip() in padding):

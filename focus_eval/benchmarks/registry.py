@@ -17,7 +17,7 @@ from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, fi
 from focus_eval.benchmarks.question import Benchmark, BenchmarkFacts, LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, PluginError, unknown_name
 from focus_eval.core.plugins import Registry, yaml_files
-from focus_eval.core.resources import parse_json, read_json, read_text, read_yaml, resource_path
+from focus_eval.core.resources import lines_of, parse_json, read_json, read_text, read_yaml, resource_path
 from focus_eval.core.types import VideoInfo
 
 BenchmarkMaker = Callable[..., Benchmark]
@@ -211,7 +211,7 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
         elif suffix == ".csv":
             rows = list(csv.DictReader(io.StringIO(read_text(path))))
         elif suffix == ".jsonl":
-            lines = enumerate(read_text(path).splitlines(), start=1)
+            lines = enumerate(lines_of(read_text(path)), start=1)
             rows = [parse_json(line, where=f"{path}:{at}") for at, line in lines if line.strip()]
         else:
             rows = read_json(path)

@@ -6,7 +6,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Controls, other ends of lines, marks that turn the direction of text, and halves of characters.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class FocusEvalError(Exception):

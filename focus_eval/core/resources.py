@@ -14,6 +14,7 @@ from focus_eval.core.errors import InvalidInput
 
 # A few lines of YAML aliases can stand for billions of values; no file of ours comes near this many.
 MOST_YAML_VALUES = 1_000_000
+HALF_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IN_REPOSITORY = {"tasks": "tasks", "configs": "configs", "paper": "results/paper", "published": "results/published"}
 
@@ -48,6 +49,22 @@ def whole_text(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text, which end in a line feed and in nothing else: JSON may hold U+2028 and U+0085."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def whole_texts(value: Any) -> Any:
+    """Return a JSON value with every text in it whole (see `whole_text`)."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, list):
+        return [whole_texts(item) for item in value]
+    if isinstance(value, dict):
+        return {whole_text(key): whole_texts(item) for key, item in value.items()}
+    return value
+
+
 def read_json(path: Path) -> Any:
     """Return the value in a JSON file.
 
@@ -68,11 +85,15 @@ def read_json_object(path: Path) -> dict[str, Any]:
 def parse_json(text: str, *, where: str) -> Any:
     """Return the value of a JSON text. Raises as `read_json`; `where` begins the message."""
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys)
+        found = json.loads(text, object_pairs_hook=_unique_keys)
+        # Only an escape can stand for half a character.
+        return whole_texts(found) if HALF_ESCAPED.search(text) else found
     except _RepeatedKey as error:
         raise InvalidInput(f"{where}: the key {error.args[0]!r} is written twice in one object") from None
     except json.JSONDecodeError as error:
         raise InvalidInput(f"{where}:{error.lineno}: not JSON ({error.msg})") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise InvalidInput(f"{where}: JSON that cannot be read ({error})") from error
     except RecursionError as error:
         raise InvalidInput(f"{where}: JSON nested too deeply") from error
 
@@ -96,7 +117,12 @@ def yaml_loader() -> type[Any]:
     import yaml
 
     class PlainLoader(yaml.SafeLoader):
-        pass
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                found = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+            except (ValueError, TypeError) as error:  # 2026-02-30, !!float abc, a number of thousands of digits
+                raise yaml.constructor.ConstructorError(None, None, f"not a value: {error}", node.start_mark) from error
+            return whole_text(found) if isinstance(found, str) else found
 
     boolean = "tag:yaml.org,2002:bool"
     PlainLoader.yaml_implicit_resolvers = {
@@ -141,6 +167,8 @@ def read_yaml(path: Path, loader: type | None = None) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InvalidInput(f"{path}:{line}: {error.problem}") from error
+    except (ValueError, TypeError) as error:  # of another loader
+        raise InvalidInput(f"{path}: not YAML that can be read ({error})") from error
 
 
 def _count_values(node: Any, path: Path) -> int:

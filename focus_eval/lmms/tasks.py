@@ -20,6 +20,7 @@ from focus_eval.benchmarks.declared import letters
 from focus_eval.benchmarks.question import BUCKETS, Benchmark, Question
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import FocusEvalError, InvalidInput
+from focus_eval.core.resources import read_text, whole_texts
 from focus_eval.core.types import AnswerParsing
 from focus_eval.rows.records import error_line
 from focus_eval.samplers.base import derived_rng
@@ -283,7 +284,7 @@ def subtitles_near(document: Mapping[str, Any], times_seconds: Sequence[float]) 
 # Several questions ask about one video.
 @lru_cache(maxsize=64)
 def _lines(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return whole_texts(json.loads(read_text(path)))
 
 
 @lru_cache(maxsize=4)

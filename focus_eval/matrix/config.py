@@ -149,6 +149,8 @@ def _refuse_repeats(node: Any, path: Path) -> None:
         return
     seen: set[str] = set()
     for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise InvalidInput(f"{path}:{key.start_mark.line + 1}: a key must be text, not a list or a mapping")
         if key.value in seen:
             raise InvalidInput(f"{path}:{key.start_mark.line + 1}: key {key.value!r} is written twice")
         seen.add(key.value)

@@ -13,6 +13,7 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import lines_of, read_text
 from focus_eval.report import statistics
 from focus_eval.report.figures import FAINT, PAGE_INCHES, Style, add_shared_legend, figure_style, log_if_wide, styles_of
 from focus_eval.report.measures import QuestionMeans, frames_scored_percent, paired, question_means, recall_figure
@@ -36,7 +37,7 @@ _Split = Callable[[pd.DataFrame], pd.Series]
 def read_traces(folder: Path) -> pd.DataFrame:
     """Return what each trace of a simulation is, one line per question; empty where the folder holds none."""
     files = sorted((folder / "traces").glob("*.jsonl"))
-    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    lines = [json.loads(line) for file in files for line in lines_of(read_text(file))]
     return pd.DataFrame(lines)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from focus_eval.core.errors import DamagedFile, FocusEvalError, InvalidInput, printable
+from focus_eval.core.resources import HALF_ESCAPED, whole_text, whole_texts
 from focus_eval.core.types import VideoInfo
 
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
@@ -171,7 +172,7 @@ class RowWriter:
     def write(self, row: SelectionRow | AnswerRow) -> None:
         """Append `row` and hand it to the operating system."""
         line = json.dumps(vars(row), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        self._file.write(line.encode() + b"\n")
+        self._file.write(whole_text(line).encode() + b"\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -232,8 +233,9 @@ def parse_line(line: bytes, *, where: str) -> dict[str, Any]:
         InvalidInput: a line that is not a JSON object; names `where`.
     """
     try:
-        values = json.loads(line)
-    except ValueError as error:
+        values = json.loads(text := line.decode())
+        values = whole_texts(values) if HALF_ESCAPED.search(text) else values
+    except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{where}: not a JSON row ({error}); the file was edited or damaged") from error
     if not isinstance(values, dict):
         raise DamagedFile(f"{where}: not a row but {type(values).__name__}")

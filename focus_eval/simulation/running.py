@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from focus_eval.benchmarks.question import LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.core.resources import lines_of, read_text
 from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.pipeline.selector import Selector
 from focus_eval.rows.identity import git_revision, identity_hash, selection_identity, versions
@@ -362,7 +363,7 @@ def _write_traces(source: Source, out: Path, about: Sequence[dict[str, Any]]) ->
     path.parent.mkdir(exist_ok=True)
     now = set(order)
     if path.exists():  # a run with a smaller --limit keeps what a larger one wrote
-        earlier = {json.loads(line)["question_id"]: line for line in path.read_text().splitlines()}
+        earlier = {json.loads(line)["question_id"]: line for line in lines_of(read_text(path))}
         only_there = [question_id for question_id in earlier if question_id not in now]
         lines += [earlier[question_id] for question_id in only_there]
         order += only_there
