@@ -59,6 +59,7 @@ class AuditedRun:
         stated_accuracy, stated_questions: what the run says of itself.
         scale: what a score of 1 counts in `stated_accuracy`: 1 or 100.
         problems: what could not be read, a line each.
+        are_frames_sure: whether the frames are what our own rows say, not a field that somebody named.
     """
 
     name: str
@@ -74,6 +75,7 @@ class AuditedRun:
     stated_questions: int | None = None
     scale: float = 1.0
     problems: tuple[str, ...] = ()
+    are_frames_sure: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,11 +158,12 @@ def frames_in_order(run: AuditedRun) -> Iterator[Finding]:
 
 
 def fewer_than_k(run: AuditedRun) -> Iterator[Finding]:
-    """Fewer distinct frames than asked for."""
+    """Fewer distinct frames than asked for, in videos that have as many."""
     if run.k is None:
         return
     distinct = {key: len(set(frames)) for key, frames in run.frames.items()}
-    fewer = [key for key, count in distinct.items() if count < (run.k or 0)]
+    most = {key: run.lengths[key][0] for key in distinct if run.unit == "frames" and key in run.lengths}
+    fewer = [key for key, count in distinct.items() if count < min(run.k, most.get(key, run.k))]
     if fewer:
         worst = min(fewer, key=lambda key: distinct[key])
         mean = sum(distinct[key] for key in fewer) / len(fewer)
@@ -247,7 +250,7 @@ def same_answers(group: Sequence[AuditedRun]) -> Iterator[Finding]:
 def same_frames_in_every_run(group: Sequence[AuditedRun]) -> Iterator[Finding]:
     """The same recorded frames in all runs although their answers differ: that field was not what was fed."""
     with_frames = [run for run in group if run.frames]
-    if len(with_frames) < 2:
+    if len(with_frames) < 2 or all(run.are_frames_sure for run in with_frames):
         return
     first, *others = with_frames
     differ = []

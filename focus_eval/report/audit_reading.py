@@ -15,7 +15,7 @@ from focus_eval.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.report.audit import AuditedAnswer, AuditedRun
 from focus_eval.report.run import load_run
-from focus_eval.rows.records import SelectionRow
+from focus_eval.rows.records import AnswerRow, SelectionRow
 from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, find_logs, verdict_of
 from focus_eval.selections.loading import load_selections
 
@@ -209,34 +209,41 @@ def runs_of_folder(path: Path) -> Iterator[AuditedRun]:
     labels = run.labels
     frames: dict[str, dict[str, tuple[float, ...]]] = {}
     lengths: dict[str, dict[str, tuple[float, float]]] = {}
-    about: dict[str, tuple[str, int, int]] = {}
+    about: dict[str, SelectionRow] = {}
     for row in run.selections:
-        about[row.selection_id] = (row.benchmark, row.k, row.seed)
+        about.setdefault(row.selection_id, row.without_pulls())
         if row.error is None:
             frames.setdefault(row.selection_id, {})[row.question_id] = tuple(map(float, row.keyframes))
             lengths.setdefault(row.selection_id, {})[row.question_id] = (row.n_frames, _surely_past(row))
     answers: dict[tuple[str, str], dict[str, AuditedAnswer]] = {}
     for answer in run.answers:
         if answer.error is None:
-            said = AuditedAnswer(
-                text=answer.answer or "",
-                is_parsed=not answer.is_unparsed,
-                score=answer.score,
-                fed=tuple(map(float, answer.fed_frames)) if answer.fed_frames and not answer.fallback else None,
-            )
-            answers.setdefault((answer.selection_id, answer.model), {})[answer.question_id] = said
+            prompt = str(run.made_with.get(answer.cell, {}).get("prompt", ""))
+            answers.setdefault((answer.selection_id, answer.model), {})[answer.question_id] = _answered(answer, prompt)
     without = [(key, "") for key in about if not any(key == selection for selection, _ in answers)]
     for selection_id, model in [*answers, *without]:
-        benchmark, k, seed = about[selection_id]
+        row = about[selection_id]
         who = " ".join((model, labels.get(selection_id, selection_id))).strip()
         yield AuditedRun(
-            name=f"{path.name}: {who}, K = {k}, seed {seed}",
-            group=f"{benchmark} {model}",
+            name=f"{path.name}: {who}, K = {row.k}, seed {row.seed}",
+            group=f"{row.benchmark} {model}",
             answers=answers.get((selection_id, model), {}),
             frames=frames.get(selection_id, {}),
-            k=k,
+            k=row.k if row.role == "sampler" else None,  # a ceiling or a floor does not choose K frames
             lengths=lengths.get(selection_id, {}),
+            are_frames_sure=not row.facts.get("published"),
         )
+
+
+def _answered(row: AnswerRow, prompt: str) -> AuditedAnswer:
+    """What is checked of an answer of ours; after a fallback other frames were fed, and the row says so."""
+    return AuditedAnswer(
+        text=row.answer or "",
+        is_parsed=not row.is_unparsed,
+        score=row.score,
+        prompt=prompt,
+        fed=tuple(map(float, row.fed_frames)) if row.fed_frames and not row.fallback else None,
+    )
 
 
 def _surely_past(row: SelectionRow) -> float:

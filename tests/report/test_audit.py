@@ -109,6 +109,16 @@ def test_a_field_that_was_not_fed_is_found():
     assert "up to 100.0 %" in found.worst
 
 
+def test_runs_of_ours_may_show_the_same_frames_under_two_seeds():
+    a = replace(honest("a"), are_frames_sure=True)
+    assert audit([a, replace(a, name="b", answers=honest("b", shift=1).answers)]) == []
+
+
+def test_a_video_with_fewer_frames_than_k_is_no_finding():
+    run = frames(honest(), q0=(0, 1, 2))
+    assert audit([replace(run, lengths={**run.lengths, "q0": (3.0, 3.0)})]) == []
+
+
 def test_other_prompts_and_other_questions_of_a_pair_are_found():
     a, b = honest("a"), honest("b", shift=1)
     asked = {**b.answers, "q3": replace(b.answers["q3"], prompt="another")}
