@@ -30,6 +30,7 @@ class AuditedAnswer:
         is_parsed: whether an option or a value was read from it.
         score: None where there is none.
         prompt: text of what was asked, or a hash of it; empty where not known.
+        category: type of the question; "" where not known.
         fed: the frames that reached the model, where the row says so.
     """
 
@@ -37,6 +38,7 @@ class AuditedAnswer:
     is_parsed: bool = True
     score: float | None = None
     prompt: str | bytes = ""
+    category: str = ""
     fed: tuple[float, ...] | None = None
 
 
@@ -203,13 +205,19 @@ def unparsed(run: AuditedRun) -> Iterator[Finding]:
 
 
 def accuracy_of_rows(run: AuditedRun) -> Iterator[Finding]:
-    """A stated accuracy that the rows do not give."""
-    scores = [answer.score for answer in run.answers.values() if answer.score is not None]
-    if run.stated_accuracy is None or not scores:
+    """A stated accuracy that the rows give neither as their mean nor as the mean over types of questions."""
+    by_type: dict[str, list[float]] = {}
+    for answer in run.answers.values():
+        if answer.score is not None:
+            by_type.setdefault(answer.category, []).append(answer.score)
+    if run.stated_accuracy is None or not by_type:
         return
+    scores = [score for of_type in by_type.values() for score in of_type]
     mean = run.scale * sum(scores) / len(scores)
-    if abs(mean - run.stated_accuracy) > ROUNDING * run.scale:
+    mean_of_types = run.scale * sum(sum(of_type) / len(of_type) for of_type in by_type.values()) / len(by_type)
+    if min(abs(found - run.stated_accuracy) for found in (mean, mean_of_types)) > ROUNDING * run.scale:
         text = f"stated {run.stated_accuracy:.5f}, the rows give {mean:.5f}"
+        text += f" ({mean_of_types:.5f} over {len(by_type)} types)" if len(by_type) > 1 else ""
         yield _finding("an accuracy that does not follow from the rows", run, list(run.answers), len(scores), text)
 
 

@@ -23,6 +23,7 @@ from focus_eval.selections.loading import load_selections
 K_ARGUMENTS = ("max_num_frames", "max_frames_num", "num_frames", "max_frames", "nframes")
 # Fields that forks put the frames that they fed into; shown where none was named.
 FRAME_FIELDS = ("indices", "frame_idx", "frame_indices", "frames_used", "selected_frames", "frames")
+CATEGORY_FIELDS = ("question_category", "task_type", "task_category", "question_type", "category")
 _SAME_RATE = 0.1
 _SELECTION_FILE, _LOG_FILE = re.compile(r"\.(json|jsonl|parquet)(\.gz)?$"), re.compile(r"_samples_|_results\.")
 
@@ -135,10 +136,12 @@ def read_log(log: LmmsLog, source: AuditSource, notes: list[str]) -> AuditedRun:
     # A million lines hold the same few texts and frame numbers: each is kept once.
     texts: dict[str, str] = {}
     numbers: dict[float, float] = {}
+    metric = ""
     try:
         for record in log.records():
             key = _question_id(record)
-            answers[key] = _answer(log, record, texts)
+            metric = metric or _metric(log, record)
+            answers[key] = _answer(record, metric, texts)
             shown = record.frames(source.frames_field) if source.frames_field else None
             if shown is not None:
                 frames[key] = tuple(numbers.setdefault(frame, frame) for frame in shown)
@@ -151,7 +154,7 @@ def read_log(log: LmmsLog, source: AuditSource, notes: list[str]) -> AuditedRun:
         asked = f"no field {source.frames_field!r} in some lines" if source.frames_field else "no --frames-field"
         notes.append(f"{log.samples}: frames not read ({asked}); its documents have {', '.join(sorted(candidates))}")
     scores = [answer.score for answer in answers.values() if answer.score is not None]
-    accuracy = log.scores.get(log.metric_names[0]) if log.metric_names else None
+    accuracy = log.scores.get(metric)
     return AuditedRun(
         name=log.run,
         group=" ".join((log.task or log.samples.name, log.model)),
@@ -252,15 +255,24 @@ def _surely_past(row: SelectionRow) -> float:
     return row.n_frames if is_counted else row.n_frames + END_SLACK_SECONDS * row.fps
 
 
-def _answer(log: LmmsLog, record: LogRecord, texts: dict[str, str]) -> AuditedAnswer:
-    verdicts = (verdict_of(record.metrics.get(name)) for name in log.metric_names)
-    verdict = next((found for found in verdicts if found is not None), None)
+def _metric(log: LmmsLog, record: LogRecord) -> str:
+    """The first metric that says whether an answer is right; "" where none does."""
+    names = (*log.metric_names, *record.metrics)
+    return next((name for name in names if verdict_of(record.metrics.get(name)) is not None), "")
+
+
+def _answer(record: LogRecord, metric: str, texts: dict[str, str]) -> AuditedAnswer:
+    entry = record.metrics.get(metric)
+    verdict = verdict_of(entry)
+    fields = {**(record.doc or {}), **(entry if isinstance(entry, Mapping) else {})}
+    category = next((str(fields[name]) for name in CATEGORY_FIELDS if fields.get(name)), "")
     prompt = hashlib.md5(record.prompt.encode(), usedforsecurity=False).digest()[:8] if record.prompt else b""
     return AuditedAnswer(
         text=texts.setdefault(record.response, record.response),
         is_parsed=_is_parsed(record.response, verdict),
         score=None if verdict is None else verdict.score,
         prompt=prompt or record.prompt_hash,
+        category=texts.setdefault(category, category),
     )
 
 

@@ -119,6 +119,19 @@ def test_a_video_with_fewer_frames_than_k_is_no_finding():
     assert audit([replace(run, lengths={**run.lengths, "q0": (3.0, 3.0)})]) == []
 
 
+def test_an_accuracy_that_is_a_mean_over_types_follows_from_the_rows():
+    run = honest()
+    typed = {
+        key: replace(answer, category="a" if at < 30 else "b") for at, (key, answer) in enumerate(run.answers.items())
+    }
+    of_types = [[answer.score for answer in typed.values() if answer.category == name] for name in ("a", "b")]
+    stated = sum(sum(scores) / len(scores) for scores in of_types) / 2
+    assert stated != 0.25
+    assert audit([replace(run, answers=typed, stated_accuracy=stated)]) == []
+    (found,) = audit([replace(run, answers=typed, stated_accuracy=0.5)])
+    assert found.worst == f"stated 0.50000, the rows give 0.25000 ({stated:.5f} over 2 types)"
+
+
 def test_other_prompts_and_other_questions_of_a_pair_are_found():
     a, b = honest("a"), honest("b", shift=1)
     asked = {**b.answers, "q3": replace(b.answers["q3"], prompt="another")}
