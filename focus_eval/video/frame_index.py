@@ -84,7 +84,7 @@ def packets_of(container: Any, *streams: Any) -> Iterator[Any]:
 
 def _demux(container: Any, stream: Any) -> Packets:
     ticks, decode_ticks, places = array("q"), array("q"), array("q")
-    sizes, flags, tails = array("q"), array("b"), array("b")
+    sizes, flags, tails = array("q"), array("b"), array("h")
     lacks_ticks, goes_back, end, latest = False, False, 0, None
     codec, is_transport = stream.codec_context.name, container.format.name == "mpegts"
     length_bytes = bitstream.nal_length_bytes(stream.codec_context.extradata, codec)
