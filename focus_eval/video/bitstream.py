@@ -140,7 +140,7 @@ def may_be_padded(codec: str) -> bool:
 
 
 def trailing_zeros(packet: Any) -> int:
-    """Return how many zeros a packet ends with, at most `_MOST_TAIL`; 0 for one that holds nothing else."""
+    """Return how many zeros a packet ends with; 0 where its last `_MOST_TAIL` bytes are nothing else."""
     tail = bytes(memoryview(packet)[-_MOST_TAIL:])
     rest = tail.rstrip(b"\0")
     return len(tail) - len(rest) if rest else 0
