@@ -13,6 +13,7 @@ from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.encoders import blip
 from focus_eval.encoders.blip import BlipScorer, clean_caption
 from focus_eval.encoders.registry import make_encoder
+from focus_eval.encoders.torch_scorer import EncoderOptions
 from support.random_weights import TINY_BLIP_HEADS, WORDS, random_blip, write_tiny_blip
 
 TOLERANCE = 1e-5
@@ -113,7 +114,7 @@ def test_half_precision_keeps_half_the_bytes_and_stays_near(folder, scorer, fram
 def test_weights_that_overflow_fp16_are_redone_in_fp32_and_counted(scorer, frames):
     """Scaling one layer up and the next down leaves fp32 as it was and overflows fp16 in between."""
     model, tokenizer = random_blip("tiny", image_size=96)
-    options = blip.EncoderOptions(device="cpu", precision="fp16", batch_size=4)
+    options = EncoderOptions(device="cpu", precision="fp16", batch_size=4)
     block = model.vision_model.encoder.layers[0].mlp
     block.fc1.bias.data += 8.0  # far right of the GELU, which is linear there
     plain = BlipScorer.of_parts(model, tokenizer, identity="plain", options=options).embed(frames).float()
@@ -130,7 +131,7 @@ def test_weights_that_overflow_fp16_are_redone_in_fp32_and_counted(scorer, frame
 def test_a_damaged_network_is_no_relevance(frames):
     model, tokenizer = random_blip("tiny", image_size=96)
     model.itm_head.weight.data[0, 0] = float("nan")
-    scorer = BlipScorer.of_parts(model, tokenizer, identity="damaged", options=blip.EncoderOptions(device="cpu"))
+    scorer = BlipScorer.of_parts(model, tokenizer, identity="damaged", options=EncoderOptions(device="cpu"))
     with pytest.raises(EncoderError, match="weights damaged"):
         scorer.relevance(scorer.embed(frames), "a dog")
 

@@ -185,12 +185,12 @@ def test_lmms_evals_response_cache_is_refused(recorded, evaluate, tmp_path):
 
 def test_the_response_cache_would_have_answered_from_other_frames(tiny_qwen, evaluate, tmp_path, monkeypatch):
     """Why it is refused: with the refusal off, other frames get the first frames' answers back."""
-    from focus_eval.lmms import adapter
+    from focus_eval.lmms import checks
     from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 
-    monkeypatch.setattr(adapter, "refuse_response_cache", lambda: None)
+    monkeypatch.setattr(checks, "refuse_response_cache", lambda: None)
     model = FocusQwen2VL(
         pretrained=str(tiny_qwen), device="cpu", sampler="uniform", frames=4, record=str(tmp_path / "record")
     )

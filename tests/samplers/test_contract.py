@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
-from focus_eval.core.errors import EncoderError, FocusEvalError, SamplerError, UnknownName
+from focus_eval.core.errors import EncoderError, FocusEvalError, PluginError, UnknownName
 from focus_eval.samplers.contract import (
     PROMISES,
     Case,
@@ -201,6 +201,6 @@ def test_check_of_another_signature_is_a_broken_promise_in_one_line():
 def test_check_of_what_does_not_exist_is_a_usage_error():
     with pytest.raises(UnknownName, match="did you mean 'focus'"):
         check_sampler("focsu")
-    with pytest.raises(SamplerError, match="there is no file"):
+    with pytest.raises(PluginError, match="there is no file"):
         check_sampler("nowhere.py:Mine")
     assert isinstance(check("focsu").exception, UnknownName)

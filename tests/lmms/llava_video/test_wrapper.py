@@ -221,7 +221,7 @@ def test_a_wrong_argument_is_refused_before_any_weight_loads(make_wrapper, monke
     def loaded(*args, **options):
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("focus_eval.lmms.llava_video.model.load_network", loaded)
+    monkeypatch.setattr("focus_eval.lmms.llava_video.checkpoint.load_network", loaded)
     with pytest.raises(kind, match=message):
         make_wrapper(**arguments)
 

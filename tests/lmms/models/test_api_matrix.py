@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.errors import InvalidInput
 from support.api_forms import Combination, Trial, combinations
 
 
@@ -51,7 +51,7 @@ def test_an_unknown_detail_and_a_detail_of_a_video_are_refused(few):
     from focus_eval.lmms.models.openai import FocusGPT4oChat
 
     given = {"base_url": "http://127.0.0.1:1", "sampler": "uniform", "frames": 2}
-    with pytest.raises(UnknownName, match=r"detail 'hihg'.*high"):
+    with pytest.raises(InvalidInput, match=r"option 'detail' of focus_gpt4o .*'hihg'; did you mean 'high'"):
         FocusGPT4oChat(**given, detail="hihg")
     with pytest.raises(InvalidInput, match="detail is a field of images"):
         FocusGPT4oChat(**given, detail="low", as_video="true")
