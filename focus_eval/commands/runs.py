@@ -275,6 +275,10 @@ def run(
         Path | None, typer.Option(help="File that keeps embeddings. [default: store.sqlite beside the run]")
     ] = None,
     retry_errors: Annotated[bool, typer.Option(help="Retry the questions that failed.")] = False,
+    drop: Annotated[
+        list[str],
+        typer.Option(metavar="PART", help="Put a part's rows aside and ask again, e.g. 'answers/*qwen*'; repeatable."),
+    ] = [],  # noqa: B006
     preflight: Annotated[
         bool, typer.Option(help="Check for missing files before starting (exit code 1 if any).")
     ] = True,
@@ -293,7 +297,7 @@ def run(
     for loaded, folder in matrices:
         made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
         with run_progress() as progress:
-            complete_run(loaded, out=folder, engine=made, retry_errors=retry_errors, progress=progress)
+            complete_run(loaded, out=folder, engine=made, retry_errors=retry_errors, drop=drop, progress=progress)
         _print_results(folder)
 
 

@@ -10,16 +10,20 @@ import hashlib
 import json
 import os
 import re
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from focus_eval.core.errors import EncoderError, MissingWeights, unknown_name
+from focus_eval.core.errors import EncoderError, InvalidInput, MissingWeights, unknown_name
 from focus_eval.encoders.registry import ENCODERS
+from focus_eval.rows.records import replace_file
 
 WEIGHTS = "model.safetensors"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +233,8 @@ def _check(folder: Path, where: str, model_type: str | tuple[str, ...]) -> None:
     if found not in readable:
         needed = " or ".join(repr(name) for name in readable)
         raise EncoderError(f"{where}: holds a {found!r} model, this scorer needs {needed}")
+    if damaged := damaged_blobs(folder):
+        raise EncoderError(damaged[0])
     files = weight_files(folder)
     if not files:
         raise MissingWeights(f"{where}: no complete {WEIGHTS}; other formats can run code when read and are refused")
@@ -271,7 +277,8 @@ def weights_folder(pretrained: str, revision: str = "main") -> Path | None:
 def weights_identity(pretrained: str, revision: str | None = None) -> str:
     """Return what exactly is loaded: "repository@commit", or "folder@sha256:.." over the files of a local folder.
 
-    Where it is not on this machine: "repository@revision, not here"; no run starts from that.
+    Where it is not on this machine: "repository@revision, not here", and where a file of the hub's cache is not what
+    its name says: "repository@commit, damaged". No run starts from these.
 
     Args:
         pretrained: a known name, a repository of the hub, or a local folder; "" for none.
@@ -291,7 +298,30 @@ def _identity(repository: str, folder: Path) -> str:
         # By content and without the path: two machines then give one checkpoint one identity.
         return f"{folder.resolve().name}@{_folder_hash(folder)}"
     # In the hub's cache a snapshot's folder is named by its commit.
-    return f"{repository}@{folder.name}"
+    return f"{repository}@{folder.name}" + (", damaged" if damaged_blobs(folder) else "")
+
+
+def damaged_blobs(folder: Path) -> list[str]:
+    """Return a line for each file of a snapshot in the hub's cache whose content is not the one it is named by.
+
+    The cache names a large file by its SHA-256 and another by its hash in git. A file is hashed once while its size and
+    time of change stay the same; one that does not lie in such a cache has no name to compare it with.
+    """
+    lines = []
+    for file in sorted(item for item in folder.iterdir() if item.is_file() and item.suffix in _HASHED):
+        blob = file.resolve()
+        if blob.parent.name != "blobs" or not _BLOB.fullmatch(blob.name):
+            continue
+        stat = blob.stat()
+        found = (_file_hash if len(blob.name) == 64 else _git_hash)(blob, stat.st_size, stat.st_mtime_ns)
+        if found != blob.name:
+            lines.append(f"{file}: damaged, its content is not that of its hash; delete {blob} and download it again")
+    return lines
+
+
+@cache
+def _git_hash(file: Path, size: int, changed_ns: int) -> str:
+    return hashlib.sha1(b"blob %d\0" % size + file.read_bytes()).hexdigest()
 
 
 def _folder_hash(folder: Path) -> str:
@@ -311,9 +341,12 @@ def _file_hash(file: Path, size: int, changed_ns: int) -> str:
     key = hashlib.sha256(f"{file.resolve()}\0{size}\0{changed_ns}".encode()).hexdigest()[:32]
     if (home / key).is_file():
         return (home / key).read_text(encoding="utf-8")
+    print(f"hashing {file} ({size / 1e9:.1f} GB), once", file=sys.stderr, flush=True)
     found = _sha256(file)
-    home.mkdir(parents=True, exist_ok=True)
-    (home / key).write_text(found, encoding="utf-8")
+    with suppress(OSError, InvalidInput):  # a cache: where nothing can be written it is hashed in every process
+        home.mkdir(parents=True, exist_ok=True)
+        with replace_file(home / key) as part:
+            part.write_text(found, encoding="utf-8")
     return found
 
 

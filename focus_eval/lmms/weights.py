@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from focus_eval.core.errors import FocusEvalError
-from focus_eval.encoders.weights import check_readable
+from focus_eval.encoders.weights import check_readable, damaged_blobs
 from focus_eval.lmms.manifests import CHAT_SUFFIX, MODELS
 
 # The original LLaVA-Video brings no processor: its image rules are those of its named vision tower.
@@ -19,7 +19,8 @@ _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 def weights_problems(folder: Path, model: str) -> list[str]:
     """Return what is wrong with a checkpoint's folder for the lmms-eval model `model`, one line each; [] if nothing.
 
-    Looked at are the architecture, every shard that the index names (headers, not weights), tokenizer and processor.
+    Looked at are the architecture, every shard that the index names, tokenizer and processor; in the hub's cache each
+    file's content too, elsewhere the headers of the shards only.
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -37,7 +38,7 @@ def weights_problems(folder: Path, model: str) -> list[str]:
         problems.append("no tokenizer (tokenizer.json, or vocab.json and merges.txt)")
     if model_type not in _WITHOUT_PROCESSOR and not any((folder / name).is_file() for name in _PROCESSORS):
         problems.append("no preprocessor_config.json")
-    return problems
+    return problems + damaged_blobs(folder)
 
 
 def weights_gigabytes(folder: Path) -> float:

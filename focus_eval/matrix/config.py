@@ -391,6 +391,7 @@ class MatrixConfig(StrictModel):
     frame_policy: FramePolicy = "exact"
     answer_parsing: AnswerParsing = "strict"
     max_error_share: float = Field(default=0.02, ge=0, le=1)
+    allow_unparsed: StrictBool = False
     limit: int | None = Field(default=None, gt=0)
     select_resources: Resources = Resources()
     answer_resources: Resources = Resources()

@@ -214,6 +214,23 @@ class RunFolder:
             except DamagedFile:
                 set_aside(file, "it is written again")
 
+    def drop(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
+        """Rename all files of rows of these parts, so that their questions are asked again.
+
+        Raises:
+            RunError: another run writes to one of them.
+        """
+        for folder in map(self.part, parts):
+            if not folder.is_dir():
+                continue
+            with self.pool.alone_in(folder):
+                if self.pool.files_in_use(folder):
+                    raise RunError(f"{folder}: another run writes here; drop its rows when that run has ended")
+                # The rows first: costs alone are no part, rows without costs cannot be read.
+                for file in [*sorted(folder.glob("rows*.*")), *folder.glob("costs.parquet")]:
+                    if file.suffix in (".parquet", ".jsonl"):
+                        set_aside(file, "its questions are asked again", why="dropped")
+
     def drop_errors(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
         """Drop the rows that record an error, so that they are tried again.
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fnmatch
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from focus_eval.core.errors import RunError, unknown_name
-from focus_eval.matrix.cells import SelectionSpec, cells, selection_specs
+from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig, Resources
-from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.folder import RunFolder, kind_of
 from focus_eval.matrix.machine import best_device, local_resources, measured_energy
 from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
 from focus_eval.matrix.plan import load_sets
@@ -114,6 +115,7 @@ def complete_run(
     engine: Engine | None = None,
     store: str | Path | None = None,
     retry_errors: bool = False,
+    drop: Sequence[str] = (),
     progress: RunProgress | None = None,
 ) -> RunFolder:
     """Run the part of `matrix` that has no rows yet, and return the folder of the rows.
@@ -123,10 +125,12 @@ def complete_run(
         engine: where the work is done; this process by default.
         store: file of embeddings and relevance; `store.sqlite` beside the run's folder by default, shared by runs.
         retry_errors: forget rows that record an error first.
+        drop: parts whose rows are put aside first, "answers/NAME" or "selections/NAME"; NAME may hold `*`.
 
     Raises:
-        RunError: another run holds the folder, a model or an encoder cannot be loaded, or more questions failed
-            than `max_error_share` allows (at the end, with all rows written).
+        InvalidInput: a part to drop that the matrix does not have.
+        RunError: another run holds the folder, a model or an encoder cannot be loaded; at the end, with all rows
+            written: more questions failed than `max_error_share` allows, or no answer of a cell could be read.
     """
     path = Path(out) if out is not None else Path("results/runs") / matrix.name
     run = RunFolder(path)
@@ -136,12 +140,14 @@ def complete_run(
     progress = progress or NoProgress()
     sets = load_sets(matrix)
     specs, all_cells = selection_specs(matrix), cells(matrix)
+    dropped = _named_parts([*specs, *all_cells], drop)
     # The matrix and its questions are read above, before anything is written.
     with run.locked():
         run.keep_damaged_aside([*specs, *all_cells])
         run.describe(matrix, engine=where.name, device=where.device, asked=_asked_of(sets))
         # Before the work: the folder then shows also the parts that another run has made.
         run.show([*specs, *all_cells])
+        run.drop(dropped)
         if retry_errors:
             run.drop_errors([*specs, *all_cells])
         joules: dict[str, float] = {}
@@ -155,6 +161,8 @@ def complete_run(
             run.note_end(joules if where.name == "local" else {})  # a cluster's GPUs are not this machine's
     # Errors are counted at the end: the rows of a run that fails are all written and can be looked at.
     _check_errors(run, matrix, sets)
+    if not matrix.allow_unparsed:
+        _check_answers(run, all_cells, sets)
     return run
 
 
@@ -222,6 +230,37 @@ def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) ->
     # Also where nothing was left to do: an earlier start may have been killed before this.
     for part in phase.parts:
         phase.run.compact(part, phase.sets[part.benchmark.name].all_ids)
+
+
+def _named_parts(
+    parts: Sequence[SelectionSpec | AnswerSpec], patterns: Sequence[str]
+) -> list[SelectionSpec | AnswerSpec]:
+    named = {f"{kind_of(part)}/{part.name}": part for part in parts}
+    for pattern in patterns:
+        if not fnmatch.filter(named, pattern):
+            raise unknown_name("part", pattern, named)
+    return [part for name, part in named.items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _check_answers(run: RunFolder, all_cells: Sequence[AnswerSpec], sets: dict[str, QuestionSet]) -> None:
+    """Refuse a cell of which no answer could be read: a prompt, weights or a service that are broken look like this."""
+    asked = _asked_ids(sets)
+    for cell in all_cells:
+        answered = (row for row in run.answers(cell) if row.error is None)
+        unread = []
+        for row in answered:
+            if row.question_id in asked[cell.benchmark.name]:
+                if row.parsed is not None and row.answer and row.answer.strip():
+                    break
+                unread.append(row.answer)
+        else:
+            if not unread:
+                continue
+            raise RunError(
+                f"answers/{cell.name}: none of {len(unread)} answers could be read, the first is {unread[0]!r:.80}: "
+                "is it the model, its weights or the prompt? Fix it and run again with "
+                f"--drop 'answers/{cell.name}', or go on with --set allow_unparsed=true"
+            )
 
 
 def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> None:

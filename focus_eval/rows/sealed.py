@@ -87,20 +87,19 @@ def read_sealed_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def set_aside(path: Path, what_follows: str) -> Path:
-    """Rename a damaged file, say so in one line, and return its new path; nothing that was kept before is replaced."""
-    kept = aside_path(path)
+def set_aside(path: Path, what_follows: str, *, why: str = "damaged") -> None:
+    """Rename a file that is damaged or no longer wanted and say so; nothing that was kept before is replaced."""
+    kept = aside_path(path, why=why)
     os.replace(path, kept)
-    print(f"{path}: damaged, kept as {kept.name}; {what_follows}", file=sys.stderr, flush=True)
-    return kept
+    print(f"{path}: {why}, kept as {kept.name}; {what_follows}", file=sys.stderr, flush=True)
 
 
-def aside_path(path: Path) -> Path:
-    """Return a free name beside `path` for it when it is damaged."""
-    number, kept = 1, path.with_name(f"{path.name}.damaged")
+def aside_path(path: Path, *, why: str = "damaged") -> Path:
+    """Return a free name beside `path` under which it is kept."""
+    number, kept = 1, path.with_name(f"{path.name}.{why}")
     while kept.exists():
         number += 1
-        kept = path.with_name(f"{path.name}.damaged{number}")
+        kept = path.with_name(f"{path.name}.{why}{number}")
     return kept
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 
 import huggingface_hub.constants
@@ -12,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from focus_eval.core.errors import EncoderError, MissingWeights
 from focus_eval.encoders.registry import ENCODERS, make_encoder
-from focus_eval.encoders.weights import known_checkpoints, locate
+from focus_eval.encoders.weights import known_checkpoints, locate, weights_identity
 from support.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
 
 
@@ -213,3 +215,40 @@ def test_the_text_heads_of_a_blip_come_from_training_not_from_its_configuration(
 
 def test_a_siglip_is_loaded_from_a_folder(tmp_path):
     assert "siglip" in make_encoder("siglip", checkpoint=str(write_tiny_siglip(tmp_path / "siglip"))).revision
+
+
+def put_as_blobs(hub, folder, repository, *, commit):
+    """Lay a folder out as the hub's cache does, large files named by their SHA-256 and others by their hash in git."""
+    root = hub / f"models--{repository.replace('/', '--')}"
+    snapshot = root / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (root / "blobs").mkdir()
+    for file in sorted(item for item in folder.iterdir() if item.is_file()):
+        content = file.read_bytes()
+        is_large = file.suffix == ".safetensors"
+        in_git = hashlib.sha1(b"blob %d\0" % len(content) + content)
+        blob = root / "blobs" / (hashlib.sha256(content) if is_large else in_git).hexdigest()
+        blob.write_bytes(content)
+        (snapshot / file.name).symlink_to(f"../../blobs/{blob.name}")
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text(commit)
+    return snapshot
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_file_of_the_hubs_cache_that_is_not_what_it_is_named_by_is_refused(hub, folder, name):
+    commit = "0123456789" * 4
+    snapshot = put_as_blobs(hub, folder, "someone/some-clip", commit=commit)
+    if not (snapshot / name).exists():
+        pytest.skip(f"the tiny model has no {name}")
+    assert locate("someone/some-clip", model_type="clip").identity == f"someone/some-clip@{commit}"
+    blob = (snapshot / name).resolve()
+    content = blob.read_bytes()
+    end = b"\n" if name.endswith("json") else bytes([content[-1] ^ 1])
+    blob.write_bytes(content[: len(content) - (name == "model.safetensors")] + end)
+    with pytest.raises(EncoderError, match=rf"{name}: damaged.*delete .*{blob.name} and download it again"):
+        locate("someone/some-clip", model_type="clip")
+    assert weights_identity("someone/some-clip") == f"someone/some-clip@{commit}, damaged"
+    blob.write_bytes(content)
+    os.utime(blob, ns=(1, 1))
+    assert weights_identity("someone/some-clip") == f"someone/some-clip@{commit}"
