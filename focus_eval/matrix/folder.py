@@ -25,7 +25,7 @@ from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.rows.identity import git_revision, identity_hash, versions
-from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, replace_file
+from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, naming, replace_file
 from focus_eval.rows.sealed import read_sealed_json, set_aside, write_sealed_json
 from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, keep_damaged_aside
 
@@ -338,7 +338,7 @@ class RunFolder:
         # A kill in the middle of a line would otherwise spoil the next line too.
         if path.exists():
             cut_torn_line(path)
-        with open(path, "a", encoding="utf-8") as file:
+        with naming(path), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"encoder": encoder, **counts}) + "\n")
 
     def recoveries(self) -> dict[str, dict[str, int]]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from focus_eval.core.errors import DamagedFile, FocusEvalError, InvalidInput, printable
+from focus_eval.core.errors import DamagedFile, FocusEvalError, InvalidInput, RunError, printable
 from focus_eval.core.resources import HALF_ESCAPED, whole_text, whole_texts
 from focus_eval.core.types import VideoInfo
 
@@ -172,14 +172,26 @@ class RowWriter:
     def write(self, row: SelectionRow | AnswerRow) -> None:
         """Append `row` and hand it to the operating system."""
         line = json.dumps(vars(row), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        self._file.write(whole_text(line).encode() + b"\n")
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(whole_text(line).encode() + b"\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Write through to the disk and close."""
         if not self._file.closed:
-            os.fsync(self._file.fileno())
-            self._file.close()
+            with naming(self.path), closing(self._file):
+                os.fsync(self._file.fileno())
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in an error of writing: the system does not say which one it was."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path}: cannot be written ({error.strerror or error}); run again when it can, finished rows are kept"
+        ) from error
 
 
 def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
