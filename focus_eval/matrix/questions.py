@@ -207,7 +207,7 @@ def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
     head, *_ = card.read_text(encoding="utf-8").removeprefix("---").partition("\n---")
     try:
         configs = (yaml.safe_load(head) or {}).get("configs") or []
-    except (yaml.YAMLError, AttributeError):
+    except (yaml.YAMLError, AttributeError, ValueError, TypeError):
         return []
     wanted = [config for config in configs if not source.subset or config.get("config_name") == source.subset]
     patterns: list[str] = []

@@ -61,11 +61,7 @@ def parquet_records(path: Path, *, columns: Sequence[str] | None = None) -> Iter
         n_rows = 4096 if columns is not None and "pulled_frames" not in columns else BATCH_ROWS
         batches = file.iter_batches(batch_size=n_rows, columns=columns, use_threads=False)
         while (batch := _next(batches, path)) is not None:
-            for record in batch.to_pylist():
-                for name in JSON_COLUMNS:
-                    if isinstance(record.get(name), str):
-                        record[name] = json.loads(record[name])
-                yield record
+            yield from _decoded(batch, path)
 
 
 def parquet_columns(path: Path) -> list[str]:
@@ -139,7 +135,9 @@ def _readable(path: Path) -> Iterator[Any]:
     try:
         check_parquet(path)
         file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
+    except DamagedFile:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
     with file:
         yield file
@@ -150,8 +148,20 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
 
     try:
         return next(batches, None)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
+
+
+def _decoded(batch: Any, path: Path) -> list[dict[str, Any]]:
+    try:
+        records: list[dict[str, Any]] = batch.to_pylist()
+        for record in records:
+            for name in JSON_COLUMNS:
+                if isinstance(record.get(name), str):
+                    record[name] = json.loads(record[name])
+    except ValueError as error:  # a damaged file of an earlier version, without a digest
+        raise _unreadable(path, error) from error
+    return records
 
 
 def _unreadable(path: Path, error: Exception) -> DamagedFile:
