@@ -57,9 +57,10 @@ class FailingCalls:
             found = opened(file, mode, *args, **options)
             return found if mode in ("r", "rb") else _WatchedFile(found, self)
 
-        names = {"replace": "rename", "link": "link", "open": "open"}
+        of_os: dict[str, Any] = self._of_paths({"replace": "rename", "link": "link", "open": "open"})
+        of_os["fsync"] = self._before(os.fsync, "fsync")
         with (
-            mock.patch.multiple("os", fsync=self._before(os.fsync, "fsync"), **self._of_paths(names)),
+            mock.patch.multiple("os", **of_os),
             mock.patch.object(builtins, "open", watched_open),
             mock.patch.object(io, "open", watched_open),
             mock.patch.object(fcntl, "flock", self._before(fcntl.flock, "lock")),

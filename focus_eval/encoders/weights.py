@@ -278,7 +278,7 @@ def weights_identity(pretrained: str, revision: str | None = None) -> str:
     """Return what exactly is loaded: "repository@commit", or "folder@sha256:.." over the files of a local folder.
 
     Where it is not on this machine: "repository@revision, not here", and where a file of the hub's cache is not what
-    its name says: "repository@commit, damaged". No run starts from these.
+    its name says: "repository@commit, damaged". The checks before a run refuse both.
 
     Args:
         pretrained: a known name, a repository of the hub, or a local folder; "" for none.

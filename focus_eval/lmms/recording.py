@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from focus_eval.core.errors import RunError
-from focus_eval.encoders.weights import weights_identity
+from focus_eval.encoders.weights import damaged_blobs, weights_folder, weights_identity
 from focus_eval.lmms.arguments import AdapterOptions
 from focus_eval.lmms.requests import PendingRequest, RequestParts
 from focus_eval.lmms.tasks import ParsedAnswer, read_answer, read_option, task_of, task_score
@@ -286,7 +286,7 @@ def command_line_recorder(
         identity={
             "model": model,
             "arguments": wrapper_arguments,
-            "weights": weights_identity(pretrained, str(wrapper_arguments.get("revision") or "main")),
+            "weights": _sound_weights(pretrained, str(wrapper_arguments.get("revision") or "main")),
             "adapter": str(prepared) if prepared is not None else "",
             "selection": selection_id,
             "frames": frames,
@@ -301,3 +301,11 @@ def command_line_recorder(
         file_name=f"rank{rank}of{world}.jsonl",
         device=device_name(str(wrapper_arguments["device"])) if wrapper_arguments.get("device") else "",
     )
+
+
+def _sound_weights(pretrained: str, revision: str) -> str:
+    """Return the exact weights. Raises RunError for damaged ones: their answers would be kept."""
+    folder = weights_folder(pretrained, revision) if pretrained else None
+    for damaged in damaged_blobs(folder) if folder is not None else []:
+        raise RunError(damaged)
+    return weights_identity(pretrained, revision)
