@@ -21,6 +21,8 @@ from focus_eval.commands.runs import plan, run, status
 from focus_eval.commands.select import select
 from focus_eval.core.errors import FocusEvalError, printable
 
+_MOST_CHARACTERS = 2000  # of an error message
+
 app = typer.Typer(
     name="focus-eval",
     no_args_is_help=True,
@@ -78,11 +80,14 @@ def main() -> None:
     try:
         app(prog_name="focus-eval")
     except FocusEvalError as error:
-        _end(" ".join(str(error).split()))
+        _end(str(error))
     except OSError as error:  # a folder where a file must be, a full disk, no permission
         _end(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 def _end(message: str) -> None:
-    print(f"focus-eval: {printable(message)}", file=sys.stderr)
+    line = printable(" ".join(message.split()))
+    # A text of others may be megabytes long: file and place stand at the front, the fix at the end.
+    line = line if len(line) <= _MOST_CHARACTERS else f"{line[:1500]} ... {line[-400:]}"
+    print(f"focus-eval: {line}", file=sys.stderr)
     sys.exit(2)

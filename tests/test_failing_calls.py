@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import random
 import shutil
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError
 from focus_eval.encoders.store import RelevanceStore
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import complete_run
 from focus_eval.report.page.html import write_html
 from focus_eval.report.run import load_run
+from support import kill_roads
 from support.answering import write_answering_matrix
+from support.chat_server import ChatServer
 from support.failing_calls import FailingCalls
 from support.kills import row_digests, row_texts
 
 from .matrix.conftest import write_simulation
+from .selections.test_lmms_logs import line, write_log
 
 MOST_CALLS = 25  # of one road, drawn with a seed
 
@@ -30,12 +38,18 @@ def said(error):
     return str(error) if is_named else f"{error.filename}: {error.strerror}"
 
 
-def every_failure(folder, road, *, prepare=lambda place: None, check, seed=0, most=MOST_CALLS):
+def nothing(*places):
+    """Prepare nothing, or find nothing wrong."""
+    return []
+
+
+def every_failure(folder, road, *, prepare=nothing, left=nothing, check, seed=0, most=MOST_CALLS):
     """Let each call of `road` fail once, or `most` of them; return how many of each kind failed.
 
     Args:
         road: takes an empty folder to its end.
-        check: is given the folder after the failed start and a second, undisturbed one.
+        left, check: say what is wrong, given the undisturbed folder and the other one, after its failed start and
+            after the second.
     """
     whole = folder / "whole"
     prepare(whole)
@@ -54,6 +68,7 @@ def every_failure(folder, road, *, prepare=lambda place: None, check, seed=0, mo
                 if str(place) not in said(error):
                     wrong.append(f"call {number} ({calls.kind}) is not named: {error!r}")
         failed[calls.kind] += 1
+        wrong += [f"call {number} ({calls.kind}) left: {what}" for what in left(whole, place)]
         road(place)
         wrong += [f"call {number} ({calls.kind}): {what}" for what in check(whole, place)]
         shutil.rmtree(place)
@@ -99,6 +114,109 @@ def test_every_call_of_a_report_may_fail_once(tmp_path):
         write_html(load_run(place / "run"), place / "run" / "report.html")
 
     every_failure(tmp_path, road, prepare=prepare, check=same_page, seed=3, most=8)
+
+
+def files_of(folder):
+    """Every file of a run by its name, but locks."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def old_or_new(old):
+    """Return a check that each file is whole: as it was in `old`, or as it will be."""
+
+    def left(whole, place):
+        known = files_of(old / "run"), files_of(whole / "run")
+        found = files_of(place / "run")
+        yield from (name for name, content in found.items() if all(content != files.get(name) for files in known))
+        if set(known[0]) - set(found):
+            yield "a file of the earlier import is gone"
+
+    return left
+
+
+def same_files(whole, place):
+    """Say whether two imports differ in any byte of any file."""
+    if files_of(place / "run") != files_of(whole / "run"):
+        yield "other files at the end"
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "in place of an earlier one"])
+@pytest.mark.parametrize("kind", ["lmms", "answers"])
+def test_every_call_of_an_import_may_fail_once(tmp_path, kind, is_first):
+    def prepare(place):
+        place.mkdir()
+        if not is_first:
+            shutil.copytree(old / "run", place / "run")
+        write_published(place, letter="B")
+
+    old = tmp_path / "old"
+    write_published(old, letter="A")
+    if not is_first:
+        import_published(kind, old)
+    road = partial(import_published, kind)
+    failed = every_failure(tmp_path, road, prepare=prepare, left=old_or_new(old), check=same_files, seed=5)
+    assert {"open", "write", "fsync", "rename"} <= set(failed)
+
+
+@pytest.mark.parametrize("kind", ["import", "export"])
+def test_every_call_of_a_file_of_selections_may_fail_once(tmp_path, kind):
+    def road(place):
+        out = place / "run" / ("said.parquet" if kind == "import" else "selected_frames.json")
+        command = ["answers", place / "said.json"] if kind == "import" else ["focus", place / "made" / "said.parquet"]
+        invoke(kind, *command, "--out", out, "--annotations", place / "lvb.json")
+
+    def prepare(place):
+        write_published(place, letter="B")
+        if kind == "export":
+            out, annotations = place / "made" / "said.parquet", place / "lvb.json"
+            invoke("import", "answers", place / "said.json", "--out", out, "--annotations", annotations)
+
+    left = old_or_new(tmp_path)
+    failed = every_failure(tmp_path, road, prepare=prepare, left=left, check=same_files, seed=6)
+    assert {"open", "fsync", "rename"} <= set(failed)
+
+
+def write_published(place, *, letter):
+    """Write a log of lmms-eval, and selections with answers: what there is to import."""
+    verdict = {"answer": "B", "parsed_pred": letter}
+    write_log(place / "log", [line(at, filtered_resps=[letter], acc=verdict) for at in range(3)])
+    question = {"question": "what?", "candidates": ["a", "b"], "correct_choice": 1, "duration": 200.0}
+    asked = [{**question, "id": f"v_{at}", "video_path": "v.mp4", "position": [24]} for at in range(3)]
+    (place / "lvb.json").write_text(json.dumps(asked))
+    said = [{"id": f"v_{at}", "frames": [3, 60 + at], "answer": letter} for at in range(3)]
+    (place / "said.json").write_text(json.dumps(said))
+    (place / "rates.csv").write_text("id,duration_s,fps\n" + "".join(f"v_{at},200,25\n" for at in range(3)))
+
+
+def import_published(kind, place):
+    if kind == "lmms":
+        invoke("import", "lmms", place / "log", "--out", place / "run", "--frames-field", "indices")
+    else:
+        given = ("--annotations", place / "lvb.json", "--rates", place / "rates.csv", "--model", "m")
+        invoke("import", "answers", place / "said.json", "--out", place / "run", *given)
+
+
+def invoke(*arguments):
+    """Run a command; its errors are raised."""
+    CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+
+
+def test_every_call_of_lmms_evals_record_may_fail_once(tmp_path, monkeypatch):
+    with ChatServer() as chat:
+        for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_KEY", "HF_HOME"):
+            monkeypatch.setenv(name, "")  # put back at the end
+        made = kill_roads.lmms_eval(tmp_path / "data", 2, chat.url)
+
+        def same_answers(whole, place):
+            if made.digests(place / "run") != made.digests(whole / "run") or list(place.rglob("*.part")):
+                yield "other rows at the end, or an unfinished file"
+
+        def road(place):
+            gc.collect()  # a model that is left holds its folder's lock; a command's ends with its process
+            made.command(place / "run")
+
+        every_failure(tmp_path, road, check=same_answers, seed=7, most=8)
 
 
 def test_every_statement_of_the_store_may_fail_once(tmp_path):

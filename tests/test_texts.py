@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.cli import app, main
 from focus_eval.core.errors import printable
 from focus_eval.core.resources import lines_of, whole_text
 from focus_eval.matrix.config import load_matrix
@@ -18,8 +21,12 @@ from focus_eval.report.page.html import write_html
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, read_rows
 from focus_eval.rows.store import StoredRows, compact
+from focus_eval.selections import load_selections
+from support.answering import write_answering_matrix
+from support.chat_server import ChatServer
 
 from .matrix.conftest import write_simulation
+from .selections.test_lmms_logs import line, write_log
 
 TEXTS = {
     "half an emoji": "a \ud83d b",
@@ -51,6 +58,109 @@ def test_any_text_of_a_question_goes_through_lines_rows_and_page(tmp_path, text)
     assert found["q0"].option_texts == [whole_text(text).strip(), "that"]
     write_html(load_run(run.path), tmp_path / "page.html")
     assert "<script>alert(1)" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def command(*arguments):
+    """Run a command, and return what it printed."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == 0, (done.output[-2000:], repr(done.exception)[:2000])
+    return done.output
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_of_a_log_is_imported(tmp_path, text):
+    document = {"question": text, "options": [text, "b"], "video": text, "task_type": text, "indices": [1, 2]}
+    entry = {"answer": text, "parsed_pred": text}
+    item = line(f"q{text}", doc=document, target=text, filtered_resps=[text], input=text, acc=entry)
+    name = text[:40]  # becomes a folder's
+    write_log(tmp_path / "log", [item, line(1)], model_name=name, git_hash=text)
+    printed = command("import", "lmms", tmp_path / "log", "--out", tmp_path / "run", "--frames-field", "indices")
+    assert printed == printable(printed)
+    run = load_run(tmp_path / "run")
+    whole = whole_text(text)
+    (chosen,) = [row for row in run.selections if row.question_id != "1"]
+    (said,) = [row for row in run.answers if row.question_id != "1"]
+    assert (chosen.question_id, chosen.query, chosen.option_texts) == (f"q{whole}", whole.strip(), [whole, "b"])
+    assert (said.answer, said.model, said.category) == (whole, whole_text(name).rpartition("/")[2], whole)
+    assert {path.relative_to(tmp_path / "run").parts[0] for path in (tmp_path / "run").rglob("*")} == {
+        "run.json", "selections", "answers",
+    }  # fmt: skip
+    command("report", tmp_path / "run", "--out", tmp_path / "tables")
+    (page,) = (tmp_path / "tables").glob("*.html")
+    assert "<script>alert(1)" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_of_a_question_is_in_its_imported_and_exported_selection(tmp_path, text):
+    whole, id = whole_text(text), f"q{whole_text(text)}"
+    document = {"id": f"q{text}", "question": text, "candidates": [text, "b"], "correct_choice": 1, "duration": 200.0}
+    (tmp_path / "lvb.json").write_text(json.dumps([{**document, "video_path": "v.mp4", "position": [24]}]))
+    (tmp_path / "said.json").write_text(json.dumps([{"id": f"q{text}", "frames": [3, 60], "answer": "B"}]))
+    with open(tmp_path / "rates.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("id", "duration_s", "fps"), (id, 200, 25)])
+    asked = ("--annotations", tmp_path / "lvb.json")
+    names = ("--rates", tmp_path / "rates.csv", "--model", f"m{text[:40]}", "--name", f"n{text[:40]}")
+    command("import", "answers", tmp_path / "said.json", "--out", tmp_path / "run", *asked, *names)
+    run = load_run(tmp_path / "run")
+    (chosen,), (said,) = run.selections, run.answers
+    assert (chosen.question_id, chosen.query, chosen.option_texts) == (id, whole.strip(), [whole.strip(), "b"])
+    assert (chosen.sampler, said.model, said.score) == (f"n{whole[:40]}", f"m{whole[:40]}", 1.0)
+    command("import", "answers", tmp_path / "said.json", "--out", tmp_path / "said.parquet", *asked)
+    for source in (tmp_path / "said.parquet", tmp_path / "run"):
+        out = tmp_path / f"of-{source.name}" / "selected_frames.json"
+        command("export", "focus", source, "--out", out, *asked)
+        again = load_selections(out, questions=read_annotations("longvideobench", tmp_path / "lvb.json"))
+        assert (list(again), again[id].keyframes) == ([id], (3, 60))
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_a_text_in_the_place_of_an_answer_is_refused_in_one_short_line(tmp_path, monkeypatch, capsys, text):
+    (tmp_path / "said.json").write_text(json.dumps([{"id": f"q{text}", "frames": [3, 60], "answer": text}]))
+    out = str(tmp_path / "said.parquet")
+    monkeypatch.setattr("sys.argv", ["focus-eval", "import", "answers", str(tmp_path / "said.json"), "--out", out])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    printed = capsys.readouterr().err
+    assert printed.startswith("focus-eval: said.json: row 0 (q")
+    assert printed.endswith("is not an option letter A to H or null\n")
+    assert len(printed.splitlines()) == 1
+    assert len(printed) < 2100
+
+
+def test_a_name_too_long_for_a_folder_is_refused_before_anything_is_written(tmp_path):
+    path = write_log(tmp_path / "log", [line(0)], model_name="x" * 2_000_000)
+    done = CliRunner().invoke(app, ["import", "lmms", str(tmp_path / "log"), "--out", str(tmp_path / "run")])
+    assert str(done.exception).startswith(f"{path}: xxx")
+    assert "2,000,026 characters, is too long for a folder; give a short --name or --model" in str(done.exception)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_log_that_is_not_utf8_is_refused_with_its_line(tmp_path):
+    path = write_log(tmp_path / "log", [line(0), line(1, input="HALF")])
+    path.write_bytes(path.read_bytes().replace(b"HALF", b"\xed\xa0\xbd"))
+    done = CliRunner().invoke(app, ["import", "lmms", str(tmp_path / "log"), "--out", str(tmp_path / "run")])
+    assert str(done.exception).startswith(f"{path}:2: not JSON ('utf-8' codec can't decode byte 0xed")
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_of_a_subtitle_is_asked_and_answered(tmp_path, monkeypatch, text):
+    with ChatServer() as chat:
+        for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
+            monkeypatch.setenv(name, chat.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        arguments = {"subtitles": True, "max_retries": 1, "timeout": 20}
+        model = {"name": "chat", "model": "focus_gpt4o", "args": arguments, "frames": 2}
+        matrix = write_answering_matrix(tmp_path / "data", 1, model=model)
+        subtitles = tmp_path / "data" / "home" / "datasets" / "longvideobench" / "subtitles"
+        subtitles.mkdir()
+        spoken = [{"timestamp": [0.0, 6.0], "text": text}]
+        # Raw, but for half a character.
+        content = json.dumps(spoken, ensure_ascii=whole_text(text) != text)
+        (subtitles / "v0_en.json").write_text(content, encoding="utf-8")
+        command("run", matrix, "--out", tmp_path / "run")
+    (row,) = load_run(tmp_path / "run").answers
+    assert (row.error, len(chat.texts)) == (None, 1)
+    assert whole_text(text) in chat.texts[0]
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)

@@ -209,7 +209,7 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
             with open(path, "rb") as file:
                 rows = pyarrow.ipc.open_stream(file).read_all().to_pylist()
         elif suffix == ".csv":
-            rows = list(csv.DictReader(io.StringIO(read_text(path))))
+            rows = _csv_rows(path)
         elif suffix == ".jsonl":
             lines = enumerate(lines_of(read_text(path)), start=1)
             rows = [parse_json(line, where=f"{path}:{at}") for at, line in lines if line.strip()]
@@ -222,6 +222,15 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InvalidInput(f"{path}: annotations must be a list of rows, at least one")
     return rows
+
+
+def _csv_rows(path: Path) -> list[dict[str, Any]]:
+    text = read_text(path)
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # else a field ends at 128 KB
+    try:
+        return list(csv.DictReader(io.StringIO(text)))
+    except csv.Error as error:
+        raise InvalidInput(f"{path}: not a CSV that can be read ({error})") from error
 
 
 # Integer parts of rates that only NTSC has: read as 24000/1001 and so on. Taken as they stand they would shift
@@ -265,11 +274,7 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
         InvalidInput: a missing file or column, a value that is not a number above 0, an id met twice; names the line.
     """
     rates: dict[str, VideoRate] = {}
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read ({error.strerror})") from error
+    rows = _csv_rows(Path(path))
     if not rows:
         raise InvalidInput(f"{path}: no lines below the first; rates are a CSV with the columns id, duration_s and fps")
     for number, row in enumerate(rows, start=2):

@@ -10,8 +10,9 @@ import typer
 
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
 from focus_eval.commands.console import print_table, print_tables, write_table
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput, printable
 from focus_eval.core.options import make, named_options, parse_assignments
+from focus_eval.core.resources import whole_text
 
 if TYPE_CHECKING:
     from focus_eval.benchmarks.question import Question
@@ -86,8 +87,9 @@ def import_(
         return
     if questions is None or rate_of is None:
         raise InvalidInput(f"{out}: a run's folder needs --annotations and --rates; a .parquet file does not")
-    made = published_rows(selections, questions, rate_of, name=name or file.stem, model=model)
-    typer.echo("\n".join(map(str, write_run(out, made))))
+    name, model = whole_text(name or file.stem), whole_text(model)
+    made = published_rows(selections, questions, rate_of, name=name, model=model)
+    typer.echo("\n".join(printable(str(path)) for path in write_run(out, made)))
 
 
 def _import_logs(file: Path, out: Path, said: Mapping[str, Any], **given: Any) -> None:

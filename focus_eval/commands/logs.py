@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.errors import InvalidInput, UnknownName, printable
 
 if TYPE_CHECKING:
     from focus_eval.benchmarks.question import Benchmark, Question
@@ -117,7 +117,7 @@ def _described(made: LogImport) -> list[str]:
     lines = [f"{made.name}: {task}, {made.model}"]
     for name, text in said.items():
         lines += textwrap.wrap(text, width, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13)
-    return lines
+    return [printable(line) for line in lines]
 
 
 def _frames(made: LogImport) -> str:

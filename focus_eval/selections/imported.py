@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import checked_values
 from focus_eval.core.resources import read_json
 from focus_eval.core.types import VideoInfo
-from focus_eval.rows.records import AskedQuestion
+from focus_eval.rows.records import AskedQuestion, replace_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,9 +302,8 @@ def video_stem(video: str) -> str:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path`, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_text(json.dumps(value, allow_nan=False), encoding="utf-8")
-    os.replace(unfinished, path)
+    with replace_file(path) as unfinished:
+        unfinished.write_text(json.dumps(value, allow_nan=False), encoding="utf-8")
 
 
 def in_order(

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.resources import parse_json
+from focus_eval.core.resources import HALF_ESCAPED, parse_json, whole_text, whole_texts
 from focus_eval.rows.store import parquet_columns, parquet_records
 
 # What lmms-eval itself writes into a line; every other key is an entry of the task's own.
@@ -237,7 +237,7 @@ def verdict_of(entry: Any) -> Verdict | None:
 def _log(samples: Path, run: str) -> LmmsLog:
     found = _SAMPLES.fullmatch(samples.name)
     assert found is not None
-    stamp, task = found["stamp"], found["task"]
+    stamp, task = found["stamp"], whole_text(found["task"])
     results = _results_file(samples, stamp)
     if results is None:
         return LmmsLog(run=run, stamp=stamp, task=task, samples=samples, metric_names=_metrics_of_first(samples))
@@ -423,7 +423,8 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[str, Any]:
     try:
-        values = json.loads(line)
+        values = json.loads(text := line.decode("utf-8-sig"))
+        values = whole_texts(values) if HALF_ESCAPED.search(text) else values
     except ValueError as error:
         if not line.endswith(b"\n"):
             raise _cut_off(path, number, expected) from error

@@ -21,6 +21,7 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import VideoRate
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import checked_values, option
+from focus_eval.core.resources import whole_text
 from focus_eval.core.types import VideoInfo
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import AnswerRow, CellNames, Chooser, SelectionRow, answer_row, replace_file, selection_row
@@ -28,6 +29,7 @@ from focus_eval.rows.store import part_writer
 from focus_eval.selections.imported import video_stem
 from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, verdict_of
 from focus_eval.selections.log_questions import QuestionSource
+from focus_eval.selections.published_rows import part_name
 
 # Arguments of lmms-eval's wrappers that say how many frames a model is shown.
 FRAME_ARGUMENTS = ("max_num_frames", "max_frames_num", "max_frames", "num_frames", "num_frame", "nframes", "num_frm")
@@ -127,19 +129,17 @@ class LogImport:
         rates: Mapping[str, VideoRate] | None = None,
     ) -> None:
         self.log, self.source, self.options, self.rates = log, source, options, rates
-        self.name = options.name or log.run
-        self.model = options.model or log.model
+        self.name = whole_text(options.name or log.run)
+        self.model = whole_text(options.model or log.model)
         if not self.model:
             raise InvalidInput(f"{log.samples}: no results file beside it names the model; say which (--model)")
         self.counts = self._count()
         self.k = self._frames_asked()
         content = {"lmms_log": f"{self.counts.digest:032x}", "name": self.name, "k": self.k, "of": source.benchmark}
         self.selection_id = identity_hash(content)
-
-    @property
-    def part(self) -> str:
-        """Name of the folder of its selections; that of its answers has the model before it."""
-        return f"{self.source.benchmark}-{self.name}-k{self.k}".replace("/", "_")
+        # Folders of its selections and its answers.
+        self.part = part_name(f"{self.source.benchmark}-{self.name}-k{self.k}", where=log.samples)
+        self.answers_part = part_name(f"{self.model}-{self.part}", where=log.samples)
 
     def rows(self) -> Iterator[tuple[SelectionRow, AnswerRow]]:
         """Yield the selection and the answer of each question in the log's order."""
@@ -153,7 +153,7 @@ class LogImport:
     def write(self, folder: Path) -> list[Path]:
         """Write the rows below `folder`, and return the files; an earlier import of the same name is replaced."""
         chosen = folder / "selections" / self.part
-        said = folder / "answers" / f"{self.model}-{self.part}".replace("/", "_")
+        said = folder / "answers" / self.answers_part
         for part in (chosen, said):
             part.mkdir(parents=True, exist_ok=True)
         with part_writer(chosen, SelectionRow) as put_selection, part_writer(said, AnswerRow) as put_answer:
@@ -162,7 +162,7 @@ class LogImport:
                 put_answer(answer)
         cell = {"name": said.name, "identity": {"versions": self._versions()}, "log": self._origin()}
         with replace_file(said / "cell.json") as unfinished:
-            unfinished.write_text(json.dumps(cell, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            unfinished.write_text(whole_text(json.dumps(cell, indent=1, ensure_ascii=False)) + "\n", encoding="utf-8")
         return [chosen / "rows.parquet", said / "rows.parquet"]
 
     def _versions(self) -> dict[str, str]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import VideoRate, make_benchmark
-from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.core.errors import InvalidInput, SelectionMismatch, printable
 from focus_eval.rows import records
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.sealed import write_sealed_json
 from focus_eval.selections.imported import ImportedSelection, selections_hash
+
+_MOST_BYTES_OF_A_NAME = 255  # on every usual file system
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +70,28 @@ def published_rows(
 
 def write_run(folder: Path, published: PublishedRows) -> list[Path]:
     """Add `published` to a run's folder, and return the files written; the same name and K replace what was there."""
-    k = published.selections[0].k
-    part = f"{published.name}-k{k}".replace("/", "_")
-    written = [_write(folder / "selections" / part / "rows-0.jsonl", published.selections)]
+    part = f"{published.name}-k{published.selections[0].k}"
+    chosen = folder / "selections" / part_name(part, where=folder) / "rows-0.jsonl"
+    said = folder / "answers" / part_name(f"{published.model}-{part}", where=folder) / "rows-0.jsonl"
+    written = [_write(chosen, published.selections)]
     if published.answers:
-        model = published.model.replace("/", "_")
-        written.append(_write(folder / "answers" / f"{model}-{part}" / "rows-0.jsonl", published.answers))
+        written.append(_write(said, published.answers))
     name_run(folder)
     return written
+
+
+def part_name(text: str, *, where: Path) -> str:
+    """Return the name of a part's folder.
+
+    Raises:
+        InvalidInput: too long for one.
+    """
+    if len(text.encode()) > _MOST_BYTES_OF_A_NAME:
+        raise InvalidInput(
+            f"{where}: {text[:40]}..., {len(text):,} characters, is too long for a folder; "
+            "give a short --name or --model"
+        )
+    return re.sub(r"[/\n\t]", "_", printable(text))
 
 
 def name_run(folder: Path) -> None:

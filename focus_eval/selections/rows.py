@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.rows.records import replace_file
 from focus_eval.rows.store import read_records
 from focus_eval.selections.imported import ImportedSelection, SelectionFormat, Source, selections_hash
 
@@ -136,9 +136,8 @@ def write_parquet(selections: Mapping[str, ImportedSelection], path: Path) -> No
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".unfinished")
-    pq.write_table(_table(selections), unfinished, compression="zstd")
-    os.replace(unfinished, path)
+    with replace_file(path) as unfinished:
+        pq.write_table(_table(selections), unfinished, compression="zstd")
 
 
 def read_parquet(path: Path) -> dict[str, ImportedSelection]:
