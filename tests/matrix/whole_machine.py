@@ -17,7 +17,7 @@ from support.tiny_transformers import save_qwen2_vl
 
 from .test_documents import documents, shards, snapshot
 
-KEY, SERVED = "sk-right", "gpt-4o-2024-08-06"
+KEY, SERVED = "sk-right", "gpt-4o-2024-05-13"
 
 
 class Listing(Handler):
