@@ -36,7 +36,7 @@ def doctor(
         "extras": extras(),
         "checkpoints": checkpoints(),
         "folders": folders(store),
-        **({"videos": how_sure(videos)} if videos is not None else {}),
+        **({"videos": kind_of_check(videos)} if videos is not None else {}),
     }
     if as_json:
         print(json.dumps(facts, indent=2))
@@ -128,15 +128,15 @@ def folders(store: Path | None) -> dict[str, str]:
     return found
 
 
-def how_sure(folder: Path) -> dict[str, str]:
+def kind_of_check(folder: Path) -> dict[str, str]:
     """Return how far damage in the videos of a folder would be noticed, by the folder that they lie in."""
+    from focus_eval.video.damage_checks import count_checked
     from focus_eval.video.manifest_writer import video_files
-    from focus_eval.video.sureness import count_sure
 
     by_folder: dict[Path, list[Path]] = {}
     for path in video_files(folder):
         by_folder.setdefault(path.parent, []).append(path)
-    return {str(parent): count_sure(paths) for parent, paths in by_folder.items()}
+    return {str(parent): count_checked(paths) for parent, paths in by_folder.items()}
 
 
 def _print_tables(facts: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
     for name, (asked, everything) in plan.questions.items():
         part = "" if asked == everything else f" of {everything}"
         console.print(f"{name}: {asked}{part} questions")
-    for line in _sureness_lines(plan):
+    for line in _damage_check_lines(plan):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     print_table(_selection_table(plan))
     unknown = next((selection for selection in plan.selections if selection.unknown), None)
@@ -140,14 +140,14 @@ def _print_power(plan: Plan, discordance: Discordance) -> None:
         )
 
 
-def _sureness_lines(plan: Plan) -> list[str]:
+def _damage_check_lines(plan: Plan) -> list[str]:
     """Return a line for each benchmark whose videos are here: how far damage in them would be noticed."""
+    from focus_eval.video.damage_checks import count_checked
     from focus_eval.video.manifest_writer import video_files
-    from focus_eval.video.sureness import count_sure
 
     folders = {item.name: Path(item.videos) for item in plan.matrix.benchmarks if item.videos}
     paths = {name: list(video_files(folder)) for name, folder in folders.items() if folder.is_dir()}
-    return [f"{name}: {count_sure(found)}" for name, found in paths.items() if found]
+    return [f"{name}: {count_checked(found)}" for name, found in paths.items() if found]
 
 
 def _warning_lines(plan: Plan) -> list[str]:

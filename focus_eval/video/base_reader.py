@@ -33,7 +33,7 @@ class ScannedReader(ABC):
         needs_gpu: whether it opens nothing without a GPU.
 
     Attributes:
-        checked: how far damage within its pictures would have been noticed, as `integrity.how_sure` says.
+        checked: how far damage within its pictures would have been noticed, as `integrity.kind_of_check` says.
         notes: what is unusual about the file and does no harm.
     """
 

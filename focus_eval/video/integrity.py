@@ -34,7 +34,7 @@ class Findings:
     has_checksums: bool = False
 
 
-def how_sure(codec: str, findings: Findings) -> str:
+def kind_of_check(codec: str, findings: Findings) -> str:
     """Return how far damage within the pictures of a file would be noticed."""
     if findings.has_checksums:
         return BY_CHECKSUM

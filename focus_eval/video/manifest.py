@@ -67,7 +67,7 @@ class Entry:
         sha256: of the whole file, hexadecimal.
         fps: average rate; `frames / fps` is `seconds`.
         error: why the video could not be read when the manifest was written; its frames are then 0.
-        checked: how far damage in it would be noticed without its checksum, see `integrity.how_sure`.
+        checked: how far damage in it would be noticed without its checksum, see `integrity.kind_of_check`.
         notes: what is unusual about it and does no harm.
         mtime_ns: time of change of a video that a run wrote down when it first saw it: it is hashed again only when
             that differs. 0 for those that `videos index` wrote down, which are hashed once in every process.

@@ -13,7 +13,7 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.ffmpeg_log import errors_logged
 from focus_eval.video.frame_index import FrameIndex, Packets, average_rate, demux_packets, lost_start
-from focus_eval.video.integrity import UNCHECKED, check_whole, how_sure, mark_doubtful_end
+from focus_eval.video.integrity import UNCHECKED, check_whole, kind_of_check, mark_doubtful_end
 from focus_eval.video.reader import Pixels, checked_file
 
 _ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
@@ -87,7 +87,7 @@ class Scan:
         index: None where frames can only be counted; `info.sync_frames` is then None.
         time_base: seconds per tick of the index.
         stored_size: (width, height) as coded, before the orientation.
-        checked: how far damage within its pictures would have been noticed, as `how_sure` says.
+        checked: how far damage within its pictures would have been noticed, as `kind_of_check` says.
         notes: what is unusual about the file and does no harm.
     """
 
@@ -150,7 +150,7 @@ def scan_file(path: Path) -> Scan:
             time_base=float(decoder.stream.time_base),
             stored_size=(first.width, first.height),
             orientation=Orientation.of_frame(path, first),
-            checked=how_sure(decoder.stream.codec_context.name, findings),
+            checked=kind_of_check(decoder.stream.codec_context.name, findings),
             notes=tuple(findings.notes),
         )
     finally:

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.video import manifest, open_video
+from focus_eval.video.damage_checks import count_checked, how_checked
 from focus_eval.video.manifest import MANIFEST_NAME, content_hash, known_info
 from focus_eval.video.manifest_writer import index_folder, note_first_sight
-from focus_eval.video.sureness import count_sure, how_sure_of
 from support.clips import write_clip
 
 
@@ -130,17 +130,17 @@ def test_first_sight_leaves_an_indexed_folder_and_files_elsewhere_alone(folder, 
 
 
 def test_how_sure_a_file_is_follows_codec_checksums_and_manifest(folder, tmp_path):
-    assert how_sure_of(folder / "a.webm") == "cannot be checked"
-    assert how_sure_of(folder / "part" / "b.mp4") == "checked by structure"
+    assert how_checked(folder / "a.webm") == "cannot be checked"
+    assert how_checked(folder / "part" / "b.mp4") == "checked by structure"
     with_checksums = write_clip(tmp_path / "c.mkv", codec="libvpx", n_frames=12)
-    assert how_sure_of(with_checksums) == open_video(with_checksums).checked == "checked by checksum"
+    assert how_checked(with_checksums) == open_video(with_checksums).checked == "checked by checksum"
     without = write_clip(tmp_path / "d.mkv", n_frames=12, container_options={"write_crc32": "0"})
-    assert how_sure_of(without) == open_video(without).checked == "checked by structure"
+    assert how_checked(without) == open_video(without).checked == "checked by structure"
     (folder / "broken.mp4").write_bytes(b"nothing")
     paths = sorted(path for path in folder.rglob("*") if path.suffix in (".mp4", ".webm"))
-    assert count_sure(paths) == "3 videos: 1 cannot be checked, 1 cannot be opened, 1 checked by structure"
+    assert count_checked(paths) == "3 videos: 1 cannot be checked, 1 cannot be opened, 1 checked by structure"
     index_folder(folder)
-    assert how_sure_of(folder / "a.webm") == "checked by checksum"
+    assert how_checked(folder / "a.webm") == "checked by checksum"
     result = CliRunner().invoke(app, ["doctor", "--videos", str(folder)])
     assert "2 videos: 2 checked by checksum" in result.output
     assert "1 video: 1 checked by checksum" in result.output
