@@ -144,7 +144,7 @@ class BlipScorer(torch_scorer.MatchingScorer):
         device, precision, batch_size, resize, compile: see `EncoderOptions`.
 
     Raises:
-        MissingWeights, EncoderError: see `checkpoints.locate`.
+        MissingWeights, EncoderError: see `weights.locate`.
     """
 
     name: ClassVar[str] = "blip"

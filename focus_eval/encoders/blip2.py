@@ -39,7 +39,7 @@ class Blip2Scorer(torch_scorer.MatchingScorer):
         device, precision, batch_size, resize, compile: see `EncoderOptions`.
 
     Raises:
-        MissingWeights, EncoderError: see `checkpoints.locate`.
+        MissingWeights, EncoderError: see `weights.locate`.
     """
 
     name: ClassVar[str] = "blip2"

@@ -37,7 +37,7 @@ class DualEncoderScorer(TorchScorer):
         device, precision, batch_size, resize, compile: see `EncoderOptions`.
 
     Raises:
-        MissingWeights, EncoderError: see `checkpoints.locate`.
+        MissingWeights, EncoderError: see `weights.locate`.
     """
 
     name: ClassVar[str]
