@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from focus_eval.api import select_keyframes
     from focus_eval.core import errors
     from focus_eval.core.options import option
     from focus_eval.core.types import Selection, VideoInfo
     from focus_eval.encoders.registry import make_encoder
-    from focus_eval.pipeline.api import select_keyframes
     from focus_eval.report.recall import recall
     from focus_eval.report.run import load_run
     from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest
@@ -52,7 +52,7 @@ _HOMES = {
     "open_video": "video",
     "option": "core.options",
     "recall": "report.recall",
-    "select_keyframes": "pipeline.api",
+    "select_keyframes": "api",
 }
 # Public in the version before; each still works in this one, with a warning that says what to write.
 _DEPRECATED = {

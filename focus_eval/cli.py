@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from focus_eval.commands.audit import audit
+from focus_eval.commands.compare import compare_samplers
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
 from focus_eval.commands.exchange import evidence, export, import_, recall
-from focus_eval.commands.lab import check, compare_samplers, simulate
+from focus_eval.commands.lab import check, simulate
 from focus_eval.commands.leaderboard import leaderboard
 from focus_eval.commands.lists import configs, plugins, samplers, slurm_script, tasks, videos
 from focus_eval.commands.predict import predict
@@ -27,7 +28,6 @@ app = typer.Typer(
     name="focus-eval",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,  # markup would take the [start, stop] of a help text for a style
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

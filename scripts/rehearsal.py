@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,10 +38,19 @@ def main() -> None:
     machine = _machine(asked.folder, keep=asked.keep, own=asked.own)
     print(f"machine: {machine.root}, {time.perf_counter() - started:.0f} s", flush=True)
     with ChatServer() as chat, ThreadPoolExecutor(2) as lanes:
-        steps = [step for lane in lanes.map(list, _lanes(machine, chat, asked)) for step in lane]
+        steps = [step for lane in lanes.map(_printed, _lanes(machine, chat, asked)) for step in lane]
     print(rehearsal.step_table(steps))
     print(f"{time.perf_counter() - started:.0f} seconds in all")
     sys.exit(any(step.wrong for step in steps))
+
+
+def _printed(lane: Iterable[rehearsal.Step]) -> list[rehearsal.Step]:
+    """Go through a lane, and print each step as it ends."""
+    steps = []
+    for step in lane:
+        print(rehearsal.step_line(step), flush=True)
+        steps.append(step)
+    return steps
 
 
 def _machine(folder: Path, *, keep: bool, own: bool) -> Machine:

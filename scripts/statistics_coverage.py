@@ -2,7 +2,9 @@
 
 Parts: `groups` (coverage of a difference between two groups of questions, few videos on one side), `means` (coverage of
 an accuracy's interval), `differences` (coverage of a paired difference's), `equal` (how often equal samplers are told
-apart, by the sign-flip test and by McNemar after cutting at one half), `power` (of the minimum detectable difference),
+apart, by the sign-flip test and by McNemar after cutting at one half), `unequal` (the same, and coverage, where videos
+have very different numbers of questions and differences are skewed), `types` (means over task types with few
+questions), `looks` (errors of a verdict that looks up to four times), `power` (of the minimum detectable difference),
 `cost` (seconds per test). Prints the Markdown tables of docs/statistics.md.
 """
 
@@ -13,17 +15,20 @@ import time
 
 import numpy as np
 import statsmodels.api as sm
+from scipy.special import stdtr
 
 from focus_eval.report.clustered import clustered_fit
+from focus_eval.report.sign_flips import sign_flip_p
 from focus_eval.report.statistics import (
     detectable_difference,
     difference_estimate,
+    holm,
     mcnemar_p,
     mean_estimate,
-    sign_flip_p,
     standard_error,
     video_sums,
 )
+from focus_eval.report.verdict import LOOKS
 
 DIRECTIONS = ("direction/easy", "direction/medium", "direction/hard")
 
@@ -148,6 +153,110 @@ def equal_samplers(rng, n_videos, videos, seeds, correlation):
     )
 
 
+SIZES = {
+    "1 to 6 questions": lambda rng, n: rng.integers(1, 7, n),
+    "log-normal, s 1.2": lambda rng, n: np.ceil(np.exp(rng.normal(0.5, 1.2, n))).astype(int),
+    "Pareto, 1.5, up to 200": lambda rng, n: np.minimum(200, np.ceil(rng.pareto(1.5, n) + 1e-9)).astype(int),
+}
+
+
+def mean_zero(rng, sizes, shape):
+    """Each video's mean difference, 0 in the mean over videos whatever their size, `(n_videos,)`."""
+    if shape == "symmetric":
+        return np.clip(rng.normal(0, 0.4, sizes.size), -1, 1)
+    if shape == "exponential":
+        return np.minimum(rng.exponential(0.2, sizes.size), 1) - 0.2 + 0.2 * np.exp(-5)
+    if shape == "one in ten gains .9":
+        return np.where(rng.random(sizes.size) < 0.1, 0.9, -0.1)
+    return rng.binomial(sizes, rng.beta(0.2, 1.8, sizes.size)) / sizes - 0.1  # right in few videos
+
+
+def unequal(repeats):
+    print("| questions per video | differences | videos | told apart (%) | unstudentised (%) | interval covers (%) |")
+    print("|---|---|---:|---:|---:|---:|")
+    for name, draw in SIZES.items():
+        for shape in ("symmetric", "exponential", "one in ten gains .9", "right in few videos"):
+            for n_videos in (40, 100, 400):
+                shares = unequal_shares(draw, shape, n_videos, repeats if n_videos < 400 else repeats // 2)
+                print(f"| {name} | {shape} | {n_videos} | " + " | ".join(f"{x:.1f}" for x in shares) + " |", flush=True)
+
+
+def unequal_shares(draw, shape, n_videos, repeats):
+    rng, found = np.random.default_rng([5, n_videos, len(shape)]), np.zeros(3)
+    for _ in range(repeats):
+        sizes = np.maximum(1, draw(rng, n_videos))
+        differences = np.repeat(mean_zero(rng, sizes, shape), sizes)
+        videos = np.repeat(np.arange(n_videos), sizes)
+        sums, weights = video_sums(differences, videos), video_sums(np.ones(videos.size), videos)
+        plain = np.abs((1.0 - 2.0 * rng.integers(0, 2, (1000, n_videos))) @ sums)
+        estimate = difference_estimate(differences, videos)
+        found += [
+            sign_flip_p(sums, weights=weights, draws=1000)[0] <= 0.05,
+            ((plain >= abs(sums.sum()) - 1e-12).sum() + 1) / 1001 <= 0.05,
+            estimate.low <= 0 <= estimate.high,
+        ]
+    return 100 * found / repeats
+
+
+TYPES = {
+    "9 types of 2 questions": [2] * 9,
+    "9 types of 3": [3] * 9,
+    "6 types, one of 1 question, others of 4": [1, 4, 4, 4, 4, 4],
+    "12 types of 1": [1] * 12,
+    "7 types of 1 to 60": [60, 30, 12, 6, 3, 2, 1],
+}
+
+
+def types(repeats):
+    print("| task types, a video each question | p = .5 | p = .8 | a difference, p = .6 |\n|---|---:|---:|---:|")
+    for name, counts in TYPES.items():
+        cells = [types_coverage(counts, mean, repeats) for mean in (0.5, 0.8, None)]
+        print(f"| {name} | " + " | ".join(f"{100 * share:.1f}" for share in cells) + " |", flush=True)
+
+
+def types_coverage(counts, mean, repeats):
+    """How often the interval of the mean of types holds the truth; types differ. A difference where `mean` is None."""
+    rng, covered = np.random.default_rng([6, len(counts), sum(counts)]), 0
+    kind = np.repeat(np.arange(len(counts)), counts)
+    tilt = np.linspace(-0.15, 0.15, len(counts))
+    for _ in range(repeats):
+        if mean is None:
+            made = (rng.random(kind.size) < 0.6) - (rng.random(kind.size) < 0.6 - tilt[kind]).astype(float)
+            estimate, truth = difference_estimate(made, range(kind.size), strata=kind.astype(str)), 0.0
+        else:
+            made = (rng.random(kind.size) < mean + tilt[kind]).astype(float)
+            estimate, truth = mean_estimate(made, range(kind.size), strata=kind.astype(str)), mean
+        covered += estimate.low <= truth <= estimate.high
+    return covered / repeats
+
+
+def looks(repeats):
+    """Verdicts on six rivals: how often one states a difference, or an equivalence, that is not there.
+
+    With t tests, which sign flips over so many equal videos agree with.
+    """
+    print("| the truth | something wrong stated (%) | all decided (%) | videos, mean |\n|---|---:|---:|---:|")
+    cases = {"six equal": [0.0] * 6, "six 3 points apart": [0.03] * 6, "one of six 10 points better": [0.1, *[0.0] * 5]}
+    for name, gains in cases.items():
+        rng = np.random.default_rng([7, len(name)])
+        ends = np.array([verdict_by_looks(rng, np.array(gains)) for _ in range(repeats)])
+        wrong, decided, videos = ends.mean(axis=0) * (100, 100, 1)
+        print(f"| {name} | {wrong:.1f} | {decided:.1f} | {videos:,.0f} |", flush=True)
+
+
+def verdict_by_looks(rng, gains):
+    """Whether a verdict states something wrong, whether it decides all, and on how many videos."""
+    each = np.clip(rng.normal(0, 0.3, (gains.size, LOOKS[-1])), -1, 1) + gains[:, np.newaxis]
+    for n in LOOKS:
+        mean, error = each[:, :n].mean(axis=1), each[:, :n].std(axis=1, ddof=1) / np.sqrt(n)
+        differs = holm(2 * stdtr(n - 1, -np.abs(mean) / error)) * sum(LOOKS) / n < 0.05
+        alike = holm(stdtr(n - 1, (np.abs(mean) - 0.03) / error)) * sum(LOOKS) / n < 0.05
+        if (differs | alike).all():
+            break
+    wrong = (differs & (gains == 0)) | (alike & (np.abs(gains) >= 0.03))
+    return wrong.any(), (differs | alike).all(), n
+
+
 def power(repeats):
     print("| videos | simulated difference (points) | stated as detectable, mean over runs | found (%) |")
     print("|---:|---:|---:|---:|")
@@ -191,7 +300,17 @@ def groups(repeats):
         print(f"| {first} | " + " | ".join(f"{100 * share:.1f}" for share in covered / repeats) + " |", flush=True)
 
 
-PARTS = {"groups": groups, "means": means, "differences": differences, "equal": equal, "power": power, "cost": cost}
+PARTS = {
+    "groups": groups,
+    "means": means,
+    "differences": differences,
+    "equal": equal,
+    "unequal": unequal,
+    "types": types,
+    "looks": looks,
+    "power": power,
+    "cost": cost,
+}
 
 if __name__ == "__main__":
     main()

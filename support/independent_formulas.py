@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 FEWEST_VIDEOS = 5
@@ -20,25 +19,21 @@ def mean_with_interval(
         return None, None, None
     weights = question_weights({key: kind_of(kind) for key, (_, _, kind) in scores.items()})
     mean = sum(weights[key] * score for key, (score, _, _) in scores.items())
-    by_video, share = _deviations(scores, weights, kind_of)
+    by_video, share, freedom = _deviations(scores, weights, kind_of)
     n = len(by_video)
     if n < FEWEST_VIDEOS:
         return 100 * mean, None, None
-    error = _error(by_video.values(), n)
+    error = math.sqrt(sum(value**2 for value in by_video.values()))
     if error < 1e-12:
         low, high = _wilson(mean, n)
         return 100 * mean, 100 * low, 100 * high
-    plain = _logit_interval(mean, error, n)
+    plain = _logit_interval(mean, error, freedom)
     half = 0.5 / n
     centre = (mean + 0.5 * half) / (1 + half)
     moved = [by_video[video] + (mean - centre) * share[video] for video in by_video]
-    shrunk = _logit_interval(centre, _error([*moved, (0.5 - centre) * half], n) / (1 + half), n)
+    moved.append((0.5 - centre) * half * math.sqrt(n / (n - 1)))
+    shrunk = _logit_interval(centre, math.sqrt(sum(value**2 for value in moved)) / (1 + half), freedom)
     return 100 * mean, 100 * min(plain[0], shrunk[0], mean), 100 * max(plain[1], shrunk[1], mean)
-
-
-def _error(deviations: Iterable[float], n: int) -> float:
-    values = list(deviations)
-    return math.sqrt(sum(value * value for value in values) * len(values) / (len(values) - 1))
 
 
 def question_weights(kinds: Mapping[Any, str]) -> dict[Any, float]:
@@ -56,23 +51,47 @@ def question_weights(kinds: Mapping[Any, str]) -> dict[Any, float]:
 
 def _deviations(
     scores: Mapping[Any, tuple[float, str, str]], weights: Mapping[Any, float], kind_of: Callable[[str], str]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Per video: the weighted sum of its questions' deviations from their type's mean, and its weight."""
-    by_kind: dict[str, list[float]] = defaultdict(list)
-    for score, _, kind in scores.values():
-        by_kind[kind_of(kind)].append(score)
+) -> tuple[dict[str, float], dict[str, float], float]:
+    """Per video: its jackknife deviation from the types' means, and its weight; and the degrees of freedom."""
+    kinds = _joined_kinds({key: (video, kind_of(kind)) for key, (_, video, kind) in scores.items()})
     by_video: dict[str, float] = defaultdict(float)
     share: dict[str, float] = defaultdict(float)
-    for key, (score, video, kind) in scores.items():
-        by_video[video] += weights[key] * (score - fmean(by_kind[kind_of(kind)]))
-        share[video] += weights[key]
-    return dict(by_video), dict(share)
+    spreads = []
+    for kind in set(kinds.values()):
+        mine = [key for key in scores if kinds[key] == kind]
+        total = sum(weights[key] for key in mine)
+        mean = sum(weights[key] * scores[key][0] for key in mine) / total
+        of_video: dict[str, float] = defaultdict(float)
+        off: dict[str, float] = defaultdict(float)
+        for key in mine:
+            score, video, _ = scores[key]
+            of_video[video] += weights[key] / total
+            off[video] += weights[key] * (score - mean)
+            share[video] += weights[key]
+        n = len(of_video)
+        for video in of_video:
+            by_video[video] += off[video] * math.sqrt((n - 1) / n) / max(1 - of_video[video], 1e-12)
+        effective = 1 / sum(part**2 for part in of_video.values())
+        spreads.append((total**2 / effective, max(effective - 1, 1e-9)))
+    freedom = sum(spread for spread, _ in spreads) ** 2 / sum(spread**2 / own for spread, own in spreads)
+    return dict(by_video), dict(share), min(len(by_video) - 1, freedom)
 
 
-def _logit_interval(mean: float, error: float, n: int) -> tuple[float, float]:
+def _joined_kinds(about: Mapping[Any, tuple[str, str]]) -> dict[Any, str]:
+    """The type of each question; types of one video are one, a single such type joins that of the fewest videos."""
+    videos: dict[str, set[str]] = defaultdict(set)
+    for video, kind in about.values():
+        videos[kind].add(video)
+    alone = [kind for kind in videos if len(videos[kind]) == 1]
+    if len(alone) == 1:
+        alone = sorted(videos, key=lambda kind: (len(videos[kind]), kind))[:2]
+    return {key: alone[0] if kind in alone else kind for key, (_, kind) in about.items()}
+
+
+def _logit_interval(mean: float, error: float, freedom: float) -> tuple[float, float]:
     from scipy.stats import t
 
-    reach = float(t.ppf(0.975, n - 1)) * error / (mean * (1 - mean))
+    reach = float(t.ppf(0.975, freedom)) * error / (mean * (1 - mean))
     centre = math.log(mean / (1 - mean))
     return 1 / (1 + math.exp(reach - centre)), 1 / (1 + math.exp(-reach - centre))
 
@@ -84,16 +103,31 @@ def _wilson(mean: float, n: int) -> tuple[float, float]:
     return max(0.0, centre - reach), min(1.0, centre + reach)
 
 
-def sign_flip_p(sums: Sequence[float]) -> float:
-    """Return the share of sign assignments whose total is as far from 0 as the one seen; all are counted."""
-    values = [item for item in sums if abs(item) > 1e-12]
-    if len(values) > 20:
-        raise ValueError(f"{len(values)} videos differ; more than 20 are not counted here")
-    seen = abs(sum(values)) - 1e-9 * sum(map(abs, values))
-    flips = list(itertools.product((1, -1), repeat=len(values)))
-    return sum(
-        abs(sum(sign * item for sign, item in zip(signs, values, strict=True))) >= seen for signs in flips
-    ) / len(flips)
+def sign_flip_p(sums: Sequence[float], weights: Sequence[float] | None = None) -> float:
+    """Return the share of sign assignments whose statistic is as far from 0 as the one seen; all are counted."""
+    shares = weights or [1 / len(sums)] * len(sums)
+    differing = [at for at, item in enumerate(sums) if abs(item) > 1e-12]
+    if len(differing) > 14:
+        raise ValueError(f"{len(differing)} videos differ; more than 14 are not counted here")
+    found = []
+    for signs in itertools.product((1, -1), repeat=len(differing)):
+        parts = [0.0] * len(sums)
+        for at, sign in zip(differing, signs, strict=True):
+            parts[at] = sign * sums[at]
+        found.append(abs(_without_skew(parts, shares)))
+    return sum(item >= found[0] - 1e-9 * (1 + found[0]) for item in found) / len(found)
+
+
+def _without_skew(parts: Sequence[float], shares: Sequence[float]) -> float:
+    """The total over its clustered error, by Hall's cubic freed of its skew."""
+    total, squares = sum(parts), sum(part**2 for part in parts)
+    left = [part - share * total for part, share in zip(parts, shares, strict=True)]
+    variance = max(sum(item**2 for item in left), 1e-12 * squares)
+    if variance == 0:
+        return 0.0
+    skew = min(1.0, max(-1.0, sum(item**3 for item in left) / variance**1.5))
+    t = total / math.sqrt(variance)
+    return t + skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

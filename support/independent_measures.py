@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean, stdev
 from typing import Any
 
+from support.independent_costs import Cost, Key
 from support.independent_formulas import mean_with_interval
 from support.independent_rows import Row, Rows, belongs
 
@@ -20,8 +21,8 @@ COUNTS = ("questions", "unparsed", "errors", "fallbacks", "below K")
 Metric = Callable[[list[tuple[Row | None, Row]]], tuple[float | None, float | None, float | None]]
 
 
-def column_of(title: str, pairs: list[Any]) -> tuple[list[Any], Metric | None]:
-    """Return the pairs under a column's title, and what is computed from them."""
+def column_of(title: str, pairs: list[Any], costs: Mapping[Key, Cost]) -> tuple[list[Any], Metric | None]:
+    """Return the pairs under a column's title, and what is computed from them; `costs` of the run's selections."""
     name, _, over = title.partition(", ")
     if title in ("Accuracy", "Overall"):
         return pairs, _accuracy
@@ -38,7 +39,9 @@ def column_of(title: str, pairs: list[Any]) -> tuple[list[Any], Metric | None]:
     if title == "Frames scored (%)":
         return pairs, _frames_scored
     if title in ("GPU hours", "Device-hours (cpu)"):
-        return pairs, _hours
+        return pairs, lambda inside: _hours(inside, costs)
+    if title == "Forward equivalents (%)":
+        return pairs, lambda inside: _forwards(inside, costs)
     inside = [pair for pair in pairs if pair[1]["sampler"] == title]
     return inside, _accuracy if inside else None
 
@@ -46,7 +49,7 @@ def column_of(title: str, pairs: list[Any]) -> tuple[list[Any], Metric | None]:
 def shown_pairs(line: Mapping[str, str], pairs: list[Any]) -> list[Any]:
     """Leave out what no column of the line can show: samplers of a table that has a column per sampler."""
     columns = [title for title in line if f"{title} low" in line]
-    inside = [pair for title in columns for pair in column_of(title, pairs)[0]]
+    inside = [pair for title in columns for pair in column_of(title, pairs, {})[0]]
     kept = {id(pair) for pair in inside}
     return [pair for pair in pairs if id(pair) in kept]
 
@@ -76,9 +79,8 @@ def _question_scores(pairs: list[Any]) -> dict[tuple[str, str], tuple[float, str
 
 def _recall(pairs: list[Any], seconds: float) -> tuple[float | None, float | None, float | None]:
     """The share of annotated moments with a keyframe within `seconds`, the mean over questions."""
-    by_selection = {(pair["benchmark"], pair["question_id"], pair["selection_id"]): pair for _, pair in pairs}
     found: dict[tuple[str, str], list[tuple[float, str, str]]] = defaultdict(list)
-    for item in by_selection.values():
+    for item in _selections(pairs):
         if item["error"] is None and item["evidence_seconds"]:
             near = [
                 any(abs(time - moment) <= seconds for time in item["times_seconds"])
@@ -97,15 +99,28 @@ def _frames_scored(pairs: list[Any]) -> tuple[float | None, None, None]:
     return (100 * sum(len(selection["pulled_frames"]) for selection in chosen) / total if total else None), None, None
 
 
-def _hours(pairs: list[Any]) -> tuple[float | None, None, None]:
+def _forwards(pairs: list[Any], costs: Mapping[Key, Cost]) -> tuple[float | None, None, None]:
     chosen = _selections(pairs)
-    held = ("open", "encode", "select", "idle")
-    seconds = sum(sum((selection["seconds"] or {}).get(stage, 0.0) for stage in held) for selection in chosen)
-    return (seconds / 3600 / len({selection["seed"] for selection in chosen}) if chosen else None), None, None
+    total = sum(selection["n_frames"] for selection in chosen)
+    spent = [costs[_key(selection)].forwards for selection in chosen]
+    known = [one for one in spent if one is not None]
+    return (100 * sum(known) / total if total and len(known) == len(spent) else None), None, None
+
+
+def _hours(pairs: list[Any], costs: Mapping[Key, Cost]) -> tuple[float | None, None, None]:
+    chosen = _selections(pairs)
+    spent = [costs[_key(selection)].seconds for selection in chosen]
+    known = [one for one in spent if one is not None]
+    n_seeds = len({selection["seed"] for selection in chosen})
+    return (sum(known) / 3600 / n_seeds if known and len(known) == len(spent) else None), None, None
 
 
 def _selections(pairs: Iterable[Any]) -> list[Row]:
-    return list({(pair["benchmark"], pair["question_id"], pair["selection_id"]): pair for _, pair in pairs}.values())
+    return list({_key(selection): selection for _, selection in pairs}.values())
+
+
+def _key(selection: Row) -> Key:
+    return selection["benchmark"], selection["question_id"], selection["selection_id"]
 
 
 def spread_over_seeds(pairs: list[Any], metric: Metric) -> float | None:

@@ -188,5 +188,9 @@ def row_texts(run: Path) -> dict[tuple[str, str], set[str]]:
 
 
 def _text(values: dict[str, Any]) -> str:
-    kept = {name: value for name, value in values.items() if name not in ("seconds", "device", "tokens", "forwards")}
+    kept = {
+        name: value
+        for name, value in values.items()
+        if name not in ("seconds", "device", "tokens", "forwards", "scan_forwards", "decoded")
+    }
     return repr(sorted(kept.items()))

@@ -32,12 +32,14 @@ OFFICIAL_TASKS = {
     "mlvu": "mlvu_dev",
     "vsibench": "vsibench",
 }
+# By registered name, with its default checkpoint, or by another repository that `configs/` asks for.
 ENCODERS: dict[str, Callable[[Path], Path]] = {
     "blip": random_weights.write_tiny_blip,
     "clip": random_weights.write_tiny_clip,
     "siglip": random_weights.write_tiny_siglip,
     "longclip": lambda folder: random_weights.write_tiny_clip(folder, positions=248),
     "siglip2": random_weights.write_tiny_siglip2,
+    "google/siglip2-base-patch16-224": lambda folder: random_weights.write_tiny_siglip2(folder, seed=1),
     "metaclip2": random_weights.write_tiny_metaclip2,
     "aimv2": random_weights.write_tiny_aimv2,
     "blip2": random_weights.write_tiny_blip2,
@@ -149,15 +151,17 @@ def hub_repositories(
 
     found = []
     for name in encoders:
-        known = known_checkpoints()[encoder_registry.ENCODERS.fact(name, "default_checkpoint")]
-        is_commit = known.is_pinned
+        stated = name if "/" in name else encoder_registry.ENCODERS.fact(name, "default_checkpoint")
+        known = known_checkpoints().get(stated)
+        repository, revision = (known.repository, known.revision) if known else (name, "main")
+        is_commit = known is not None and known.is_pinned
         found.append(
             HubRepository(
-                name=known.repository,
+                name=repository,
                 kind="model",
                 folder=_with_extras(ENCODERS[name](folder / "encoders" / name)),
-                commit=known.revision if is_commit else commit_of(known.repository),
-                refs=() if is_commit else (known.revision,),
+                commit=revision if is_commit else commit_of(repository),
+                refs=() if is_commit else (revision,),
             )
         )
     for name in models:

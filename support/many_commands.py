@@ -8,6 +8,7 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 
@@ -28,9 +29,9 @@ class Ran:
     started: float
 
 
-def run_commands(commands: list[list[str]]) -> list[Ran]:
+def run_commands(commands: list[list[str]]) -> Iterator[Ran]:
     """Run `focus-eval ARGUMENTS` for each, in this process, one after the other."""
-    return [_run(arguments) for arguments in commands]
+    return map(_run, commands)
 
 
 def _run(arguments: list[str]) -> Ran:
@@ -55,10 +56,11 @@ def _run(arguments: list[str]) -> Ran:
 
 
 def main() -> None:
-    """Read a list of command lines as JSON, write a list of results to the file named on the command line."""
-    ran = run_commands(json.load(sys.stdin))
+    """Read a list of command lines as JSON, write each result as a line to the file named on the command line."""
     with open(sys.argv[1], "w", encoding="utf-8") as file:
-        json.dump([asdict(item) for item in ran], file)
+        for item in run_commands(json.load(sys.stdin)):
+            file.write(json.dumps(asdict(item)) + "\n")
+            file.flush()
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def with_chat(machine: Machine, chat: ChatServer) -> dict[str, str]:
     return machine.environment(OPENAI_API_KEY="rehearsal", OPENAI_API_BASE=chat.url)
 
 
-def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], *more: str) -> list[Step]:
+def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], *more: str) -> Iterator[Step]:
     """Run plan, run, status and report of each matrix, and `run` a second time; all in one process.
 
     Args:
@@ -64,13 +65,14 @@ def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], 
     """
     commands: list[list[str]] = []
     for name, limit in limits.items():
-        narrowed = [name, "--limit", str(limit), *more]
+        # Random weights: in a small cell it happens that no answer can be read, which ends a run.
+        narrowed = [name, "--limit", str(limit), "--set", "allow_unparsed=true", *more]
         folder = f"results/runs/{Path(name).stem}"
         commands += [["plan", *narrowed], ["run", *narrowed], ["status", folder], ["report", folder]]
         commands += [["run", *narrowed]]
-    ran = run_in_one_process(machine, chat, commands)
-    each = [ran[at : at + 5] for at in range(0, len(ran), 5)]
-    return [_matrix_step(machine, Path(name).stem, part) for name, part in zip(limits, each, strict=True)]
+    ran = running_in_one_process(machine, chat, commands)
+    for name in limits:
+        yield _matrix_step(machine, Path(name).stem, list(itertools.islice(ran, 5)))
 
 
 def run_alone(machine: Machine, chat: ChatServer, name: str, limit: int, *more: str) -> Step:
@@ -129,6 +131,12 @@ def run_with_ray(machine: Machine, chat: ChatServer, name: str, limit: int, *mor
     return step
 
 
+def step_line(step: Step) -> str:
+    """Return what a step came to, and under it everything that is wrong."""
+    came_to = f"{step.name}: {step.rows} rows, {step.errors} errors, {step.figures} figures, {step.seconds:.0f} s"
+    return "\n".join([f"{came_to}, {len(step.wrong)} wrong", *(f"    {problem}" for problem in step.wrong)])
+
+
 def step_table(steps: Iterable[Step]) -> str:
     """Return a plain-text table of the steps, and under it everything that is wrong."""
     shown = list(steps)
@@ -150,7 +158,7 @@ def _matrix_step(machine: Machine, name: str, ran: Sequence[Mapping[str, Any]]) 
     step = Step(name, seconds=sum(item["seconds"] for item in ran))
     for item in ran:
         if item["code"] and not _stops_for_errors(item):
-            step.wrong.append(f"{' '.join(item['arguments'])}: exit code {item['code']}: {item['err'][-800:]}")
+            step.wrong.append(failure(machine, item["arguments"], item["code"], item["out"], item["err"]))
     if "nothing is missing" not in ran[0]["out"]:
         step.wrong.append(f"plan: {ran[0]['out'][-800:]}")
     folder = machine.work / "results" / "runs" / name
@@ -218,23 +226,37 @@ def _check_recorded(step: Step, folder: Path, *, expected: int) -> None:
 
 def run_in_one_process(machine: Machine, chat: ChatServer, commands: list[list[str]]) -> list[dict[str, Any]]:
     """Run command lines of focus-eval one after the other in one process, and return what each came to."""
-    out = machine.root / f"commands{time.monotonic_ns()}.json"
-    done = subprocess.run(
-        # By its file: the process sees the wheel, and `support` is not in it.
-        [sys.executable, many_commands.__file__, str(out)],
-        input=json.dumps(commands),
-        text=True,
-        capture_output=True,
-        cwd=machine.work,
-        env=with_chat(machine, chat),
-        check=False,
-    )
-    if not out.exists():
-        raise RuntimeError(
-            f"the process of {len(commands)} commands ended with {done.returncode}: {done.stderr[-2000:]}"
-        )
-    found: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
-    return found
+    return list(running_in_one_process(machine, chat, commands))
+
+
+def running_in_one_process(machine: Machine, chat: ChatServer, commands: list[list[str]]) -> Iterator[dict[str, Any]]:
+    """Yield what each of the command lines came to as soon as it has ended."""
+    out = machine.root / f"commands{time.monotonic_ns()}.jsonl"
+    out.touch()
+    # By its file: the process sees the wheel, and `support` is not in it.
+    command = [sys.executable, many_commands.__file__, str(out)]
+    with open(out.with_suffix(".log"), "w") as log, open(out) as lines:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, cwd=machine.work,
+            env=with_chat(machine, chat),
+        )  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(commands))
+        process.stdin.close()
+        line, has_ended, found = "", False, 0
+        while found < len(commands):
+            line += lines.readline()
+            if line.endswith("\n"):
+                ran: dict[str, Any] = json.loads(line)
+                line, found = "", found + 1
+                yield ran
+            elif has_ended:
+                said = out.with_suffix(".log").read_text(encoding="utf-8")[-2000:]
+                raise RuntimeError(f"the process of {len(commands)} commands ended after {found}: {said}")
+            else:
+                has_ended = process.poll() is not None
+                time.sleep(0.2)
+        process.wait()
 
 
 def _lmms_options(machine: Machine, model: str, arguments: str, *, tasks: Sequence[str], limit: int) -> list[str]:
@@ -259,7 +281,16 @@ def _timed(step: Step, machine: Machine, environment: Mapping[str, str], command
     )
     step.seconds += time.perf_counter() - started
     if done.returncode:
-        step.wrong.append(f"{' '.join(command[:2])}: exit code {done.returncode}: {done.stderr[-800:]}")
+        step.wrong.append(failure(machine, command[:2], done.returncode, done.stdout, done.stderr))
+
+
+def failure(machine: Machine, command: Sequence[str], code: int, out: str, err: str) -> str:
+    """Keep all that a failed command printed in the machine's folder, and return its last line and the file."""
+    file = machine.root / "failed" / f"{time.monotonic_ns()}.log"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"{' '.join(command)}\nexit code {code}\n{out}\n{err}", encoding="utf-8")
+    last = (err.strip() or out.strip() or "nothing was printed").splitlines()[-1]
+    return f"{' '.join(command)}: exit code {code}: {last[:300]} (all of it: {file})"
 
 
 def _tasks(machine: Machine) -> str:

@@ -134,7 +134,7 @@ def wrong_parts(pool: Path) -> Iterator[str]:
     for part in sorted([*pool.glob("selections/*"), *pool.glob("answers/*")]):
         rows = part / "rows.parquet"
         if not rows.exists():
-            yield f"{part.name}: no rows"
+            yield f"{part.name}: no rows, holds {', '.join(sorted(path.name for path in part.iterdir())) or 'nothing'}"
             continue
         ids = pyarrow.parquet.ParquetFile(rows).read(["question_id"])["question_id"].to_pylist()
         if len(ids) != LIMIT or len(set(ids)) != LIMIT:

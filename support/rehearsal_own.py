@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from support.machine import Machine
-from support.rehearsal import Step, check_folder
+from support.rehearsal import Step, check_folder, failure
 
 
 def run_with_own_folders(machine: Machine, *, limit: int) -> Step:
@@ -94,7 +94,7 @@ def _failed(machine: Machine, more: dict[str, str], *arguments: str) -> list[str
     done = machine.run("focus-eval", *arguments, check=False, timeout=900, more=more)
     if done.returncode == 0:
         return []
-    return [f"{' '.join(arguments)}: exit code {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}"]
+    return [failure(machine, arguments, done.returncode, done.stdout, done.stderr)]
 
 
 @contextlib.contextmanager

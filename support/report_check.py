@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.independent_costs import Cost, Key, costs_of
 from support.independent_formulas import holm, question_weights, sign_flip_p
 from support.independent_measures import (
     COUNTS,
@@ -55,6 +56,7 @@ class Checked:
 def check_report(folder: Path) -> Checked:
     """Check every `report*.csv` in `folder` against the rows of that run."""
     checked, rows = Checked(), read_run(folder)
+    costs = costs_of(rows.selections)
     for path in sorted(folder.glob("report*.csv")):
         with open(path, newline="", encoding="utf-8") as file:
             lines = list(csv.DictReader(file))
@@ -62,11 +64,11 @@ def check_report(folder: Path) -> Checked:
             _check_comparison(checked, path.stem, lines, rows)
         else:
             for number, line in enumerate(lines, start=1):
-                _check_line(checked, f"{path.stem}:{number}", line, rows)
+                _check_line(checked, f"{path.stem}:{number}", line, rows, costs)
     return checked
 
 
-def _check_line(checked: Checked, where: str, line: Mapping[str, str], rows: Rows) -> None:
+def _check_line(checked: Checked, where: str, line: Mapping[str, str], rows: Rows, costs: Mapping[Key, Cost]) -> None:
     """Check one line of a results table; a line without counts is a published one."""
     if not line.get("questions"):
         return
@@ -74,7 +76,7 @@ def _check_line(checked: Checked, where: str, line: Mapping[str, str], rows: Row
     for title in line:
         if f"{title} low" not in line:
             continue
-        inside, metric = column_of(title, pairs)
+        inside, metric = column_of(title, pairs, costs)
         if metric is None:
             checked.unknown.add(title)
             continue
@@ -105,15 +107,17 @@ def _check_comparison(checked: Checked, where: str, lines: Sequence[Mapping[str,
         macro = "Within" not in line and line["Benchmark"] in MACRO and all(a[key][2] for key in both)
         weights = question_weights({key: a[key][2] if macro else "" for key in both})
         by_video: dict[str, float] = defaultdict(float)
+        share: dict[str, float] = defaultdict(float)
         for key in both:
             by_video[a[key][1]] += weights[key] * (b[key][0] - a[key][0])
+            share[a[key][1]] += weights[key]
         checked.compare(f"{place} B-A", line["B − A (points)"], 100 * sum(by_video.values()))
         checked.compare(f"{place} questions", line["Questions"], len(both))
         better = [sum(sign * (b[key][0] - a[key][0]) > 1e-12 for key in both) for sign in (-1, 1)]
         checked.figures += 2
         if line["Better A / B"] != f"{better[0]} / {better[1]}":
             checked.wrong.append(f"{place} better: printed {line['Better A / B']}, from the rows {better}")
-        p_values.append(sign_flip_p(list(by_video.values())))
+        p_values.append(sign_flip_p(list(by_video.values()), list(share.values())))
         checked.compare(f"{place} p", line["p"], p_values[-1])
     for number, (line, adjusted) in enumerate(zip(lines, holm(p_values), strict=True), start=1):
         checked.compare(f"{where}:{number} p (Holm)", line["p (Holm)"], adjusted)

@@ -19,6 +19,7 @@ RANKS = {
     "encoders": 2, "selections": 2, "demo": 2,
     "pipeline": 3,
     "report": 4, "simulation": 4,
+    "api": 5,
     "lmms": 5,
     "matrix": 6,
     "commands": 7, "cli": 7, "__main__": 7,

@@ -19,10 +19,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 # What takes minutes as printed is run as printed with these options behind it.
-SHORTENED = {
-    "focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --no-demo --out compared",
-    "focus-eval simulate --limit 50": "--limit 3 --out simulated",
-}
+SHORTENED = {"focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --no-demo --out compared"}
 # What cannot be run here, and what runs it instead.
 ELSEWHERE = {
     "git clone": "a fresh clone, by hand",
@@ -32,7 +29,6 @@ ELSEWHERE = {
     "lmms-eval": "tests/lmms, tests/rehearsal with tiny weights",
     "focus-eval plan": "tests/rehearsal",
     "focus-eval run": "tests/rehearsal",
-    "focus-eval status": "tests/rehearsal",
     "focus-eval report": "tests/rehearsal",
 }
 
@@ -100,8 +96,8 @@ def test_every_file_linked_or_named_exists():
 def test_every_model_named_is_registered():
     from focus_eval.lmms.manifests import known_models
 
-    section = README.split("Models: ")[1].split("They take")[0]
-    named = set(re.findall(r"`(focus_[a-z0-9_]+)`", section))
+    page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(focus_[a-z0-9_]+)`", "".join(re.findall(r"^\| `focus_[^|]+", page, re.MULTILINE))))
     assert named == set(known_models())
 
 

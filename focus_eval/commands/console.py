@@ -108,13 +108,15 @@ class PullProgress:
         self._bar = bar
         self._title = title
         self._task = bar.add_task(waiting, total=None)
+        self._expected = 0
         self._waiting = ExitStack()
         if bar.disable:  # no terminal, so no bar: one line, where it takes long
             self._waiting.enter_context(say_if_slow(waiting))
 
     def expect(self, n_pulls: int) -> None:
-        """Set the length of the bar; a sampler whose count varies with chance may end a little before or after."""
-        self._bar.update(self._task, total=n_pulls)
+        """Lengthen the bar; a sampler whose count varies with chance may end a little before or after."""
+        self._expected += n_pulls
+        self._bar.update(self._task, total=self._expected)
 
     def advance(self, n_pulls: int) -> None:
         """Move the bar by the frames just scored."""

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 # A short, a medium and a long video would take minutes: the quick demo shows the way on the short ones.
 QUICK_VIDEOS = ("short_a", "short_b")
-QUICK_SAMPLERS = ("uniform", "topk", "focus", "even_cover", "oracle")
+QUICK_SAMPLERS = ("uniform", "topk", "focus", "even_cover", "scan_cover", "oracle")
 RECALL_K = (4, 8, 16, 32)
 # Percent of the frames that the picture's samplers score, besides the 2 % that focus scores by default.
 BUDGETS = (0.5, 1.0, 4.0)
+REPLAY_SEEDS = 5
 
 
 def demo(
@@ -137,6 +138,8 @@ def replay_budgets(folder: Path) -> pd.DataFrame:
         samplers=[*even, SamplerEntry(sampler="even_cover", options={"budget_of": "focus"})],
         k=list(RECALL_K),
         budgets=list(BUDGETS),
+        # The questions of a video share their draws, as in the run: one draw would be few.
+        seeds=list(range(REPLAY_SEEDS)),
     )
     out = folder / "budgets"
     # Made anew: an earlier run may have stored other relevance.
@@ -147,8 +150,7 @@ def replay_budgets(folder: Path) -> pd.DataFrame:
 
 def _show(folder: Path, videos: Path, *, quick: bool) -> None:
     from focus_eval.commands.reports import write_report
-    from focus_eval.report.figures import save_figure
-    from focus_eval.report.lab import demo_tables, draw_frontier, lab_frame
+    from focus_eval.report.lab import demo_tables, lab_frame, save_frontiers
     from focus_eval.report.run import load_run
 
     run = load_run(folder)
@@ -162,8 +164,7 @@ def _show(folder: Path, videos: Path, *, quick: bool) -> None:
     frame = lab_frame(run)
     # Floor and ceiling are lines at 0 and 100 %; the tables have them.
     shown = frame[~frame["sampler"].isin(["blind", "oracle"])]
-    figure = draw_frontier(shown, replayed=replayed)
-    picture = save_figure(figure, folder / "figures" / "frontier.pdf")
+    picture = save_frontiers(shown, folder / "figures", replayed=replayed)
     for table in reversed(tables[:2]):  # the first stands last, where the terminal ends
         print_table(table)
     for path in (folder / "demo.md", *picture, folder / "report.html"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import textwrap
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,12 +18,18 @@ from focus_eval.core.errors import FocusEvalError, MissingWeights
 from focus_eval.rows.identity import git_revision, versions
 from focus_eval.video import READERS
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 GIGABYTE = 1e9
 
 
 def doctor(
     store: Annotated[Path | None, typer.Option(help="Also show the size of this store.")] = None,
     videos: Annotated[Path | None, typer.Option(help="Also say how sure the files of this folder are.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Also say what the scan encoders of this run cost, and whether they tell.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show versions, devices, decoders, extras and weights.
@@ -37,6 +44,7 @@ def doctor(
         "checkpoints": checkpoints(),
         "folders": folders(store),
         **({"videos": kind_of_check(videos)} if videos is not None else {}),
+        **({"scan encoders": scan_encoders(run)} if run is not None else {}),
     }
     if as_json:
         print(json.dumps(facts, indent=2))
@@ -139,6 +147,26 @@ def kind_of_check(folder: Path) -> dict[str, str]:
     return {str(parent): count_checked(paths) for parent, paths in by_folder.items()}
 
 
+def scan_encoders(folder: Path) -> dict[str, str]:
+    """Return what a frame of each scan encoder of a run costs, and how far it agrees with the main encoder."""
+    from focus_eval.report.cost import unit_costs
+    from focus_eval.report.measures import scan_correlations
+    from focus_eval.report.run import load_run
+
+    run = load_run(folder)
+    costs = {
+        named: unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))[1]
+        for row in run.variants
+        if (named := row.options.get("scan_encoder") or row.scan_encoder)
+    }
+    known = scan_correlations(run.selection_frame)
+    return {
+        named: f"a frame costs {cost:.3g} of a forward; correlation with the main encoder "
+        + (f"{known[named]:.2f}" if named in known else "not measured")
+        for named, cost in costs.items()
+    }
+
+
 def _print_tables(facts: dict[str, Any]) -> None:
     """Print names and values; a command to copy stays on one line, however narrow the terminal is."""
     from rich.text import Text
@@ -149,12 +177,20 @@ def _print_tables(facts: dict[str, Any]) -> None:
         width = max(map(len, rows), default=0)
         for name, value in rows.items():
             if isinstance(value, dict):
-                note = f" ({value['note']})" if value.get("note") else ""
-                pinned = "" if value["pinned"] == "yes" else " (unpinned)"
-                revision = value["revision"][:12] + pinned
-                value = f"{value['encoder']}, {value['size']}, {revision}{note}\n  {value['state']}"
-            console.print(f" {name:<{width}}  {value}", soft_wrap=True)
+                _print_checkpoint(console, name, value)
+            else:
+                # A long name, such as a folder, leaves no room beside it.
+                indent = " " * min(width + 3, console.width // 3)
+                console.print(textwrap.fill(f" {name:<{width}}  {value}", console.width, subsequent_indent=indent))
         console.print()
+
+
+def _print_checkpoint(console: Console, name: str, about: dict[str, str]) -> None:
+    note = f" ({about['note']})" if about["note"] else ""
+    pinned = "" if about["pinned"] == "yes" else " (unpinned)"
+    line = f" {name}: {about['encoder']}, {about['size']}, {about['revision'][:12]}{pinned}{note}"
+    console.print(textwrap.fill(line, console.width, subsequent_indent="   ", break_on_hyphens=False))
+    console.print(f"   {about['state']}", soft_wrap=True)
 
 
 def _version(package: str) -> str:

@@ -32,9 +32,12 @@ FormatOption = Annotated[
 
 
 def import_(
-    format: Annotated[str, typer.Argument(help="Format of the file, or auto, or lmms (logs); see focus-eval plugins.")],
-    file: Annotated[Path, typer.Argument(help="Selection file, a run's folder (rows), or a folder of logs (lmms).")],
+    format: Annotated[
+        str, typer.Argument(help="Format of the file, or auto, lmms (logs) or relevance; see focus-eval plugins.")
+    ],
+    file: Annotated[Path, typer.Argument(help="Selection file, a run's folder, a folder of logs, or scores.json.")],
     out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write.")],
+    frames: Annotated[Path | None, typer.Argument(help="relevance: frames.json, the frames of the scores.")] = None,
     annotations: AnnotationsOption = None,
     benchmark: Annotated[
         str, typer.Option(help="Name of the benchmark. [default: longvideobench; of a log, its task's]")
@@ -50,7 +53,7 @@ def import_(
     name: Annotated[str, typer.Option(help="Name of the selection in the rows. [default: the file's]")] = "",
     frames_field: Annotated[str, typer.Option(help="lmms: field with the frames that were fed; never guessed.")] = "",
 ) -> None:
-    """Convert published selections, or logs of lmms-eval.
+    """Convert selections, relevance or logs of others.
 
     Writes Parquet (frames only), or a run folder for `focus-eval report` (with the answers). The frames are checked
     against the benchmark's questions first. A log needs no benchmark.
@@ -60,24 +63,49 @@ def import_(
         said = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
         _import_logs(file, out, {**said, **options}, benchmark=benchmark, annotations=annotations, rates=rates)
         return
+    if kind == "relevance":
+        from focus_eval.commands.relevance import import_relevance
+
+        benchmark = benchmark or "longvideobench"
+        import_relevance(
+            file, frames, out, options, benchmark=benchmark, annotations=annotations, rates=rates, name=name
+        )
+        return
+    how: dict[str, Any] = {"unit": unit, "allow_missing": allow_missing, "options": options}
+    questions = read_questions(benchmark or "longvideobench", annotations)
+    _import_selections(
+        file,
+        out,
+        how,
+        kind=kind,
+        questions=questions,
+        rates=rates,
+        allow_outside=allow_outside,
+        name=name,
+        model=model,
+    )
+
+
+def _import_selections(
+    file: Path,
+    out: Path,
+    said: Mapping[str, Any],
+    *,
+    kind: str,
+    questions: Sequence[Question] | None,
+    rates: Path | None,
+    allow_outside: bool,
+    name: str,
+    model: str,
+) -> None:
     from focus_eval.benchmarks.registry import read_rates
     from focus_eval.selections import load_selections, selections_hash, write_parquet
     from focus_eval.selections.published_rows import published_rows, write_run
 
     rate_of = read_rates(rates) if rates is not None else None
-    questions = read_questions(benchmark or "longvideobench", annotations)
     fps = {key: float(rate.fps) for key, rate in rate_of.items()} if rate_of is not None else None
     left_out: list[str] | None = [] if allow_outside else None
-    selections = load_selections(
-        file,
-        format=kind,
-        questions=questions,
-        unit=unit,
-        fps=fps,
-        allow_missing=allow_missing,
-        options=options,
-        left_out=left_out,
-    )
+    selections = load_selections(file, format=kind, questions=questions, fps=fps, left_out=left_out, **said)
     for line in left_out or ():
         typer.echo(line)
     if out.suffix == ".parquet":

@@ -42,16 +42,20 @@ def samplers(
         _print_samplers(rows, f"pulls of {minutes:g} min at {fps:g} fps, k = {k}")
 
 
+# What a scanned frame costs in the list of samplers: CLIP B/32 over BLIP large.
+LISTED_SCAN_COST = 1 / 43
+
+
 def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str, Any]:
     """Return name, source, version, needs, options with defaults and cost of one sampler, JSON values only."""
     sampler = kind()
-    pulls = sampler.count_pulls(video, k=k)
+    pulls = sampler.at_cost(LISTED_SCAN_COST).count_pulls(video, k=k)
     needs = "logits" if kind.needs_logits else "embeddings" if kind.needs_embeddings else "relevance"
     return {
         "name": kind.name,
         "source": kind.source,
         "version": kind.version,
-        "needs": needs if kind.needs_encoder else "nothing",
+        "needs": "a scan" if kind.needs_scan and not pulls else needs if kind.needs_encoder else "nothing",
         "options": sampler.options,
         "pulls": pulls,
         "frames_scored": pulls / video.n_frames,
@@ -79,7 +83,6 @@ def plugins() -> None:
     packages, which register theirs under the entry-point group shown.
     """
     from focus_eval.benchmarks.registry import BENCHMARKS
-    from focus_eval.commands.console import print_entries
     from focus_eval.encoders.registry import ENCODERS
     from focus_eval.lmms.manifests import MODELS, known_models
     from focus_eval.samplers.registry import SAMPLERS
@@ -110,9 +113,8 @@ def tasks(
     if install_path:
         print(folder)
         return
-    for file in sorted(folder.glob("*.yaml")):
-        first_line = file.read_text(encoding="utf-8").partition("\n")[0]
-        print(f"{file.stem}: {first_line.lstrip('# ')}")
+    files = sorted(folder.glob("*.yaml"))
+    print_entries([(file.stem, [file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")]) for file in files])
     print(f"\nlmms-eval --include_path {folder} --tasks {next(folder.glob('*.yaml')).stem} ...")
 
 
@@ -154,7 +156,7 @@ def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:
 
     A benchmark whose config does not state its number of questions makes the sum a lower bound, marked "+".
     """
-    from focus_eval.matrix.cells import cells, selection_specs
+    from focus_eval.matrix.cells import all_encoders, cells, selection_specs
 
     specs, answers = selection_specs(matrix), cells(matrix)
     sizes = {benchmark.name: benchmark.questions for benchmark in matrix.benchmarks}
@@ -162,7 +164,7 @@ def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:
     chosen = sum(sizes[spec.benchmark.name] or 0 for spec in specs)
     asked = sum(sizes[cell.benchmark.name] or 0 for cell in answers)
     weights = sum(model.disk_gigabytes for model in matrix.models)
-    weights += sum(encoder.disk_gigabytes for encoder in matrix.encoders)
+    weights += sum(encoder.disk_gigabytes for encoder in all_encoders(matrix))
     return f"{chosen:,}{more}", f"{asked:,}{more}" if answers else "", f"{weights:.0f}"
 
 

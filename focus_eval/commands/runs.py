@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,7 @@ def plan(
     only: OnlyOption = [],  # noqa: B006
     set_: SetOption = [],  # noqa: B006
     limit: LimitOption = None,
+    available_only: AvailableOption = False,
     out: FolderOption = None,
     calibrate: Annotated[bool, typer.Option(help="Measure this machine to estimate the hours.")] = False,
     machine: Annotated[
@@ -40,6 +42,9 @@ def plan(
     ] = None,
     discordance: Annotated[
         str, typer.Option(help="Share of questions that one of two samplers alone has right, or a run to take it from.")
+    ] = "",
+    against: Annotated[
+        str, typer.Option(help="Also say what is asked otherwise than by the paper, or by lmms-eval as it is.")
     ] = "",
 ) -> None:
     """Show what a matrix will run, its cost and what is missing.
@@ -51,22 +56,45 @@ def plan(
 
     node = load_machine(machine) if machine else None
     differing = _discordance(discordance)
-    loaded = [with_files(item, annotations, rates) for item in load_all(matrix, only, set_, limit)]
-    found = check_all(with_folders(loaded, out))
+    loaded = [
+        with_files(item, annotations, rates)
+        for item in load_all(matrix, only, set_, limit, available_only=available_only)
+    ]
+    folders = with_folders(loaded, out)
+    found = check_all(folders)
     plans = []
-    for config in loaded:
+    for config, folder in folders:
         if not all(f"{config.name}/{benchmark.name}" in found.sets for benchmark in config.benchmarks):
             continue  # what it lacks is listed below
         with plan_progress() as progress:
             plans.append(make_plan(config, progress=progress))
         _print_plan(plans[-1], calibrate, is_estimated=node is not None)
+        _print_scans_so_far(plans[-1], folder)
         _print_power(plans[-1], differing)
+    if against:
+        _print_against(loaded, found, against)
     if len(plans) > 1:
         _print_pool(plans)
     if node is not None and plans:
         _print_hours(plans, node)
     if print_missing(found):
         raise typer.Exit(1)
+
+
+def _print_against(matrices: list[MatrixConfig], found: Preflight, other: str) -> None:
+    """Say what each matrix asks otherwise than `other`."""
+    from focus_eval.matrix.against import differences
+
+    for matrix in matrices:
+        sets = {
+            item.name: found.sets[key]
+            for item in matrix.benchmarks
+            if (key := f"{matrix.name}/{item.name}") in found.sets
+        }
+        lines = [item.line for item in differences(matrix, sets, other)]
+        typer.echo(f"{matrix.name} against {other}: {len(lines)} differences")
+        for line in lines:
+            table_console().print(f"- {line}", soft_wrap=False, markup=False, highlight=False)
 
 
 @contextmanager
@@ -124,17 +152,18 @@ def _discordance(text: str) -> Discordance:
 
 def _print_power(plan: Plan, discordance: Discordance) -> None:
     """Say what difference between two samplers the questions can show, before anything is run."""
-    from focus_eval.report.power import least_difference, power_text
+    from focus_eval.report.power import least_difference, more_videos_text
 
     console = table_console()
     for name, counts in plan.questions_per_video.items():
         if len(counts) < 2:
             console.print(f"{name}: questions about one video allow no test between samplers")
             continue
-        least = power_text(least_difference(counts, discordance), len(counts))
+        least = least_difference(counts, discordance)
         console.print(
-            f"{name}: {sum(counts):,} questions on {len(counts):,} videos can show {least}. Answers of two samplers "
-            f"differ on {100 * discordance.share:.0f} % of the questions ({discordance.source})",
+            f"{name}: {sum(counts):,} questions on {len(counts):,} videos can show a difference of "
+            f"{100 * least:.1f} points with 80 % power; {more_videos_text(least, len(counts))}. Answers of two "
+            f"samplers differ on {100 * discordance.share:.0f} % of the questions ({discordance.source})",
             markup=False,
             highlight=False,
         )
@@ -170,21 +199,33 @@ def _selection_table(plan: Plan) -> Table:
         spec, encoder = selection.spec, selection.spec.encoder.name if selection.spec.encoder else ""
         keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
         share = f"{selection.frames_scored:.2%}" if selection.frames else "-"
-        embedded = (f"{selection.embedded_alone:,}", f"{selection.embedded_shared:,}")
-        rows.append(
-            TableRow(keys, (f"{selection.pulls:,}", share, *embedded, str(selection.unknown or ""))[: 4 + has_unknown])
-        )
-    columns = ("pulls", "frames scored", "embedded, each question alone", "embedded, shared by a video", "unknown")
+        forwards = [selection.forward_equivalents(shared=shared) for shared in (False, True)]
+        counts = (selection.embedded_alone, selection.embedded_shared)
+        figures = [f"{selection.pulls:,}", share, *(f"{count:,}" for count in counts)]
+        figures += ["-" if isnan(count) else f"{count:,.0f}" for count in forwards]
+        rows.append(TableRow(keys, (*figures, *[str(selection.unknown or "")] * has_unknown)))
+    columns = (
+        "pulls",
+        "frames scored",
+        "encoded, each question alone",
+        "encoded, shared by a video",
+        "forward equivalents, alone",
+        "forward equivalents, shared",
+        *["unknown"] * has_unknown,
+    )
     return Table(
         name="plan",
         title=f"selections of {plan.matrix.name}",
         key_titles=("benchmark", "encoder", "K", "seed", "sampler"),
-        columns=columns[: 4 + has_unknown],
+        columns=columns,
         rows=tuple(rows),
+        notes=("At least the encoded and scanned frames are decoded, and those on the way to them.",),
     )
 
 
 def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
+    from focus_eval.encoders.registry import encoder_gmacs_of
+    from focus_eval.matrix.cells import all_encoders
     from focus_eval.matrix.plan import calibrated_seconds
 
     console = table_console()
@@ -192,16 +233,33 @@ def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
         f"{len(plan.selections)} selections serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; "
         "each model is loaded once"
     )
-    for encoder in plan.matrix.encoders:
-        pulls, shared = plan.pulls_by_encoder.get(encoder.name, 0), plan.forwards_by_encoder.get(encoder.name, 0)
+    seen = plan.seen_by_encoder
+    for (scan, main), cost in plan.scan_pairs.items():
+        said = "not known; give relative_cost" if cost is None else f"{cost:.3g} of a forward"
+        console.print(f"{scan} scans for {main}: a frame costs {said}")
+    for encoder in all_encoders(plan.matrix):
+        (pulls, scans), shared = seen.get(encoder.name, (0, 0)), plan.forwards_by_encoder.get(encoder.name, 0)
         how = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
-        console.print(f"{encoder.name}: {pulls:,} pulls, {shared:,} frames to embed: {how}")
+        scanned = f"{scans:,} frames scanned, " if scans else ""
+        console.print(f"{encoder.name}: {pulls:,} pulls, {scanned}{shared:,} frames to embed: {how}")
+        if not encoder_gmacs_of(encoder.encoder, encoder.options):
+            console.print(f"{encoder.name}: its cost is not known here: matching frames with text is not counted")
         speed = calibrated_seconds(encoder, measure=calibrate)
         if speed is None and not is_estimated:
             console.print(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")
         elif speed is not None:
             hours, rate = shared * speed.seconds_per_frame / 3600, 1 / speed.seconds_per_frame
             console.print(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
+
+
+def _print_scans_so_far(plan: Plan, folder: Path) -> None:
+    """Say how far scan and main encoder agree in the rows that there are."""
+    from focus_eval.report.measures import scan_notes
+    from focus_eval.report.run import load_run
+
+    if plan.scan_pairs and (folder / "run.json").is_file():
+        for note in scan_notes(load_run(folder).selection_frame):
+            table_console().print(f"{folder}: {note}", markup=False, highlight=False)
 
 
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
@@ -257,6 +315,9 @@ SetOption = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the matrix, e.g. k=16; repeatable.")
 ]
 LimitOption = Annotated[int | None, typer.Option(help="Ask only the first questions of each benchmark.")]
+AvailableOption = Annotated[
+    bool, typer.Option("--available-only", help="Ask only questions whose video is here; figures are then partial.")
+]
 FolderOption = Annotated[
     Path | None,
     typer.Option("--out", help="Folder of the run (of all runs, with several matrices). [default: results/runs/NAME]"),
@@ -268,6 +329,7 @@ def run(
     only: OnlyOption = [],  # noqa: B006
     set_: SetOption = [],  # noqa: B006
     limit: LimitOption = None,
+    available_only: AvailableOption = False,
     out: FolderOption = None,
     engine: Annotated[str, typer.Option(help="Where to run: local or ray.")] = "local",
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster, or auto.")] = None,
@@ -291,8 +353,9 @@ def run(
     from focus_eval.matrix.preflight import check_all
     from focus_eval.matrix.running import complete_run, make_engine
 
-    matrices = with_folders(load_all(matrix, only, set_, limit), out)
+    matrices = with_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
     if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
+        typer.echo("to start all the same: --no-preflight; what is missing becomes errors in the rows")
         raise typer.Exit(1)
     for loaded, folder in matrices:
         made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
@@ -360,13 +423,15 @@ def run_progress() -> Iterator[RunProgress]:
         yield Bars()
 
 
-def load_all(paths: list[Path], only: list[str], set_: list[str], limit: int | None) -> list[MatrixConfig]:
+def load_all(
+    paths: list[Path], only: list[str], set_: list[str], limit: int | None, *, available_only: bool = False
+) -> list[MatrixConfig]:
     """Return the matrices that a command names, narrowed and changed by its options.
 
     Raises:
         InvalidInput: two matrices of one name, whose runs would have one folder.
     """
-    loaded = [_load(path, only, set_, limit) for path in paths]
+    loaded = [_load(path, only, set_, limit, available_only) for path in paths]
     twice = {config.name for config in loaded if sum(config.name == other.name for other in loaded) > 1}
     if twice:
         raise InvalidInput(f"two matrices are called {min(twice)!r}: their runs would have one folder")
@@ -380,7 +445,7 @@ def with_folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[M
     return [(matrix, (out or Path("results/runs")) / matrix.name) for matrix in matrices]
 
 
-def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> MatrixConfig:
+def _load(path: Path, only: list[str], set_: list[str], limit: int | None, available_only: bool) -> MatrixConfig:
     from focus_eval.matrix.cells import check_lists, narrow
     from focus_eval.matrix.config import load_matrix, read_yaml_value
     from focus_eval.report.tables import layout_named
@@ -390,6 +455,8 @@ def _load(path: Path, only: list[str], set_: list[str], limit: int | None) -> Ma
         overrides["k"] = [overrides["k"]]
     if limit is not None:
         overrides["limit"] = limit
+    if available_only:
+        overrides["available_only"] = True
     chosen = {key: value.split(",") for key, value in parse_assignments(only).items()}
     matrix = narrow(load_matrix(path, overrides=overrides), chosen)
     check_lists(matrix)

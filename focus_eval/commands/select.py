@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -14,56 +14,73 @@ import typer
 from focus_eval.commands.console import SeedOption, pull_progress, say_if_slow, table_console
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
-from focus_eval.rows.identity import versions
 from focus_eval.rows.records import replace_file
-from focus_eval.video import open_video
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from focus_eval.pipeline.selector import Selector
+    from focus_eval.api import VideoSelection
     from focus_eval.rows.records import SelectionRow
 
 # Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
 ALIKE_LEVELS = 4.0
+# More keyframes than a model takes are not shown to anybody: they are neither listed one by one nor compared.
+MOST_LISTED = 512
 
 
 def select(
-    video: Annotated[Path, typer.Argument(help="Video file.")],
+    video: Annotated[Path, typer.Argument(help="Video file, or a folder of pictures (with --fps).")],
     query: Annotated[str, typer.Option(help="What to look for, in words.")],
     k: Annotated[int, typer.Option("-k", help="Number of keyframes.")] = 8,
-    sampler: Annotated[str, typer.Option(help="Sampler, e.g. focus:alpha=0.1, or FILE.py:Class.")] = "focus",
+    sampler: Annotated[
+        str | None,
+        typer.Option(help="Sampler, e.g. focus:alpha=0.1, or FILE.py:Class. [default: even_cover, 600 frames scored]"),
+    ] = None,
     option: Annotated[
         list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
     ] = [],  # noqa: B006
+    share: Annotated[float | None, typer.Option(help="Share of the video's frames to score, e.g. 0.05.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Score as many frames as take about so long.")] = None,
     encoder: Annotated[str, typer.Option(help="Encoder, e.g. clip:device=cpu.")] = "offline",
     encoder_option: Annotated[
         list[str],
         typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable."),
     ] = [],  # noqa: B006
     seed: SeedOption = 0,
-    out: Annotated[Path | None, typer.Option(help="Write the selection to this JSON file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the selection to this JSON file; - for standard output.")
+    ] = None,
     sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
     store: Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")] = None,
     backend: Annotated[str, typer.Option(help="Video reader; see focus-eval plugins.")] = "pyav",
+    fps: Annotated[float | None, typer.Option(help="Pictures per second of a folder of pictures.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Choose keyframes of one video for one query."""
-    from focus_eval.pipeline.api import query_question
+    from focus_eval.api import Budget, make_selector, open_source, select_with
 
+    to_stdout = as_json or out == Path("-")
+    out = None if out == Path("-") else out
     _check_writable(out, sheet)
-    selector = _selector(sampler, option, encoder, encoder_option, k=k, seed=seed, store=store, backend=backend)
-    title = f"{sampler} on {video.name}"
+    budget = Budget(share=share, seconds=seconds)
+    options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
+    with say_if_slow(f"loading encoder {encoder}"):
+        selector = make_selector(sampler, options, encoder, of_encoder, k=k, seed=seed, store=store, backend=backend)
+    reopen = partial(open_source, video, fps=fps, backend=backend, kept=selector.store)
+    title = f"{selector.sampler.name} on {video.name}"
     waiting = f"loading encoder {encoder}, decoding the first frames" if selector.encoder else title
-    with pull_progress(title, waiting=waiting) as progress:
-        row = selector.select(query_question(video, query), video, progress=progress)
-    document = selection_document(row, selector)
-    pictures = _pictures(row, video, backend)
+    with pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
+        chosen = select_with(selector, reopen, [query], budget, progress=progress)[0]
     if sheet is not None:
-        _write_sheet(row, list(pictures.values()), sheet)
+        chosen.save_sheet(sheet)
     if out is not None:
-        _write_json(document, out)
-    _print(row, alike_keyframes(pictures))
+        with replace_file(out) as part:
+            part.write_text(chosen.to_json(), encoding="utf-8")
+    if to_stdout:
+        typer.echo(chosen.to_json(), nl=False)
+    elif not quiet:
+        _print(chosen)
 
 
 def _check_writable(*paths: Path | None) -> None:
@@ -71,58 +88,6 @@ def _check_writable(*paths: Path | None) -> None:
     for path in paths:
         if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
             raise InvalidInput(f"{path}: cannot be written; name a file in an existing folder")
-
-
-def selection_document(row: SelectionRow, selector: Selector) -> dict[str, Any]:
-    """Return what `selection.json` holds: the row, frames scored, and the versions of all that took part."""
-    return {
-        **asdict(row),
-        "frames_scored": len(row.pulled_frames) / row.n_frames,
-        "sampler_version": selector.sampler.version,
-        "versions": versions(),
-    }
-
-
-def _selector(
-    sampler: str,
-    sampler_options: list[str],
-    encoder: str,
-    encoder_options: list[str],
-    *,
-    store: Path | None,
-    **rest: Any,
-) -> Selector:
-    from focus_eval.encoders.registry import make_encoder
-    from focus_eval.pipeline.selector import Selector
-    from focus_eval.samplers.registry import make_sampler
-
-    made = make_sampler(sampler, **parse_assignments(sampler_options))
-    with say_if_slow(f"loading encoder {encoder}"):
-        made_encoder = make_encoder(encoder, **parse_assignments(encoder_options)) if made.needs_encoder else None
-    kept = None
-    if store is not None:
-        from focus_eval.encoders.store import RelevanceStore
-
-        kept = RelevanceStore(store)
-    return Selector(sampler=made, encoder=made_encoder, store=kept, **rest)
-
-
-def _write_json(document: dict[str, Any], path: Path) -> None:
-    with replace_file(path) as part:
-        part.write_text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _pictures(row: SelectionRow, video: Path, backend: str) -> dict[int, NDArray[np.uint8]]:
-    """Return the keyframes as small pictures, `(height, width, 3)`, in order."""
-    from PIL import Image
-
-    pictures = {}
-    with open_video(video, backend=backend) as reader:
-        for frame, pixels in reader.stream(np.unique(row.keyframes)):
-            image = Image.fromarray(pixels)
-            image.thumbnail((320, 320))
-            pictures[int(frame)] = np.asarray(image)
-    return pictures
 
 
 def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]:
@@ -145,33 +110,47 @@ def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]
     return alike
 
 
-def _write_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], path: Path) -> None:
-    from focus_eval.report.figures import draw_sheet
-
-    figure = draw_sheet(row, thumbnails)
-    with replace_file(path) as part:
-        figure.savefig(part, dpi=150, format=path.suffix.lstrip(".") or "png")
-
-
-def _print(row: SelectionRow, alike: Mapping[int, int]) -> None:
-    """Print the keyframes; `alike` names the earlier keyframe that one looks like."""
+def _print(chosen: VideoSelection) -> None:
+    """Print the keyframes with their relevance, which earlier ones they look like, and what that cost."""
     from rich.table import Table
 
+    row, console = chosen.row, table_console()
+    if len(chosen.keyframes) > MOST_LISTED:
+        console.print(f"{row.sampler}: {len(row.keyframes)} keyframes; --out FILE writes them")
+        return
+    alike = alike_keyframes(chosen.thumbnails)
     table = Table(title=f"{row.sampler}: {len(row.keyframes)} keyframes of {row.n_frames} frames", title_justify="left")
     for name in ("keyframe", "time", "seconds", "relevance", *(["looks like"] if alike else [])):
         table.add_column(name, justify="right", overflow="fold")
-    pulled = dict(zip(row.pulled_frames, row.pulled_relevance, strict=True))
-    for frame, time in zip(row.keyframes, row.times_seconds, strict=True):
+    for frame, time, relevance, is_scored in zip(
+        chosen.keyframes, chosen.times, chosen.relevance, chosen.is_scored, strict=True
+    ):
         clock = f"{int(time) // 3600}:{int(time) // 60 % 60:02d}:{int(time) % 60:02d}"
-        relevance = pulled.get(frame)
-        scored = "not scored" if frame not in pulled else "logits only" if relevance is None else f"{relevance:.4f}"
-        table.add_row(str(frame), clock, f"{time:.2f}", scored, *([str(alike.get(frame, ""))] if alike else []))
-    console = table_console()
+        value = "-" if np.isnan(relevance) else f"{relevance:.4f}" if is_scored else f"~{relevance:.4f}"
+        table.add_row(str(frame), clock, f"{time:.2f}", value, *([str(alike.get(frame, ""))] if alike else []))
     console.print(table)
+    if not chosen.is_scored.all() and chosen.n_pulls:
+        console.print("~: not scored; between the nearest scored frames")
     if alike:
         console.print(
             f"{len(alike)} keyframes look like an earlier one: mean pixel difference below {ALIKE_LEVELS:g}/255"
         )
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
-    console.print(f"{len(row.pulled_frames)} frames scored, {len(row.pulled_frames) / row.n_frames:.2%} of the video")
+    console.print(f"{chosen.n_pulls} frames scored, {chosen.frames_scored:.2%} of the video")
+    if row.scan_encoder:
+        console.print(_scan_line(row))
     console.print(f"seconds: {stages}")
+
+
+def _scan_line(row: SelectionRow) -> str:
+    from focus_eval.report.cost import forward_equivalents, unit_costs
+
+    units = unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))
+    pulls = row.frames_scored
+    total = float(forward_equivalents(units, encoded=pulls, scanned=row.frames_scanned, pulls=pulls))
+    named = row.options.get("scan_encoder") or row.scan_encoder
+    itself = ", the main encoder itself" if row.facts.get("scan_encoder_is_encoder") else ""
+    return (
+        f"{row.frames_scanned} frames scanned with {named}{itself}, each {units[1]:.3g} of a forward: "
+        f"as much work as {total:.1f} forwards in all"
+    )

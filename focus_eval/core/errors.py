@@ -68,16 +68,22 @@ class RunError(FocusEvalError):
     """A run that cannot go on as a whole (locked folder, too many failed questions)."""
 
 
+# A name that is nearly right needs no longer list than this behind it.
+MOST_LISTED = 8
+
+
 def is_device_failure(error: BaseException) -> bool:
     """Whether a GPU itself failed: no later call on it in this process can succeed."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
-    """Return the error for an unknown `name` among `known`, with the nearest one suggested."""
+    """Return the error for an unknown `name`: the nearest of `known`; all where they are few or none is near."""
     options = sorted(known)
-    hint = nearest(name, options) or ";"
-    return UnknownName(f"unknown {kind} {name!r}{hint} known: {', '.join(options) or 'none'}")
+    hint = nearest(name, options)
+    if not hint or len(options) <= MOST_LISTED:
+        hint = f"{hint or ';'} known: {', '.join(options) or 'none'}"
+    return UnknownName(f"unknown {kind} {name!r}{hint}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -30,12 +30,22 @@ _NAMED = re.compile(r"(?P<name>.+?):(?P<options>[A-Za-z_]\w*=.*)", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*[A-Za-z_]\w*\s*=)")
 
 
-def option(default: T, *, above: float | None = None, at_least: float | None = None, at_most: float | None = None) -> T:
+def option(
+    default: T,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    added: bool = False,
+) -> T:
     """Declare an option of a sampler: a dataclass field with its default and its range.
 
     A range applies to numbers only, so an option of type `float | Literal["auto"]` may have one.
+
+    Args:
+        added: the sampler had rows before it had the option: at its default it changes nothing, nor their ids.
     """
-    limits = {"above": above, "at least": at_least, "at most": at_most}
+    limits = {"above": above, "at least": at_least, "at most": at_most, "added": "later" if added else None}
     declared: Any = field(
         default=default, metadata={word: limit for word, limit in limits.items() if limit is not None}
     )
@@ -82,6 +92,14 @@ def parse_named(text: str) -> tuple[str, dict[str, str]]:
     if found is None:
         return text, {}
     return found["name"], parse_assignments(_NEXT.split(found["options"]))
+
+
+def named_text(name: str, options: Mapping[str, Any]) -> str:
+    """Return the text that `parse_named` reads: `name:option=value,option=value`."""
+    words = {True: "true", False: "false", None: "none"}
+    said = {key: words[item] if item is None or isinstance(item, bool) else item for key, item in options.items()}
+    pairs = [f"{key}={item}" for key, item in said.items()]
+    return f"{name}:{','.join(pairs)}" if pairs else name
 
 
 def named_options(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -231,7 +231,12 @@ def yaml_files(folder: Path) -> Iterator[Plugin]:
 
 def file_modules() -> list[ModuleType]:
     """Return the modules of plugin files that were loaded: another process can import none of them by name."""
-    return [module for name, module in sys.modules.items() if name.startswith(_FILE_MODULE)]
+    return [module for name, module in sys.modules.items() if is_plugin_file(name)]
+
+
+def is_plugin_file(module: str) -> bool:
+    """Whether `module` is the name that the module of a plugin file was given."""
+    return module.startswith(_FILE_MODULE)
 
 
 def check_derived(loaded: Any, label: str, *, base: type) -> Any:

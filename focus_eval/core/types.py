@@ -19,6 +19,8 @@ FloatArray = NDArray[np.float64]
 FramePolicy = Literal["exact", "aks"]
 # How an answer's text is read: an option named without doubt, or lmms-eval's own rules with their random guess.
 AnswerParsing = Literal["strict", "lmms_eval"]
+# Below this correlation with the main encoder a scan tells nothing of where to look.
+WEAKEST_RHO = 0.15
 # Whether the questions of one video draw their coarse pulls each for itself, or once for all.
 CoarseSeed = Literal["question", "video"]
 
@@ -44,6 +46,19 @@ def frozen_floats(values: ArrayLike) -> FloatArray:
     return array
 
 
+def whole_number(value: Any, what: str, *, at_least: int = 1) -> int:
+    """Return `value` as an int.
+
+    Raises:
+        InvalidInput: a value that is not a whole number (True, 2.5, "8"), or one below `at_least`; names `what` it is.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InvalidInput(f"{what} must be an integer, got {value!r}")
+    if value < at_least:
+        raise InvalidInput(f"{what} must be at least {at_least}, got {value}")
+    return int(value)
+
+
 @dataclass(frozen=True)
 class VideoInfo:
     """Length and rate of a video: all a sampler knows of it besides relevance.
@@ -52,26 +67,29 @@ class VideoInfo:
         n_frames: frames in presentation order, at least 1.
         fps: average rate in frames per second, above 0.
         sync_frames: ascending indices the codec can start decoding from; None where unknown.
+        reference_frames: ascending indices of frames that others may refer to; None where unknown or not asked for.
 
     Raises:
-        InvalidInput: a count, rate or sync frame outside its range.
+        InvalidInput: a count, a rate or one of these frames outside its range.
     """
 
     n_frames: int
     fps: float
     sync_frames: IntArray | None = field(default=None, compare=False)
+    reference_frames: IntArray | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.n_frames < 1:
-            raise InvalidInput(f"a video needs at least 1 frame, got {self.n_frames}")
-        if not (np.isfinite(self.fps) and self.fps > 0):
-            raise InvalidInput(f"a frame rate must be a finite number above 0, got {self.fps}")
-        if self.sync_frames is None:
-            return
-        sync = frozen_ints(self.sync_frames)
-        if sync.size and (sync[0] < 0 or sync[-1] >= self.n_frames or (np.diff(sync) <= 0).any()):
-            raise InvalidInput(f"sync frames must ascend within [0, {self.n_frames})")
-        object.__setattr__(self, "sync_frames", sync)
+        object.__setattr__(self, "n_frames", whole_number(self.n_frames, "the number of frames of a video"))
+        is_number = isinstance(self.fps, (int, float, np.integer, np.floating)) and not isinstance(self.fps, bool)
+        if not (is_number and np.isfinite(self.fps) and self.fps > 0):
+            raise InvalidInput(f"a frame rate must be a finite number above 0, got {self.fps!r}")
+        for name in ("sync_frames", "reference_frames"):
+            if (given := getattr(self, name)) is None:
+                continue
+            frames = frozen_ints(given)
+            if frames.size and (frames[0] < 0 or frames[-1] >= self.n_frames or (np.diff(frames) <= 0).any()):
+                raise InvalidInput(f"{name.replace('_', ' ')} must ascend within [0, {self.n_frames})")
+            object.__setattr__(self, name, frames)
 
     @property
     def duration_seconds(self) -> float:
@@ -119,6 +137,7 @@ class Selection:
         sampler: registered name of the sampler.
         options: every option of the sampler, defaults included.
         pulled_frames, pulled_relevance: shape `(n_pulls,)`, in pull order.
+        scanned_frames: what the scan encoder saw, ascending, `(n_scanned,)`; empty where there is none.
         scales: one factor in (0, 1] per keyframe, by which to shrink width and height; None: full size for all.
         clips: the arms of a bandit sampler, ascending; empty for others.
         facts: what the sampler reports beyond that (why it stopped, a named fallback), JSON values only.
@@ -134,6 +153,7 @@ class Selection:
     scales: tuple[float, ...] | None = None
     clips: tuple[ClipReport, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    scanned_frames: IntArray = field(default_factory=lambda: frozen_ints([]))
 
     def __post_init__(self) -> None:
         frames = frozen_ints(self.keyframes)
@@ -154,6 +174,29 @@ class Selection:
         return int(self.pulled_frames.size)
 
     @property
+    def n_scanned(self) -> int:
+        """Frames the scan encoder saw for this question; not pulls."""
+        return int(self.scanned_frames.size)
+
+    @property
     def frames_scored(self) -> float:
         """Share of the video's frames that were scored, in [0, 1]."""
         return self.n_pulls / self.video.n_frames
+
+    @property
+    def is_scored(self) -> NDArray[np.bool_]:
+        """Which keyframes have a relevance of their own, shape `(n_keyframes,)`."""
+        return np.isin(self.keyframes, self.pulled_frames[np.isfinite(self.pulled_relevance)])
+
+    @property
+    def relevance(self) -> FloatArray:
+        """Relevance of each keyframe in [0, 1], shape `(n_keyframes,)`; NaN where no frame was scored.
+
+        A keyframe that was not scored (`is_scored`) gets the value on the line between the nearest scored frames.
+        """
+        known = np.flatnonzero(np.isfinite(self.pulled_relevance))
+        if not known.size:
+            return np.full(len(self.keyframes), np.nan)
+        known = known[np.argsort(self.pulled_frames[known], kind="stable")]
+        values: FloatArray = np.interp(self.keyframes, self.pulled_frames[known], self.pulled_relevance[known])
+        return values

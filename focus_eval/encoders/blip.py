@@ -24,6 +24,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from focus_eval.core.errors import EncoderError
 from focus_eval.core.types import FloatArray
 from focus_eval.encoders import torch_scorer
+from focus_eval.encoders.cost import blip_gmacs
 from focus_eval.encoders.preprocess import ImageRules, Resize
 from focus_eval.encoders.protocol import checked_query
 from focus_eval.encoders.weights import load_weights, locate, weights_identity
@@ -33,6 +34,7 @@ from focus_eval.video.reader import Pixels
 # docs/fidelity.md.
 
 MAX_WORDS = 50
+LAVIS_TOKENS = 35  # longest text with both ends
 
 _BLANKED = re.compile(r"[.!\"()*#:;~]")
 _BLANKS = re.compile(r"\s{2,}")
@@ -54,7 +56,7 @@ class BlipRules:
 
     first_token: int | None = 30523
     caption: bool = True
-    max_tokens: int | None = 35
+    max_tokens: int | None = LAVIS_TOKENS
     text_heads: int | None = 12
     vision_eps: float | None = 1e-6
     resize: Literal["pil", "torchvision"] = "pil"
@@ -78,7 +80,8 @@ def clean_caption(text: str) -> str:
 
 # transformers computes BLIP's attention as two matrix products with a softmax between them. The same numbers come
 # from torch's fused kernel. In cross-attention the questions of a frame lie along the query axis, so the frame's
-# keys and values are projected once, whatever the number of questions.
+# keys and values are projected once, whatever the number of questions. They do not depend on the question either: for
+# the next question about the same frames a layer finds them in `image`.
 
 
 def use_fused_attention(model: Any) -> None:
@@ -87,7 +90,8 @@ def use_fused_attention(model: Any) -> None:
         layer.self_attn.forward = MethodType(_attend_image, layer.self_attn)
     for layer in model.text_encoder.encoder.layer:
         layer.attention.self.forward = MethodType(_attend_text, layer.attention.self)
-        layer.crossattention.self.forward = MethodType(_attend_text, layer.crossattention.self)
+        layer.crossattention.self.forward = MethodType(_attend_to_image, layer.crossattention.self)
+        layer.crossattention.self.image = None
 
 
 def _attend_image(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
@@ -99,28 +103,27 @@ def _attend_image(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[t
 
 
 def _attend_text(
-    module: Any,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None = None,
-    encoder_hidden_states: torch.Tensor | None = None,
-    **_: Any,
+    module: Any, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any
 ) -> tuple[torch.Tensor, None]:
-    """Self-attention, or attention to image tokens `(n, tokens, width)` of `(n * questions)` texts, frame by frame."""
     rows, length, _width = hidden_states.shape
-    queried = hidden_states
-    attended = hidden_states
-    mask = attention_mask
-    if encoder_hidden_states is not None:
-        attended = encoder_hidden_states
-        queried = hidden_states.reshape(attended.shape[0], -1, hidden_states.shape[2])
-        mask = None  # every image token is seen
-    query, key, value = (
-        _heads(project(states), module.num_attention_heads)
-        for project, states in ((module.query, queried), (module.key, attended), (module.value, attended))
-    )
-    if mask is not None:
-        mask = mask.to(query.dtype)
+    projections = (module.query, module.key, module.value)
+    query, key, value = (_heads(project(hidden_states), module.num_attention_heads) for project in projections)
+    mask = attention_mask if attention_mask is None else attention_mask.to(query.dtype)
     context = scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return context.transpose(1, 2).reshape(rows, length, module.all_head_size), None
+
+
+def _attend_to_image(
+    module: Any, hidden_states: torch.Tensor, *, encoder_hidden_states: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, None]:
+    """Attention to image tokens `(n, tokens, width)` of `(n * questions)` texts, frame by frame; every one is seen."""
+    rows, length, width = hidden_states.shape
+    queried = hidden_states.reshape(encoder_hidden_states.shape[0], -1, width)
+    if module.image is None:
+        module.image = tuple(
+            _heads(project(encoder_hidden_states), module.num_attention_heads) for project in (module.key, module.value)
+        )
+    context = scaled_dot_product_attention(_heads(module.query(queried), module.num_attention_heads), *module.image)
     return context.transpose(1, 2).reshape(rows, length, module.all_head_size), None
 
 
@@ -131,6 +134,8 @@ def _heads(states: torch.Tensor, n_heads: int) -> torch.Tensor:
 
 _TEXT_ROWS = 512  # frames x questions in one pass of the text encoder: about 1 GB of activations in fp32
 _QUERIES_AT_ONCE = 64
+_KEPT_BYTES = 2 << 30  # of keys and values: 32 frames of BLIP large take 1.36 GB in fp32
+_KeysAndValues = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 class BlipScorer(torch_scorer.MatchingScorer):
@@ -211,6 +216,21 @@ class BlipScorer(torch_scorer.MatchingScorer):
         )
 
     @classmethod
+    def gmacs_of(
+        cls,
+        *,
+        checkpoint: str = default_checkpoint,
+        revision: str | None = None,
+        preprocess: Literal["lavis", "hf"] = "lavis",
+        text_heads: int = 12,
+        **_: Any,
+    ) -> dict[str, float]:
+        """Return the `gmacs` of an encoder with these options; loads no weights."""
+        rules = _rules(preprocess, text_heads)
+        located = locate(checkpoint, revision=revision, model_type=cls.model_type)
+        return blip_gmacs(_config(located.folder, rules), _longest(rules))
+
+    @classmethod
     def of_parts(
         cls,
         model: Any,
@@ -252,7 +272,9 @@ class BlipScorer(torch_scorer.MatchingScorer):
         self._vision = torch.compile(self._model.vision_model) if options.compile else self._model.vision_model
         self._text_runner = self._runner(_TEXT_ROWS)
         self._tokens = lru_cache(maxsize=4096)(self._tokens_on_device)
+        self._kept: tuple[Any, dict[Any, _KeysAndValues]] = (None, {})
         self.revision = self._label(identity, **_settings(rules))
+        self.gmacs = blip_gmacs(self._model.config, _longest(rules))
 
     def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
         """Return the probability of a match, shape `(n,)`."""
@@ -306,16 +328,52 @@ class BlipScorer(torch_scorer.MatchingScorer):
         if not len(features):
             return np.empty((len(queries), 0))
         ids, mask = self._tokens(tuple(queries))
-        found = self._matched(features, lambda states: self._match(states, ids, mask), rows_per_frame=len(queries))
+        kept = self._kept_of(features)
+        found = self._matched(
+            features, lambda states, part: self._match(states, ids, mask, part, kept), rows_per_frame=len(queries)
+        )
         probability: NDArray[np.float64] = found.numpy().T
         return probability
 
-    def _match(self, states: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def close(self) -> None:
+        """Release weights and device memory."""
+        self._kept = (None, {})
+        super().close()
+
+    def _kept_of(self, features: torch.Tensor) -> dict[Any, _KeysAndValues]:
+        """Return the keys and values of `features`, by part; those of the frames before are dropped."""
+        # The very tensor is held, so that no other one can take its place in memory and pass for it.
+        held, kept = self._kept
+        if held is not features:
+            kept = {}
+            self._kept = (features, kept)
+        return kept
+
+    def _match(
+        self,
+        states: torch.Tensor,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        part: slice,
+        kept: dict[Any, _KeysAndValues],
+    ) -> torch.Tensor:
         """Return match probabilities `(n, n_queries)` in fp32."""
         n = len(states)
-        hidden = self._model.text_encoder(
-            input_ids=ids.repeat(n, 1), attention_mask=mask.repeat(n, 1), encoder_hidden_states=states
-        ).last_hidden_state
+        # A batch that was not finite in half precision is computed again in fp32, with keys and values of its own.
+        key = (part.start, part.stop, torch.is_autocast_enabled(states.device.type))
+        readers = [layer.crossattention.self for layer in self._model.text_encoder.encoder.layer]
+        known = kept.get(key)
+        for at, reader in enumerate(readers):
+            reader.image = known[at] if known else None
+        try:
+            hidden = self._model.text_encoder(
+                input_ids=ids.repeat(n, 1), attention_mask=mask.repeat(n, 1), encoder_hidden_states=states
+            ).last_hidden_state
+            if known is None and len(readers) * sum(map(_n_bytes, readers[0].image)) <= _KEPT_BYTES:
+                kept[key] = [reader.image for reader in readers]
+        finally:
+            for reader in readers:
+                reader.image = None
         logits: torch.Tensor = self._model.itm_head(hidden[:, 0]).float()
         return logits.softmax(dim=-1)[:, 1].view(n, len(ids))
 
@@ -329,20 +387,30 @@ class BlipScorer(torch_scorer.MatchingScorer):
         return values
 
 
+def _n_bytes(values: torch.Tensor) -> int:
+    return values.numel() * values.element_size()
+
+
 def load_model(folder: Path, rules: BlipRules, *, where: str) -> Any:
     """Return the `BlipForImageTextRetrieval` in `folder`, configured as `rules` say, in fp32.
 
     Raises:
         EncoderError: weights of another model or damaged ones.
     """
-    from transformers import BlipConfig, BlipForImageTextRetrieval
+    from transformers import BlipForImageTextRetrieval
+
+    return load_weights(BlipForImageTextRetrieval, folder, config=_config(folder, rules), where=where)
+
+
+def _config(folder: Path, rules: BlipRules) -> Any:
+    from transformers import BlipConfig
 
     config: Any = BlipConfig.from_pretrained(folder, local_files_only=True)
     if rules.text_heads is not None:
         config.text_config.num_attention_heads = rules.text_heads
     if rules.vision_eps is not None:
         config.vision_config.layer_norm_eps = rules.vision_eps
-    return load_weights(BlipForImageTextRetrieval, folder, config=config, where=where)
+    return config
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -353,6 +421,11 @@ def load_tokenizer(folder: Path) -> Any:
 
 def _rules(preprocess: str, text_heads: int) -> BlipRules:
     return BlipRules(text_heads=text_heads) if torch_scorer.checked_preprocess(preprocess) == "lavis" else TRANSFORMERS
+
+
+def _longest(rules: BlipRules) -> int:
+    """Return the tokens of the longest text; where none is cut, those of LAVIS, which few questions pass."""
+    return rules.max_tokens or LAVIS_TOKENS
 
 
 def _settings(rules: BlipRules) -> dict[str, Any]:

@@ -8,7 +8,6 @@ tokens of the frozen vision tower; the Q-Former reads them together with the que
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,10 +18,11 @@ from focus_eval.core.errors import EncoderError
 from focus_eval.core.types import FloatArray
 from focus_eval.encoders import torch_scorer
 from focus_eval.encoders.blip import clean_caption
+from focus_eval.encoders.cost import blip2_gmacs
 from focus_eval.encoders.dual_encoder import load_tokenizer
 from focus_eval.encoders.preprocess import Resize, read_image_rules
 from focus_eval.encoders.protocol import checked_query
-from focus_eval.encoders.weights import load_weights, locate, weights_identity
+from focus_eval.encoders.weights import Located, load_weights, locate, weights_identity
 
 LAVIS_TOKENS = 32  # longest text with both ends in LAVIS, in training and in its matching head
 
@@ -69,18 +69,18 @@ class Blip2Scorer(torch_scorer.MatchingScorer):
         self.preprocess = torch_scorer.checked_preprocess(preprocess)
         located = locate(checkpoint, revision=revision, model_type=self.model_type)
         super().__init__(
-            _load_model(located.folder, located.identity),
+            _load_model(located),
             image_rules=read_image_rules(located.folder),
             options=torch_scorer.EncoderOptions(
                 device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
             ),
         )
         self._tokenizer = load_tokenizer(located.folder)
-        positions = int(self._model.config.qformer_config.max_position_embeddings)
-        self._max_tokens = min(LAVIS_TOKENS, positions) if preprocess == "lavis" else positions
+        self._max_tokens = _max_tokens(self._model.config, preprocess)
         self._vision = torch.compile(self._model.vision_model) if compile else self._model.vision_model
         self._text_runner = self._runner(batch_size)
         self.revision = self._label(located.identity, preprocess=preprocess)
+        self.gmacs = blip2_gmacs(self._model.config, _max_tokens(self._model.config, "lavis"))
 
     @classmethod
     def revision_of(
@@ -99,12 +99,20 @@ class Blip2Scorer(torch_scorer.MatchingScorer):
             identity, precision=precision, compile=compile, preprocess=torch_scorer.checked_preprocess(preprocess)
         )
 
+    @classmethod
+    def gmacs_of(
+        cls, *, checkpoint: str = default_checkpoint, revision: str | None = None, **_: Any
+    ) -> dict[str, float]:
+        """Return the `gmacs` of an encoder with these options; loads no weights."""
+        config = _config(locate(checkpoint, revision=revision, model_type=cls.model_type))
+        return blip2_gmacs(config, _max_tokens(config, "lavis"))
+
     def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
         """Return the probability of a match, shape `(n,)`."""
         if not len(features):
             return np.empty(0)
         ids, mask = (part.to(self._torch_device) for part in self.text_inputs([checked_query(query)]))
-        probability: FloatArray = self._matched(features, lambda states: self._match(states, ids, mask)).numpy()
+        probability: FloatArray = self._matched(features, lambda states, _: self._match(states, ids, mask)).numpy()
         return probability
 
     def relevance_many(self, features: torch.Tensor, queries: Sequence[str]) -> NDArray[np.float64]:
@@ -149,10 +157,23 @@ class Blip2Scorer(torch_scorer.MatchingScorer):
         return logits.softmax(dim=-1)[:, 1]
 
 
-def _load_model(folder: Path, where: str) -> Any:
-    from transformers import Blip2Config, Blip2ForImageTextRetrieval
+def _load_model(located: Located) -> Any:
+    from transformers import Blip2ForImageTextRetrieval
 
-    config: Any = Blip2Config.from_pretrained(folder, local_files_only=True)
+    return load_weights(Blip2ForImageTextRetrieval, located.folder, config=_config(located), where=located.identity)
+
+
+def _config(located: Located) -> Any:
+    from transformers import Blip2Config
+
+    config: Any = Blip2Config.from_pretrained(located.folder, local_files_only=True)
     if not config.qformer_config.use_qformer_text_input:
-        raise EncoderError(f"{where}: its Q-Former reads no text; a BLIP-2 for image-text retrieval is needed")
-    return load_weights(Blip2ForImageTextRetrieval, folder, config=config, where=where)
+        raise EncoderError(
+            f"{located.identity}: its Q-Former reads no text; a BLIP-2 for image-text retrieval is needed"
+        )
+    return config
+
+
+def _max_tokens(config: Any, preprocess: str) -> int:
+    positions = int(config.qformer_config.max_position_embeddings)
+    return min(LAVIS_TOKENS, positions) if preprocess == "lavis" else positions

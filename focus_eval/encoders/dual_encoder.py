@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import EncoderError
 from focus_eval.core.types import FloatArray
+from focus_eval.encoders.cost import dual_encoder_gmacs
 from focus_eval.encoders.preprocess import ImageRules, Resize, read_image_rules, read_preprocessor
 from focus_eval.encoders.protocol import checked_query
 from focus_eval.encoders.torch_scorer import EncoderOptions, Precision, TorchScorer, revision_line
@@ -78,6 +79,7 @@ class DualEncoderScorer(TorchScorer):
         self._text_runner = self._runner(batch_size)
         self._text_features: dict[str, FloatArray] = {}
         self.revision = self._label(located.identity)
+        self.gmacs = dual_encoder_gmacs(self._model.config)
 
     @classmethod
     def revision_of(
@@ -92,6 +94,12 @@ class DualEncoderScorer(TorchScorer):
         """Return the `revision` of an encoder with these options; loads no weights."""
         identity = weights_identity(checkpoint or cls.default_checkpoint, revision)
         return revision_line(identity, precision=precision, compile=compile)
+
+    @classmethod
+    def gmacs_of(cls, *, checkpoint: str = "", revision: str | None = None, **_: Any) -> dict[str, float]:
+        """Return the `gmacs` of an encoder with these options; loads no weights."""
+        located = locate(checkpoint or cls.default_checkpoint, revision=revision, model_type=cls.model_type)
+        return dual_encoder_gmacs(_config(located.folder))
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
         """Return image embeddings `(n, d)`, not normalised."""
@@ -294,9 +302,15 @@ def _load_model(folder: Path, where: str) -> Any:
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-    config: Any = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config = _config(folder)
     model_class = getattr(transformers, str(MODEL_MAPPING_NAMES[config.model_type]))
     return load_weights(model_class, folder, config=config, where=where)
+
+
+def _config(folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def load_tokenizer(folder: Path) -> Any:

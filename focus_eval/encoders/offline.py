@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput, MissingDependency, MissingWeights
 from focus_eval.core.types import FloatArray
+from focus_eval.encoders.cost import efficientnet_lite0_gmacs
 from focus_eval.encoders.protocol import checked_frames, checked_query
 from focus_eval.video.reader import Pixels
 
@@ -105,6 +106,7 @@ Matrix = NDArray[np.float64]
 # thing is as likely as another.
 MIDPOINT = 0.125
 STEEPNESS = 32.0
+FULL_SIZE = 224  # of the pictures that the classifier was trained on
 RECIPE = 3  # raised whenever the code may give other numbers
 # Up to here a query has no more tokens than are read: `text.MAX_TOKENS`, which is not imported for this alone.
 _MOST_SURE_BYTES = 254
@@ -130,6 +132,8 @@ class OfflineScorer:
         n_classes: names whose embeddings are averaged, in [1, 1000]; ConSE's T.
         centred: subtract the mean embedding of all class names from names and query before comparing. Without it
             (ConSE as published) every frame is close to every question that mentions a picture.
+        size: pixels on a side of what is looked at, in [32, 224]; at 64 a frame takes a twelfth of the work, and the
+            scan encoder of the demo is that.
 
     Raises:
         InvalidInput: an option outside its range.
@@ -143,14 +147,17 @@ class OfflineScorer:
     embedding_size: ClassVar[int] = 384
     embeds_independently: ClassVar[bool] = True
 
-    def __init__(self, *, n_classes: int = 10, centred: bool = True) -> None:
+    def __init__(self, *, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> None:
         if not 1 <= n_classes <= 1000:
             raise InvalidInput(f"n_classes must lie in [1, 1000], got {n_classes}")
+        if not 32 <= size <= FULL_SIZE:
+            raise InvalidInput(f"size must lie in [32, {FULL_SIZE}], got {size}")
         missing = [module for module in _MODULES if find_spec(module) is None]
         if missing:
             raise MissingDependency(f"encoder 'offline' needs {missing[0]}: pip install \"focus-eval[offline]\"")
-        self.n_classes, self.centred = n_classes, centred
-        self.revision = self.revision_of(n_classes=n_classes, centred=centred)
+        self.n_classes, self.centred, self.size = n_classes, centred, size
+        self.revision = self.revision_of(n_classes=n_classes, centred=centred, size=size)
+        self.gmacs = self.gmacs_of(size=size)
         self._lock = threading.Lock()
         self._vision: FrameClassifier | None = None
         self._text: SentenceEncoder | None = None
@@ -160,11 +167,18 @@ class OfflineScorer:
         self._query_vector = lru_cache(maxsize=4096)(self._embed_query)
 
     @staticmethod
-    def revision_of(*, n_classes: int = 10, centred: bool = True) -> str:
+    def revision_of(*, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> str:
         """Return the `revision` of an encoder with these options; loads no weights."""
         packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino", "timm")
         known = ", ".join(f"{package} {version(package)}" for package in packages)
-        return f"{known}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}"
+        # The usual size is not said, so that what was stored before there was a choice stays valid.
+        pixels = "" if size == FULL_SIZE else f", {size} px"
+        return f"{known}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}{pixels}"
+
+    @staticmethod
+    def gmacs_of(*, size: int = FULL_SIZE, **_: object) -> dict[str, float]:
+        """Return the `gmacs` of an encoder with these options."""
+        return efficientnet_lite0_gmacs(size)
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
         """Return ConSE embeddings of unit length, float32 `(n, 384)`, of RGB uint8 frames `(n, height, width, 3)`.
@@ -176,10 +190,10 @@ class OfflineScorer:
         return conse(self._classifier().class_logits(frames), classes, n_classes=self.n_classes).astype(np.float32)
 
     def prepare(self, frames: Pixels) -> Pixels:
-        """Return what `embed` looks at, RGB uint8 `(n, 224, 224, 3)`: small, and embedded to the same bits."""
+        """Return what `embed` looks at, RGB uint8 `(n, size, size, 3)`: small, and embedded to the same bits."""
         from focus_eval.encoders.offline_towers import centre_squares
 
-        return centre_squares(checked_frames(frames))
+        return centre_squares(checked_frames(frames), self.size)
 
     def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return relevance in (0, 1) of embedded frames `(n, 384)` to `query`, shape `(n,)`.
@@ -223,7 +237,7 @@ class OfflineScorer:
             if self._vision is None:
                 from focus_eval.encoders.offline_towers import FrameClassifier, shared
 
-                self._vision = shared(FrameClassifier)
+                self._vision = shared(FrameClassifier, self.size)
             return self._vision
 
     def _encoder(self) -> SentenceEncoder:

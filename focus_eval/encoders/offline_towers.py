@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,17 +28,17 @@ from focus_eval.video.reader import Pixels
 NetworkT = TypeVar("NetworkT")
 
 
-def shared(kind: type[NetworkT]) -> NetworkT:
+def shared(kind: Callable[..., NetworkT], *options: Hashable) -> NetworkT:
     """Return this process's network of `kind`: made once, dropped when the last scorer lets go of it."""
     with _lock:
-        network = _alive.get(kind)
+        network = _alive.get((kind, options))
         if network is None:
-            network = _alive[kind] = kind()
-        return network
+            network = _alive[kind, options] = kind(*options)
+        return cast(NetworkT, network)
 
 
 _lock = threading.Lock()
-_alive: WeakValueDictionary[type, Any] = WeakValueDictionary()
+_alive: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
 
 
 def single_threaded(n_threads: int) -> dict[str, Any]:
@@ -188,7 +188,6 @@ def _normed(x: Any, weights: Weights, name: str) -> Any:
     return ops.add(ops.multiply(normed, constant(weights[f"{name}.weight"])), constant(weights[f"{name}.bias"]))
 
 
-SIDE_PIXELS = 224
 _MEAN, _SCALE = 127.0, 128.0  # (x - 127) / 128, as the EfficientNet-Lite weights were trained
 _VISION_NORM_EPSILON = 1e-3
 _N_BLOCKS, _HALVING_BLOCKS = 16, (1, 3, 5, 11)
@@ -206,13 +205,16 @@ class FrameClassifier:
 
     OpenVINO runs it, one frame after another on each of as many threads as torch would use: half the time of torch
     itself on a network this small, and no result depends on the batch or on the number of threads.
+
+    Args:
+        size: pixels on a side of what it looks at; the weights are those for 224.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self._size = size
         n_threads = torch.get_num_threads()
-        compiled = openvino.Core().compile_model(
-            _vision_network(_load_vision_weights()), "CPU", single_threaded(n_threads)
-        )
+        network = _vision_network(_load_vision_weights(), size)
+        compiled = openvino.Core().compile_model(network, "CPU", single_threaded(n_threads))
         # Two requests for each thread that computes: the next frame waits there while Python takes the last one's
         # result, and frames of several videos are computed side by side.
         self._workers = ThreadPoolExecutor(2 * n_threads, thread_name_prefix="classify")
@@ -222,7 +224,7 @@ class FrameClassifier:
 
     def class_logits(self, frames: Pixels) -> NDArray[np.float32]:
         """Return logits `(n, 1000)` of RGB uint8 frames `(n, height, width, 3)`; bit for bit the same in any batch."""
-        squares = centre_squares(frames)
+        squares = centre_squares(frames, self._size)
         logits = np.empty((len(squares), 1000), np.float32)
         for at, row in enumerate(self._workers.map(self._logits_of, squares)):
             logits[at] = row
@@ -236,8 +238,8 @@ class FrameClassifier:
             self._requests.put(request)
 
 
-def centre_squares(frames: Pixels) -> Pixels:
-    """Return the largest centred square of each RGB uint8 frame at 224 x 224, `(n, 224, 224, 3)`.
+def centre_squares(frames: Pixels, size: int) -> Pixels:
+    """Return the largest centred square of each RGB uint8 frame at `size` x `size`, `(n, size, size, 3)`.
 
     Bicubic with antialiasing, on 8-bit pixels (several times faster than Pillow or float). The classifier's usual
     crop to 7/8 of the picture is left out: in a video it would hide too much.
@@ -246,10 +248,10 @@ def centre_squares(frames: Pixels) -> Pixels:
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
     squares = frames[:, top : top + side, left : left + side]
-    if side == SIDE_PIXELS or len(frames) == 0:
-        return np.ascontiguousarray(squares).reshape(-1, SIDE_PIXELS, SIDE_PIXELS, 3)
+    if side == size or len(frames) == 0:
+        return np.ascontiguousarray(squares).reshape(-1, size, size, 3)
     pixels = torch.from_numpy(np.array(squares, order="C")).permute(0, 3, 1, 2)
-    resized = functional.interpolate(pixels, size=(SIDE_PIXELS, SIDE_PIXELS), mode="bicubic", antialias=True)
+    resized = functional.interpolate(pixels, size=(size, size), mode="bicubic", antialias=True)
     return np.asarray(np.ascontiguousarray(resized.permute(0, 2, 3, 1).numpy()), dtype=np.uint8)
 
 
@@ -264,13 +266,13 @@ def _load_vision_weights() -> Weights:
     return weights
 
 
-def _vision_network(weights: Weights) -> Any:
-    """Return EfficientNet-Lite0 as OpenVINO's graph: one uint8 square `(1, 224, 224, 3)` in, logits `(1, 1000)` out.
+def _vision_network(weights: Weights, size: int) -> Any:
+    """Return EfficientNet-Lite0 as OpenVINO's graph: one uint8 square `(1, size, size, 3)` in, logits `(1, 1000)` out.
 
     Tan and Le 2019, table 1, without squeeze-and-excitation and with ReLU6 for swish (the "lite" variant). Built
     layer by layer: converting a model traces it, which takes seconds at every start.
     """
-    square = ops.parameter([1, SIDE_PIXELS, SIDE_PIXELS, 3], np.uint8)
+    square = ops.parameter([1, size, size, 3], np.uint8)
     pixels = ops.transpose(ops.convert(square, "f32"), np.array([0, 3, 1, 2]))
     x = ops.divide(ops.subtract(pixels, np.float32(_MEAN)), np.float32(_SCALE))
     x = ops.clamp(_convolved(x, weights, "_conv_stem", "_bn0", stride=2), 0.0, 6.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -53,11 +53,15 @@ class ScoresFrames(Protocol):
     makes no encoder forwards.
 
     Attributes:
-        name, revision: as in `Scorer`.
+        revision: as in `Scorer`.
     """
 
-    name: ClassVar[str]
     revision: str
+
+    @property
+    def name(self) -> str:
+        """As in `Scorer`."""
+        ...
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
         """Return relevance in [0, 1] of `frames` of the file `video` to `query`, shape `(n,)`.
@@ -69,6 +73,19 @@ class ScoresFrames(Protocol):
 
     def close(self) -> None:
         """Release what it holds."""
+        ...
+
+
+@runtime_checkable
+class AnswersForPulls(Protocol):
+    """A `ScoresFrames` with logits and embeddings too, that has something to say of the frames that were pulled."""
+
+    def features_of(self, video: Path, query: str) -> Callable[[IntArray], Any]:
+        """Return what gives relevance of frames, and has `logits` and `embeddings` of them."""
+        ...
+
+    def facts_of_pulls(self, frames: IntArray) -> dict[str, int]:
+        """Return facts for the row of a question of which `frames` were pulled."""
         ...
 
 
@@ -152,6 +169,21 @@ class CutsQueries(Protocol):
 
     def is_cut(self, query: str) -> bool:
         """Return whether `query` is longer than what the scorer reads of it."""
+        ...
+
+
+@runtime_checkable
+class StatesCost(Protocol):
+    """A scorer that knows its work, so that tables can say what frames cost in forwards of one encoder.
+
+    Attributes:
+        gmacs: 10^9 multiply-adds by what they are paid for: "image" and "keys" once a frame, "fusion" once a frame
+            and question (see `encoders.cost`).
+    """
+
+    @property
+    def gmacs(self) -> Mapping[str, float]:
+        """The figures by name; {} where they cannot be told."""
         ...
 
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, Protocol, cast
 
-from focus_eval.core.errors import FocusEvalError, PluginError
+from focus_eval.core.errors import FocusEvalError, InvalidInput, PluginError
 from focus_eval.core.options import declared_types, make, named_options, read_options
 from focus_eval.core.plugins import Registry, classes_in
 from focus_eval.encoders.protocol import AnyScorer
@@ -60,6 +60,51 @@ def read_encoder(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, 
     """
     name, values = named_options(name, options)
     return name, read_options(f"encoder {name!r}", declared_types(ENCODERS.load(name)), values)
+
+
+def encoder_gmacs_of(name: str, options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the `gmacs` that `make_encoder(name, **options)` has, without its weights; {} where they are not known."""
+    try:
+        name, values = read_encoder(name, options)
+        made = ENCODERS.load(name)
+        return dict(made.gmacs_of(**values)) if hasattr(made, "gmacs_of") else {}
+    except FocusEvalError:  # no weights, so no configuration either: preflight says what is missing
+        return {}
+
+
+class MayScan(Protocol):
+    """A sampler; one that scans has an option `scan_encoder`."""
+
+    name: ClassVar[str]
+    needs_scan: ClassVar[bool]
+
+
+def scan_encoder_of(sampler: MayScan) -> tuple[str, dict[str, Any]] | None:
+    """Return name and options of the encoder that `sampler` scans with; None where it does not scan.
+
+    Raises:
+        InvalidInput: none is named.
+        UnknownName, MissingDependency, PluginError: as `read_encoder`.
+    """
+    if not sampler.needs_scan:
+        return None
+    named = getattr(sampler, "scan_encoder", "")
+    if not named:
+        raise InvalidInput(
+            f"sampler {sampler.name!r} scans with a second, cheap encoder: name it with scan_encoder=NAME, "
+            f"one of {', '.join(ENCODERS.names())}"
+        )
+    return read_encoder(named, {})
+
+
+def make_scan_encoder(sampler: MayScan) -> AnyScorer | None:
+    """Return the encoder that `sampler` scans with; None where it does not scan.
+
+    Raises:
+        FocusEvalError: as `scan_encoder_of` and `make_encoder`.
+    """
+    named = scan_encoder_of(sampler)
+    return make_encoder(named[0], **named[1]) if named else None
 
 
 def encoder_revision(name: str, options: Mapping[str, Any]) -> str:

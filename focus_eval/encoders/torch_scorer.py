@@ -269,6 +269,7 @@ class TorchScorer:
         device: torch name of the device in use, e.g. "cpu", "cuda:0".
         image_rules: the encoder's input.
         preprocess_seconds: time spent so far on resizing and uploading, for the meter.
+        gmacs: what a frame costs (see `cost`); {} where that is not known.
     """
 
     extra: ClassVar[str] = "encoders"
@@ -279,6 +280,7 @@ class TorchScorer:
         self.options = options
         self.image_rules = image_rules
         self.preprocess_seconds = 0.0
+        self.gmacs: dict[str, float] = {}
         self._recoveries = Recoveries()
         self._runners: list[BatchRunner] = []
         self._model = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
@@ -405,13 +407,13 @@ class MatchingScorer(TorchScorer):
         return self._encode(frames, lambda pixels: self._vision(pixel_values=pixels).last_hidden_state, dtype=dtype)
 
     def _matched(
-        self, features: torch.Tensor, match: Callable[[torch.Tensor], torch.Tensor], *, rows_per_frame: int = 1
+        self, features: torch.Tensor, match: Callable[[torch.Tensor, slice], torch.Tensor], *, rows_per_frame: int = 1
     ) -> torch.Tensor:
-        """Return `match(image tokens)` of `features`, batch by batch, float64 on the CPU."""
+        """Return `match(image tokens, which frames)` of `features`, batch by batch, float64 on the CPU."""
         found = self._text_runner.run(
-            lambda tokens: match(self._states(tokens)),
+            lambda loaded: match(self._states(loaded[0]), loaded[1]),
             len(features),
-            load=lambda part: features[part].to(self._torch_device),
+            load=lambda part: (features[part].to(self._torch_device), part),
             dtype=torch.float32,
             rows_per_frame=rows_per_frame,
         )

@@ -12,7 +12,7 @@ from focus_eval.lmms import checks
 from focus_eval.lmms.answering import RequestRunner
 from focus_eval.lmms.arguments import NATIVE, AdapterOptions, default_of, split_arguments
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames, SharedFrames
-from focus_eval.lmms.patches import keep_videos_on_one_rank
+from focus_eval.lmms.patches import keep_videos_on_one_rank, look_prompts_up_by_wrapper
 from focus_eval.lmms.protocol import GenerateTrace, RunContext, TracedModel
 from focus_eval.lmms.recording import Recorder, command_line_recorder
 from focus_eval.lmms.requests import PendingRequest
@@ -29,14 +29,16 @@ class FrameAdapter:
       another package the name of its entry point in the group `focus_eval.models`;
     - `checkpoint_types`: what its checkpoint's `config.json` may state as `model_type`; without it any;
     - `is_simple = False` where the wrapper takes lmms-eval's chat requests;
+    - `stock_name`: lmms-eval's name of the wrapper, under which tasks may have prompts for it;
     - `frames_argument`: the wrapper's argument for the most frames it takes;
     - how the wrapper gets the pixels. What its `doc_to_visual` returns is `visuals(frame_batch)`, by default a list
       with one `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's own
       loader, and where it is given a `PathWithFrames` return `path.frame_batch.take()` in the shape the wrapper
       wants; else call `super()`.
       Chat wrappers: `video_parts(frame_batch)` are the message parts that stand for the video.
-    - where they differ: `takes_mixed_sizes` (the wrapper can show frames of different sizes as images),
-      `largest_batch`, `questions_at_once` (an API), `answers_by_video` (it answers faster than frames are decoded: a
+    - where they differ: `packages` (whose versions can change an answer, beside transformers and lmms-eval),
+      `takes_mixed_sizes` (the wrapper can show frames of different sizes as images), `largest_batch`,
+      `questions_at_once` (an API), `answers_by_video` (it answers faster than frames are decoded: a
       matrix asks it about one video after another, each decoded once for all selections), `frames_reaching(inputs)`
       (frames per question among the inputs of the model's `generate`, or None), `own_options` (a dataclass of further
       arguments, handed to `prepare`), `prepare`, `defaults`.
@@ -48,6 +50,8 @@ class FrameAdapter:
 
     model_id: ClassVar[str]
     checkpoint_types: ClassVar[tuple[str, ...]] = ()
+    stock_name: ClassVar[str] = ""
+    packages: ClassVar[tuple[str, ...]] = ()
     frames_argument: ClassVar[str]
     frames_merged: ClassVar[int] = 1
     takes_mixed_sizes: ClassVar[bool] = False
@@ -77,6 +81,7 @@ class FrameAdapter:
             self.adapter_options = options
             self._wrapper_arguments = wrapper_arguments
             self._rank_and_world = checks.rank_and_world()
+            look_prompts_up_by_wrapper(self.model_id, self.stock_name)
             # In time: lmms-eval deals the documents out after the model is made.
             if self._rank_and_world[1] > 1:
                 keep_videos_on_one_rank()
@@ -178,6 +183,8 @@ class FrameAdapter:
         recorder = recorder or command_line_recorder(
             options,
             model=self.model_id,
+            stock_name=self.stock_name,
+            packages=self.packages,
             wrapper_arguments=self._wrapper_arguments,
             pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
             prepared=self.prepared,

@@ -27,6 +27,7 @@ from focus_eval.lmms.requests import (
     prefaced,
     rewritten,
 )
+from focus_eval.lmms.sent import prompt_record
 from focus_eval.lmms.tasks import NO_ANSWER
 from focus_eval.rows.records import AnswerRow
 
@@ -74,7 +75,8 @@ class BatchAnswerer:
             pending.frame_batch = None
 
     def _generate(self, batch: list[PendingRequest]) -> None:
-        trace = GenerateTrace()
+        recorder = self._context.recorder
+        trace = GenerateTrace(wants_sent=recorder.wants_prompt(batch[0].parts))
         started = time.perf_counter()
         try:
             view = self._view(batch, trace)
@@ -97,6 +99,9 @@ class BatchAnswerer:
         for pending, output in zip(batch, outputs, strict=True):
             self._check_shown(pending)
             pending.output = output
+        if trace.sent:
+            asked = batch[0]
+            recorder.write_prompt(asked.parts, prompt_record(view, asked.question.id, trace.sent, asked.tokens))
 
     def _note(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
         for at, pending in enumerate(batch):

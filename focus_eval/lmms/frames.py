@@ -128,6 +128,7 @@ class FrameBatch:
         is_black: True for the one black frame that stands for none; its index and time are 0.
         encoded: what an adapter made of the pixels ahead of time (`FrameAdapter.ready`).
         encoded_bytes: what `encoded` takes in memory.
+        patch_size: side of the model's patches in pixels, where a wrapper resizes frames without knowing it.
         is_taken: set when a wrapper reads the pixels; one that never does answered without them.
     """
 
@@ -142,6 +143,7 @@ class FrameBatch:
     is_black: bool = False
     encoded: Any = None
     encoded_bytes: int = 0
+    patch_size: int | None = None
     is_taken: bool = field(default=False, compare=False)
 
     @property

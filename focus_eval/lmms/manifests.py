@@ -47,6 +47,22 @@ MODELS: Registry[Any] = Registry(
 )
 
 
+def stock_name(model: str) -> str:
+    """Return lmms-eval's name of the wrapper behind `model`, one of ours; "" for any other name."""
+    return str(_fact(model, "stock_name", ""))
+
+
+def packages_of(model: str) -> tuple[str, ...]:
+    """Return the packages whose versions can change an answer of `model`, beside transformers and lmms-eval."""
+    return tuple(_fact(model, "packages", ()))
+
+
+def _fact(model: str, attribute: str, default: Any) -> Any:
+    # A model may have a class for one kind of request only.
+    name = next((name for name in (model, model + CHAT_SUFFIX) if name in MODELS), "")
+    return MODELS.fact(name, attribute, default) if name else default
+
+
 def known_models() -> dict[str, Paths]:
     """Return the models by name: ours, and those that installed packages register under `focus_eval.models`.
 

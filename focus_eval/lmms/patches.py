@@ -32,6 +32,27 @@ def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]])
     readers.update({name: wrap(read) for name, read in readers.items()})
 
 
+def resize_to_patches() -> None:
+    """Let lmms-eval's `vllm_generate` resize chosen frames to the patches of its model.
+
+    Relies on: the name `fetch_video` in `lmms_eval.models.chat.vllm_generate`, called with the video's element, and its
+    argument `image_patch_size`.
+
+    Why: the wrapper leaves it at 14. Qwen3-VL's patches have 16: its frames were resized to multiples of 28, and by its
+    processor once more to multiples of 32.
+    """
+    from lmms_eval.models.chat import vllm_generate
+
+    stock = getattr(vllm_generate.fetch_video, "stock", vllm_generate.fetch_video)
+
+    def fetch_video(element: dict[str, Any], **options: Any) -> Any:
+        patch_size = getattr(getattr(element["video"], "frame_batch", None), "patch_size", None)
+        return stock(element, **({**options, "image_patch_size": patch_size} if patch_size else options))
+
+    fetch_video.stock = stock  # type: ignore[attr-defined]
+    vllm_generate.fetch_video = fetch_video
+
+
 def load_generating_classes() -> None:
     """Let lmms-eval's `huggingface` wrapper fall back to `AutoModelForImageTextToText` in place of `AutoModel`.
 
@@ -75,6 +96,35 @@ def alone_in_accelerate() -> Iterator[None]:
         for state, values in zip(shared, before, strict=True):
             state.clear()
             state.update(values)
+
+
+def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
+    """Let lmms-eval's tasks ask `model` with the prompts they have for the stock wrapper behind it.
+
+    Relies on: `ConfigurableTask._prepare_model_specific_config`, called once by the constructor, which looks up what a
+    task has for `self.model_name`: the name given to `--model`, or the model itself where Python hands one over. Tasks
+    are made after the model is.
+
+    Why: under a name that is in no task's file a model would be asked with other prompts than its stock wrapper.
+    """
+    from lmms_eval.api.task import ConfigurableTask
+
+    from focus_eval.lmms.prompts import DEFAULT, prompts_for
+
+    prepare = ConfigurableTask._prepare_model_specific_config
+    # Called for each model made: a second one must not wrap the first one's function.
+    stock = getattr(prepare, "stock", prepare)
+    wrappers = {**getattr(prepare, "wrappers", {}), model: stock_name}
+
+    def prepare_by_wrapper(task: Any) -> None:
+        name = getattr(task.model_name, "model_id", task.model_name)
+        if isinstance(name, str) and name in wrappers:
+            found = prompts_for(vars(task.config), name, wrappers[name])
+            task.model_name = name if found == DEFAULT else found
+        stock(task)
+
+    prepare_by_wrapper.stock, prepare_by_wrapper.wrappers = stock, wrappers  # type: ignore[attr-defined]
+    ConfigurableTask._prepare_model_specific_config = prepare_by_wrapper
 
 
 # Fields that hold a document's video, the surest first.

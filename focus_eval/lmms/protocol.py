@@ -11,6 +11,7 @@ from focus_eval.lmms.arguments import AdapterOptions
 from focus_eval.lmms.frames import FrameBatch, SharedFrames
 from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.sent import sent_tensors
 from focus_eval.lmms.sources import FrameSource
 from focus_eval.rows.records import AnswerRow
 
@@ -47,6 +48,7 @@ class GenerateTrace:
         inputs: its keyword arguments by name, without their tensors' content: see `frames` and `tokens`.
         frames: frames per question that reached the model; None where its inputs do not tell.
         tokens: per question: input, output, vision.
+        wants_sent: whether `sent` is asked for: what the first question of the batch looks like to the model.
     """
 
     error: BaseException | None = None
@@ -54,6 +56,8 @@ class GenerateTrace:
     generate_seconds: float = 0.0
     frames: list[int] | None = None
     tokens: list[dict[str, int]] = field(default_factory=list)
+    wants_sent: bool = False
+    sent: dict[str, Any] = field(default_factory=dict)
 
 
 class TracedModel:
@@ -83,6 +87,10 @@ class TracedModel:
         trace.n_calls += 1
         # Before the call: a model that runs out of memory was still shown these frames.
         trace.frames = self._frames_reaching(inputs)
+        # Wrappers pass the prompt by position or under either name.
+        given = args[0] if args else inputs.get("input_ids", inputs.get("inputs"))
+        if trace.wants_sent and getattr(given, "ndim", 0) == 2:
+            trace.sent = sent_tensors(self._model, given, inputs)
         started = time.perf_counter()
         try:
             output = self._model.generate(*args, **inputs)
@@ -92,8 +100,6 @@ class TracedModel:
             raise
         finally:
             trace.generate_seconds += time.perf_counter() - started
-        # Wrappers pass the prompt by position or under either name.
-        given = args[0] if args else inputs.get("input_ids", inputs.get("inputs"))
         trace.tokens = token_counts(given, output, inputs, getattr(self._model, "config", None))
         return output
 

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from focus_eval.core.errors import RunError
+from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.encoders.weights import damaged_blobs, weights_folder, weights_identity
 from focus_eval.lmms.arguments import AdapterOptions
+from focus_eval.lmms.prompts import DEFAULT, prompts_of_request
 from focus_eval.lmms.requests import PendingRequest, RequestParts
 from focus_eval.lmms.tasks import ParsedAnswer, read_answer, read_option, task_of, task_score
 from focus_eval.pipeline.timing import device_name
 from focus_eval.rows.identity import answer_identity, git_revision, identity_hash, versions
 from focus_eval.rows.records import AnswerRow, CellNames, RowWriter, SelectionRow, answer_row, replace_file
-from focus_eval.rows.store import load_rows
+from focus_eval.rows.sealed import write_sealed_json
+from focus_eval.rows.store import PROMPT_FILE, load_rows
 from focus_eval.samplers.base import derived_rng
 
 if TYPE_CHECKING:
     from focus_eval.rows.locks import FolderLock
+
+
+_WRITING_PROMPT = threading.Lock()
 
 
 class Recorder(ABC):
@@ -60,6 +66,28 @@ class Recorder(ABC):
     def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
         """Return the selection that an earlier start has written for this question; None where there is none."""
         return None
+
+    @abstractmethod
+    def cell_folder(self, parts: RequestParts) -> Path:
+        """Return the folder of the cell of a request."""
+
+    def wants_prompt(self, parts: RequestParts) -> bool:
+        """Return whether nothing says yet what the model was sent in this cell."""
+        return not (self.cell_folder(parts) / PROMPT_FILE).exists()
+
+    def write_prompt(self, parts: RequestParts, record: Mapping[str, Any]) -> None:
+        """Write what the model was sent (`sent.prompt_record`) into the cell's folder."""
+        folder = self.cell_folder(parts)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Questions of an API are answered side by side: several may have found no record yet.
+        with _WRITING_PROMPT:
+            if self.wants_prompt(parts):
+                try:
+                    # Whole or not at all, so that a kill leaves no half of it.
+                    with replace_file(folder / PROMPT_FILE) as part:
+                        write_sealed_json(part, dict(record))
+                except InvalidInput as error:  # the disk's fault, not the question's: no row may say so
+                    raise RunError(str(error)) from error
 
     def selection(self, pending: PendingRequest) -> None:
         """Write the selection of `pending`, unless another recorder writes it."""
@@ -128,6 +156,7 @@ def answer_text(output: Any) -> str:
 
 
 #     RECORD/CELL/cell.json                  what the rows are
+#     RECORD/CELL/prompt.json                what the model was sent first
 #     RECORD/CELL/selections/rank0of1.jsonl  a SelectionRow per question
 #     RECORD/CELL/answers/rank0of1.jsonl     an AnswerRow per question
 #
@@ -143,6 +172,7 @@ class FolderRecorder(Recorder):
         root: the folder `record`.
         name: readable part of every cell's name.
         identity: all that can change an answer, but for task, split and generation arguments.
+        stock_name: of the wrapper behind `model`, for which tasks may have prompts.
         file_name: of every file; one per rank.
     """
 
@@ -155,6 +185,7 @@ class FolderRecorder(Recorder):
         model: str,
         options: AdapterOptions,
         selection_id: str,
+        stock_name: str = "",
         file_name: str = "rank0of1.jsonl",
         device: str = "",
     ) -> None:
@@ -162,6 +193,7 @@ class FolderRecorder(Recorder):
         self.where = root
         self._name = name
         self._identity = dict(identity)
+        self._stock_name = stock_name
         self._file_name = file_name
         self._writers: dict[tuple[str, str], RowWriter] = {}
         self._locks: dict[str, FolderLock] = {}
@@ -172,6 +204,10 @@ class FolderRecorder(Recorder):
         """Return how the cell of a request is called."""
         full = identity_hash(self._cell_identity(parts))
         return CellNames(cell_id=full, cell=f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_"))
+
+    def cell_folder(self, parts: RequestParts) -> Path:
+        """Return the folder of the cell of a request."""
+        return self.where / self.names(parts).cell
 
     def earlier(self, pending: PendingRequest) -> AnswerRow | None:
         """Return the answer that an earlier start has written for this question; None where there is none."""
@@ -217,7 +253,10 @@ class FolderRecorder(Recorder):
         known = {key: value for key, value in parts.generation.items() if value is not None}
         # Through JSON, so that a tuple and a list give one hash.
         generation = json.loads(json.dumps(known, default=str))
-        return answer_identity(**self._identity, task=parts.task, split=parts.split, generation=generation)
+        said = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
+        # Left out where it is as usual, so that ids made before there was a choice stay the same.
+        prompts = prompts_of_request(parts.look, self._model, self._stock_name)
+        return answer_identity(**(said if prompts == DEFAULT else {**said, "prompts": prompts}))
 
     def _writer(self, parts: RequestParts, kind: str) -> RowWriter:
         cell = self.names(parts).cell
@@ -265,6 +304,8 @@ def command_line_recorder(
     options: AdapterOptions,
     *,
     model: str,
+    stock_name: str,
+    packages: Sequence[str],
     wrapper_arguments: Mapping[str, Any],
     pretrained: str,
     prepared: Any,
@@ -285,6 +326,7 @@ def command_line_recorder(
         name=f"{model}-{chooser}-k{frames}-seed{options.seed}",
         identity={
             "model": model,
+            "packages": packages,
             "arguments": wrapper_arguments,
             "weights": _sound_weights(pretrained, str(wrapper_arguments.get("revision") or "main")),
             "adapter": str(prepared) if prepared is not None else "",
@@ -296,6 +338,7 @@ def command_line_recorder(
             **({"subtitles": True} if options.subtitles else {}),
         },
         model=model,
+        stock_name=stock_name,
         options=options,
         selection_id=selection_id,
         file_name=f"rank{rank}of{world}.jsonl",

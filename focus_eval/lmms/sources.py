@@ -17,6 +17,7 @@ from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_sele
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
+    from focus_eval.encoders.protocol import AnyScorer
     from focus_eval.pipeline.selector import Selector
     from focus_eval.selections import ImportedSelection
 
@@ -67,6 +68,7 @@ def check_source(options: AdapterOptions) -> None:
         _refuse_idle(options)
         return
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
+    encoders.scan_encoder_of(sampler)
     if sampler.needs_encoder and not options.encoder:
         names = ", ".join(encoders.ENCODERS.names())
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
@@ -97,14 +99,8 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
     encoder = None
     if sampler.needs_encoder:
-        name, given = encoders.read_encoder(options.encoder, texts(options.encoder_options))
-        local_rank = os.environ.get("LOCAL_RANK", "0")
-        if local_rank != "0" and "device" not in given and "device" in declared_types(encoders.ENCODERS.load(name)):
-            import torch
-
-            if torch.cuda.is_available():  # each rank encodes on its own device
-                given["device"] = f"cuda:{local_rank}"
-        encoder = encoders.make_encoder(name, **given)
+        encoder = _on_own_device(*encoders.read_encoder(options.encoder, texts(options.encoder_options)))
+    scan = encoders.scan_encoder_of(sampler)
     store = None
     if options.store:
         from focus_eval.encoders.store import RelevanceStore
@@ -113,6 +109,7 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
     return Selector(
         sampler=sampler,
         encoder=encoder,
+        scan_encoder=_on_own_device(*scan) if scan else None,
         k=frames,
         seed=options.seed,
         store=store,
@@ -120,6 +117,19 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
         coarse_seed=options.coarse_seed,
         query=options.query,
     )
+
+
+def _on_own_device(name: str, options: dict[str, Any]) -> AnyScorer:
+    """Return the encoder, on this rank's own device where there are several ranks and none is named."""
+    from focus_eval.encoders import registry as encoders
+
+    local_rank = os.environ.get("LOCAL_RANK", "0")
+    if local_rank != "0" and "device" not in options and "device" in declared_types(encoders.ENCODERS.load(name)):
+        import torch
+
+        if torch.cuda.is_available():
+            options = {**options, "device": f"cuda:{local_rank}"}
+    return encoders.make_encoder(name, **options)
 
 
 class ReplayedSelections:

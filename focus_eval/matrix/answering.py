@@ -64,7 +64,7 @@ class AnswerWorker:
         self._folder = folder
         self._name = name
         # Kept, since a task builds the requests of all its documents at once.
-        self._tasks: dict[tuple[str, str], TaskRequests] = {}
+        self._tasks: dict[tuple[str, str, str], TaskRequests] = {}
         self._loaded: tuple[str, Any] | None = None
         self._shown: tuple[str, CellRecorder] | None = None
         self._finished: dict[str, FinishedQuestions] = {}
@@ -182,7 +182,8 @@ class AnswerWorker:
                 # Else the rows of all cells so far would fill the memory of a large run.
                 self._rows.clear()
             # The lists of pulls are the bulk of a row, and no model is shown them.
-            self._rows[cell.name] = [row.without_pulls() for row in self._folder.selections(cell.selection)]
+            with self._folder.unchanged(cell.selection):
+                self._rows[cell.name] = [row.without_pulls() for row in self._folder.selections(cell.selection)]
         return self._rows[cell.name]
 
     def _unshow(self) -> None:
@@ -192,10 +193,10 @@ class AnswerWorker:
             self._shown = None
 
     def _requests(self, model: Any, cell: AnswerSpec) -> TaskRequests:
-        # Simple and chat models get other requests for the same document.
-        key = (cell.benchmark.name, "simple" if model.is_simple else "chat")
+        # Simple and chat models get other requests for the same document, and some models prompts of their own.
+        key = (cell.benchmark.name, "simple" if model.is_simple else "chat", cell.prompts)
         if key not in self._tasks:
-            self._tasks[key] = TaskRequests(self._sets[key[0]], kind=key[1])
+            self._tasks[key] = TaskRequests(self._sets[key[0]], kind=key[1], prompts=key[2])
         return self._tasks[key]
 
 
@@ -212,6 +213,10 @@ class CellRecorder(Recorder):
     def names(self, parts: RequestParts) -> CellNames:
         """Return the names of the cell; they are the same for all requests."""
         return self._names
+
+    def cell_folder(self, parts: RequestParts) -> Path:
+        """Return the cell's folder."""
+        return self.where
 
     def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
         self._file.write(row)

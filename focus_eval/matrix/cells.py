@@ -14,7 +14,10 @@ from typing import Any
 from focus_eval.benchmarks.question import check_query_form
 from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
-from focus_eval.encoders.registry import encoder_revision
+from focus_eval.encoders.cost import joint_gmacs, scan_share
+from focus_eval.encoders.registry import encoder_gmacs_of, encoder_revision, scan_encoder_of
+from focus_eval.lmms.manifests import packages_of, stock_name
+from focus_eval.lmms.prompts import DEFAULT, prompts_for, task_values
 from focus_eval.matrix.config import (
     BenchmarkConfig,
     EncoderConfig,
@@ -80,6 +83,7 @@ class SelectionSpec:
     """One way to choose keyframes for all questions of one benchmark; serves every model with the same k.
 
     Args:
+        scan_encoder: what the sampler scans with, by the name that the matrix or the sampler's option gives it.
         share_frames: whether other selections may pay for its frames. It changes what a row cost, not what it says: it
             is not part of the identity, but such rows have a folder of their own.
     """
@@ -92,27 +96,47 @@ class SelectionSpec:
     coarse_seed: CoarseSeed
     query: str = "question"
     share_frames: bool = True
+    scan_encoder: EncoderConfig | None = None
+
+    @property
+    def encoders(self) -> list[EncoderConfig]:
+        """The encoders that take part, the main one first."""
+        return [encoder for encoder in (self.encoder, self.scan_encoder) if encoder]
+
+    @cached_property
+    def gmacs(self) -> dict[str, float]:
+        """What the encoders cost, as its rows will say it (see `encoders.cost`)."""
+        both = (self.encoder, self.scan_encoder)
+        main, scanning = (encoder_gmacs_of(of.encoder, of.options) if of else {} for of in both)
+        return joint_gmacs(main, scanning)
+
+    @property
+    def scan_cost(self) -> float | None:
+        """A forward of the scan encoder over one of the main encoder; None where there is none or it is not known."""
+        return scan_share(self.gmacs)
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
         """Everything a matrix says that can change a selection."""
-        return self._identity(json.dumps(with_effect(self.encoder.options), sort_keys=True) if self.encoder else "")
+        return self._identity(lambda encoder: json.dumps(with_effect(encoder.options), sort_keys=True))
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Everything that can change a selection: `configuration`, and what its names stand for on this machine."""
         # A name such as "main" may mean other weights tomorrow; the rows belong to the exact ones.
-        revision = encoder_revision(self.encoder.encoder, self.encoder.options) if self.encoder else ""
-        return {**self._identity(revision), "questions": questions_digest(self.benchmark)}
+        said = self._identity(lambda encoder: encoder_revision(encoder.encoder, encoder.options))
+        return {**said, "questions": questions_digest(self.benchmark)}
 
-    def _identity(self, encoder_revision: str) -> dict[str, Any]:
+    def _identity(self, revision_of: Callable[[EncoderConfig], str]) -> dict[str, Any]:
         chosen = selection_identity(
             self.sampler,
             k=self.k,
             seed=self.seed,
             coarse_seed=self.coarse_seed,
             encoder=self.encoder.encoder if self.encoder else "",
-            encoder_revision=encoder_revision,
+            encoder_revision=revision_of(self.encoder) if self.encoder else "",
+            scan_encoder=self.scan_encoder.encoder if self.scan_encoder else "",
+            scan_encoder_revision=revision_of(self.scan_encoder) if self.scan_encoder else "",
             query=self.query,
         )
         return {"benchmark": self.benchmark.benchmark, **chosen}
@@ -152,6 +176,12 @@ class AnswerSpec:
         return self.selection.benchmark
 
     @cached_property
+    def prompts(self) -> str:
+        """The name under which the task has prompts for this model."""
+        task, model = self.benchmark.task, self.model.model
+        return prompts_for(task_values(task), model, stock_name(model)) if task else DEFAULT
+
+    @cached_property
     def configuration(self) -> dict[str, Any]:
         """Everything a matrix says that can change an answer."""
         return {
@@ -167,8 +197,10 @@ class AnswerSpec:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Everything that can change an answer: `configuration`, and what its names stand for on this machine."""
-        said = {**self.configuration, "selection": self.selection.identity}
-        return answer_identity(**said, weights=model_weights(self.model))
+        said = {**self.configuration, "selection": self.selection.identity, "weights": model_weights(self.model)}
+        # Left out where it is as usual, so that ids made before there was a choice stay the same.
+        said["packages"] = packages_of(self.model.model)
+        return answer_identity(**(said if self.prompts == DEFAULT else {**said, "prompts": self.prompts}))
 
     @cached_property
     def id(self) -> str:
@@ -191,7 +223,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
     models: list[ModelConfig | None] = [*matrix.models] or [None]
     for benchmark, model in itertools.product(matrix.benchmarks, models):
         for sampler in matrix.samplers:
-            for made, k, seed in itertools.product(_made(sampler), _frame_counts(matrix, model), matrix.seeds):
+            for made, k, seed in _variants(matrix, sampler, model):
                 for encoder, query in itertools.product(_encoders(matrix, made, sampler.encoders), matrix.queries):
                     spec = SelectionSpec(
                         benchmark=benchmark,
@@ -203,10 +235,19 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
                         # Without an encoder nothing reads the query: all queries are one selection.
                         query=query if encoder else "question",
                         share_frames=matrix.share_frames,
+                        scan_encoder=_scan_encoder(matrix, made),
                     )
                     # Several models with one k, or several queries without an encoder, give the same selection once.
                     specs.setdefault(spec.name, spec)
     return list(specs.values())
+
+
+def _variants(
+    matrix: MatrixConfig, sampler: SamplerConfig, model: ModelConfig | None
+) -> Iterator[tuple[FrameSampler, int, int]]:
+    for made in _made(sampler):
+        # A sampler that draws nothing chooses the same frames under every seed: they are shown once, and count once.
+        yield from itertools.product([made], _frame_counts(matrix, model), matrix.seeds[: None if made.draws else 1])
 
 
 def check_lists(matrix: MatrixConfig) -> None:
@@ -220,6 +261,7 @@ def check_lists(matrix: MatrixConfig) -> None:
     for sampler in matrix.samplers:
         for made in _made(sampler):
             _encoders(matrix, made, sampler.encoders)
+            _scan_encoder(matrix, made)
     for query in matrix.queries:
         check_query_form(query)
     if "/" in matrix.name or matrix.name in ("", ".", ".."):
@@ -252,6 +294,21 @@ def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> 
             raise unknown_name(f"encoder of matrix {matrix.name!r}:", name, known)
     # A sampler that names no encoder is run with every one.
     return [known[name] for name in names or known]
+
+
+def _scan_encoder(matrix: MatrixConfig, sampler: FrameSampler) -> EncoderConfig | None:
+    """Return the encoder of `matrix` that the sampler's option names, or the one that the option says itself."""
+    known = {encoder.name: encoder for encoder in matrix.encoders}
+    text = getattr(sampler, "scan_encoder", "")
+    if sampler.needs_scan and text in known:
+        return known[text]
+    return EncoderConfig(name=re.sub(r"[^\w.,=+-]+", "_", text), encoder=text) if scan_encoder_of(sampler) else None
+
+
+def all_encoders(matrix: MatrixConfig) -> list[EncoderConfig]:
+    """Return the encoders of `matrix`, and those that its samplers scan with, each once."""
+    scanning = [_scan_encoder(matrix, made) for sampler in matrix.samplers for made in _made(sampler)]
+    return list({encoder.name: encoder for encoder in [*matrix.encoders, *scanning] if encoder}.values())
 
 
 def _made(config: SamplerConfig) -> Iterator[FrameSampler]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, 
 
 from focus_eval.benchmarks.question import Benchmark
 from focus_eval.core.errors import InvalidInput, nearest, unknown_name
-from focus_eval.core.options import named_options, parse_named
+from focus_eval.core.options import named_options, named_text, parse_named
 from focus_eval.core.resources import read_yaml, resource_path, yaml_loader, yaml_node
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
 
@@ -158,7 +158,7 @@ def _refuse_repeats(node: Any, path: Path) -> None:
 
 
 # Beside the matrices, but read by another command.
-NO_MATRICES = ("simulation.yaml",)
+NO_MATRICES = ("simulation.yaml", "simulation_scan.yaml")
 
 
 def shipped_matrices() -> dict[str, Path]:
@@ -330,7 +330,8 @@ class SamplerConfig(StrictModel):
 
     Options may stand in the name as well: `focus:alpha=0.1`.
 
-    `encoders` restricts it to some of the matrix's encoders, by name.
+    `encoders` restricts it to some of the matrix's encoders, by name. The option `scan_encoder` is the name of one of
+    them, a text as in `encoders`, or a mapping with `encoder` and `options`.
     """
 
     sampler: str
@@ -343,7 +344,19 @@ class SamplerConfig(StrictModel):
         if not isinstance(given, dict) or not isinstance(given.get("sampler"), str):
             return given
         name, options = named_options(given["sampler"], given.get("options") or {})
+        if "scan_encoder" in options:
+            scan = options["scan_encoder"]
+            texts = [_encoder_text(item) for item in scan] if isinstance(scan, list) else _encoder_text(scan)
+            options = {**options, "scan_encoder": texts}
         return {**given, "sampler": name, "options": options}
+
+
+def _encoder_text(given: Any) -> Any:
+    """Return the text that says the same as the mapping of an encoder."""
+    if not isinstance(given, dict):
+        return given
+    encoder = EncoderConfig.model_validate({"name": "scan_encoder", **given})
+    return named_text(encoder.encoder, encoder.options)
 
 
 class Resources(StrictModel):
@@ -373,7 +386,8 @@ class MatrixConfig(StrictModel):
     `k` is a list of frame counts; empty means each model's own `frames`. `queries` lists what of a question encoders
     are given: "question", "question_and_options", or a template with {question} and {options}. Without `models` a
     matrix only selects. With `share_frames` a frame is embedded once for all selections, and kept; without it every
-    question of every selection pays for its own frames, so that its hours may stand beside published ones.
+    question of every selection pays for its own frames, so that its hours may stand beside published ones. With
+    `available_only` the questions whose video is not here are not asked.
     """
 
     name: str
@@ -393,6 +407,7 @@ class MatrixConfig(StrictModel):
     max_error_share: float = Field(default=0.02, ge=0, le=1)
     allow_unparsed: StrictBool = False
     limit: int | None = Field(default=None, gt=0)
+    available_only: StrictBool = False
     select_resources: Resources = Resources()
     answer_resources: Resources = Resources()
 

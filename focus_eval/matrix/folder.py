@@ -182,6 +182,12 @@ class RunFolder:
         """Return the finished rows of `cell`, read as they are iterated over."""
         return StoredRows(self.part(cell), AnswerRow)
 
+    @contextmanager
+    def unchanged(self, part: SelectionSpec | AnswerSpec) -> Iterator[None]:
+        """Keep other runs from turning the lines of a part into Parquet while this one reads its rows."""
+        with self.pool.alone_in(self.part(part)):
+            yield
+
     def errors(self, part: SelectionSpec | AnswerSpec) -> dict[str, str | None]:
         """Return the error of each finished row of a selection or a cell by question id; None where it went well."""
         rows = self.answers(part) if isinstance(part, AnswerSpec) else self.selections(part)
@@ -284,12 +290,19 @@ class RunFolder:
         _write_json(document, file)
 
     def describe(
-        self, matrix: MatrixConfig, *, engine: str, device: str, asked: Mapping[str, Sequence[str]] | None = None
+        self,
+        matrix: MatrixConfig,
+        *,
+        engine: str,
+        device: str,
+        asked: Mapping[str, Sequence[str]] | None = None,
+        against: Sequence[str] = (),
     ) -> None:
         """Record this start: matrix, versions, git revision, device, clock.
 
         Args:
             asked: ids of the questions by benchmark, where not all are asked.
+            against: what is asked otherwise than behind the published figures.
 
         Raises:
             InvalidInput: the folder belongs to a matrix of another name.
@@ -313,6 +326,7 @@ class RunFolder:
             "name": matrix.name,
             "matrix": matrix.model_dump(mode="json"),
             "asked": {name: list(ids) for name, ids in (asked or {}).items()},
+            "against": list(against),
             # Kept from the first start on: a run that went on with other versions says so.
             "starts": [*earlier.get("starts", []), start],
         }

@@ -17,12 +17,13 @@ from pydantic import Field, ValidationError
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
-from focus_eval.core.types import IntArray, Selection, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import EncoderConfig, MatrixConfig, StrictModel, check, load_yaml
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.pipeline.timing import device_name
+from focus_eval.report.cost import forward_equivalents, unit_costs
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import replace_file
 from focus_eval.rows.sealed import read_sealed_json
@@ -51,6 +52,7 @@ class SelectionPlan:
     Args:
         pulls: frames scored, summed over questions, as the paper counts them.
         frames: frames of the videos, summed over questions (a video asked about twice counts twice).
+        scanned: frames that the scan encoder is shown, summed over questions; `scanned_shared` once a video.
         keyframes: chosen on flat relevance, summed over questions.
         embedded_alone: frames embedded if each question pays for its own, as the published hours count.
         embedded_shared: frames embedded if the questions of a video share theirs.
@@ -65,6 +67,8 @@ class SelectionPlan:
     keyframes: int = 0
     embedded_alone: int = 0
     embedded_shared: int = 0
+    scanned: int = 0
+    scanned_shared: int = 0
     unknown: int = 0
     reason: str = ""
     warnings: tuple[PlanWarning, ...] = ()
@@ -73,6 +77,20 @@ class SelectionPlan:
     def frames_scored(self) -> float:
         """Share of the frames that are scored, in [0, 1]; NaN where no length is known."""
         return self.pulls / self.frames if self.frames else float("nan")
+
+    def forward_equivalents(self, *, shared: bool) -> float:
+        """Return the frames embedded and scanned, and what matching with text takes, in forwards of the encoder.
+
+        NaN where the cost of a scan is not known.
+
+        Args:
+            shared: whether the questions of a video share their frames.
+        """
+        units = unit_costs(self.spec.gmacs, relative_cost=self.spec.sampler.options.get("relative_cost"))
+        encoded, scanned = (self.embedded_alone, self.scanned)
+        if shared:
+            encoded, scanned = (self.embedded_shared, self.scanned_shared)
+        return float(forward_equivalents(units, encoded=encoded, scanned=scanned, pulls=self.pulls))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +113,26 @@ class Plan:
     forwards_by_encoder: dict[str, int] = field(default_factory=dict)
 
     @property
-    def pulls_by_encoder(self) -> dict[str, int]:
-        """Frames each encoder would embed if nothing were shared."""
-        totals: dict[str, int] = {}
+    def seen_by_encoder(self) -> dict[str, tuple[int, int]]:
+        """Frames that each encoder scores and scans, summed over questions: all embedded if nothing were shared."""
+        totals: dict[str, tuple[int, int]] = {}
         for selection in self.selections:
-            if selection.spec.encoder:
-                totals[selection.spec.encoder.name] = totals.get(selection.spec.encoder.name, 0) + selection.pulls
+            # A selection has its main encoder first, then the one that scans.
+            for encoder, more in zip(
+                selection.spec.encoders, ((selection.pulls, 0), (0, selection.scanned)), strict=False
+            ):
+                pulls, scanned = totals.get(encoder.name, (0, 0))
+                totals[encoder.name] = (pulls + more[0], scanned + more[1])
         return totals
+
+    @property
+    def scan_pairs(self) -> dict[tuple[str, str], float | None]:
+        """Relative cost by the names of a scan encoder and its main encoder; None where it is not known."""
+        return {
+            (spec.scan_encoder.name, spec.encoder.name): getattr(spec.sampler, "relative_cost", None) or spec.scan_cost
+            for spec in (selection.spec for selection in self.selections)
+            if spec.scan_encoder and spec.encoder
+        }
 
 
 def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = lambda done, of: None) -> Plan:
@@ -117,7 +148,7 @@ def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = la
     """
     sets, specs = load_sets(matrix), selection_specs(matrix)
     of = sum(len(sets[spec.benchmark.name].questions) for spec in specs)
-    forwards = {spec.encoder.name: 0 for spec in specs if spec.encoder}
+    forwards = {encoder.name: 0 for spec in specs for encoder in spec.encoders}
     selections, done = list[SelectionPlan](), 0
     for name, questions in sets.items():
         mine = [spec for spec in specs if spec.benchmark.name == name]
@@ -132,6 +163,8 @@ def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = la
         for selection in selections:
             if selection.spec.encoder:
                 forwards[selection.spec.encoder.name] += selection.embedded_alone
+            if selection.spec.scan_encoder:
+                forwards[selection.spec.scan_encoder.name] += selection.scanned
     return Plan(
         matrix=matrix,
         selections=tuple(selections),
@@ -166,7 +199,10 @@ def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
 
 def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
     """Return the questions of every benchmark of `matrix` by the benchmark's configured name."""
-    return {benchmark.name: load_questions(benchmark, limit=matrix.limit) for benchmark in matrix.benchmarks}
+    return {
+        benchmark.name: load_questions(benchmark, limit=matrix.limit, available_only=matrix.available_only)
+        for benchmark in matrix.benchmarks
+    }
 
 
 def count_selections(
@@ -186,12 +222,12 @@ def count_selections(
     for asked in videos:
         embedded: dict[str, list[IntArray]] = {}
         for counting in countings:
-            frames = counting.add_video(asked)
-            if counting.spec.encoder:
-                embedded.setdefault(counting.spec.encoder.name, []).append(frames)
-        for encoder, several in embedded.items():
+            seen = counting.add_video(asked)
+            for encoder, frames in zip(counting.spec.encoders, seen, strict=False):
+                embedded.setdefault(encoder.name, []).append(frames)
+        for name, several in embedded.items():
             # Over all selections of a video: what one has embedded the next one finds.
-            distinct[encoder] = distinct.get(encoder, 0) + np.unique(np.concatenate(several)).size
+            distinct[name] = distinct.get(name, 0) + np.unique(np.concatenate(several)).size
         done += len(asked) * len(countings)
         progress(done)
     return [counting.plan() for counting in countings], distinct
@@ -214,15 +250,17 @@ class _Counting:
     def __init__(self, spec: SelectionSpec) -> None:
         self.spec = spec
         self._questions = self._pulls = self._frames = self._keyframes = self._alone = self._shared = self._unknown = 0
+        self._scanned = self._scanned_shared = 0
         self._reason = (0, "")
         self._warnings: dict[str, tuple[int, PlanWarning]] = {}
 
-    def add_video(self, asked: list[tuple[int, Question, VideoInfo | FocusEvalError]]) -> IntArray:
-        """Count the questions of one video; return the frames that are scored for any of them, ascending."""
-        pulled = [self._pulled(number, question, info) for number, question, info in asked]
-        frames = np.unique(np.concatenate(pulled))
-        self._shared += frames.size
-        return frames
+    def add_video(self, asked: list[tuple[int, Question, VideoInfo | FocusEvalError]]) -> tuple[IntArray, IntArray]:
+        """Count the questions of one video; return the frames scored and those scanned for any of them, ascending."""
+        seen = [self._seen(number, question, info) for number, question, info in asked]
+        pulled, scanned = (np.unique(np.concatenate(frames)) for frames in zip(*seen, strict=True))
+        self._shared += pulled.size
+        self._scanned_shared += scanned.size
+        return pulled, scanned
 
     def plan(self) -> SelectionPlan:
         """Return what was counted."""
@@ -234,14 +272,16 @@ class _Counting:
             keyframes=self._keyframes,
             embedded_alone=self._alone,
             embedded_shared=self._shared,
+            scanned=self._scanned,
+            scanned_shared=self._scanned_shared,
             unknown=self._unknown,
             reason=self._reason[1],
             warnings=tuple(warning for _, warning in sorted(self._warnings.values(), key=lambda item: item[0])),
         )
 
-    def _pulled(self, number: int, question: Question, info: VideoInfo | FocusEvalError) -> IntArray:
+    def _seen(self, number: int, question: Question, info: VideoInfo | FocusEvalError) -> tuple[IntArray, IntArray]:
         self._questions += 1
-        nothing = np.zeros(0, dtype=np.int64)
+        nothing = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         if isinstance(info, FocusEvalError):
             # The first by number, since videos are visited in another order than questions.
             self._reason = min(self._reason, (number, str(info))) if self._unknown else (number, str(info))
@@ -261,7 +301,8 @@ class _Counting:
         self._keyframes += len(selection.keyframes)
         # A frame pulled twice by one question is embedded once.
         self._alone += np.unique(selection.pulled_frames).size
-        return selection.pulled_frames
+        self._scanned += selection.n_scanned
+        return selection.pulled_frames, selection.scanned_frames
 
     def _warn(self, kind: str, text: str, number: int, question: Question, info: VideoInfo) -> None:
         """Count a warning; the first question's text stands for its kind."""
@@ -273,19 +314,26 @@ class _Counting:
 
 
 def _on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:
-    """Return what the run would select if all frames were equally relevant."""
+    """Return what the run would select if all frames were equally relevant, and a scan gave noise."""
     # The very generators of the run: samplers that draw frames then draw the same ones here.
     key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
     coarse = (spec.benchmark.benchmark, question.video, "coarse")
-    shares = spec.coarse_seed == "video"
+    shares, flat = spec.coarse_seed == "video", FlatSource()
     return spec.sampler.select(
         info,
         k=spec.k,
-        pull=FlatSource(),
+        pull=flat,
+        # A scan tells the questions of a video apart; on a flat one they would pull the same frames.
+        scan=partial(_noise, derived_rng(spec.seed, *key, "scan")),
+        scan_cost=spec.scan_cost,
         rng=derived_rng(spec.seed, *key),
         coarse_rng=derived_rng(spec.seed, *coarse) if shares else None,
         evidence_seconds=question.evidence_seconds,
     )
+
+
+def _noise(rng: np.random.Generator, frames: IntArray) -> FloatArray:
+    return rng.standard_normal(frames.size)
 
 
 # Two stages run side by side: the GPUs encode, the cores decode. The hours are those of the slower one, so they are a
@@ -412,15 +460,18 @@ def hours_lines(plan: Plan, machine: Machine, sets: dict[str, QuestionSet]) -> I
         encoder = selection.spec.encoder
         if encoder is None:
             continue
-        # By the checkpoint's name first: sizes of one architecture differ in speed.
-        rates = machine.frames_per_second.get(encoder.name) or machine.frames_per_second.get(encoder.encoder, {})
-        precision = str(encoder.options.get("precision", "fp32"))
+        rates, precision = _rates(machine, encoder)
+        scan_rate = 1.0
+        if selection.spec.scan_encoder:
+            scan_rates, scan_precision = _rates(machine, selection.spec.scan_encoder)
+            scan_rate = scan_rates.get(scan_precision, 0.0)
         # No line rather than a guess from another precision.
-        if precision not in rates:
+        if precision not in rates or not scan_rate:
             continue
         frames = selection.embedded_shared if plan.matrix.share_frames else selection.embedded_alone
+        scanned = selection.scanned_shared if plan.matrix.share_frames else selection.scanned
         is_gop = selection.spec.sampler.name == "focus_gop"
-        line = partial(_line, selection, machine)
+        line = partial(_line, selection, machine, n_scanned=scanned, scan_rate=scan_rate)
         yield line("", frames, rates[precision], near_sync=is_gop)
         for other, rate in rates.items():
             # Only what saves time is worth a line.
@@ -437,19 +488,35 @@ def hours_lines(plan: Plan, machine: Machine, sets: dict[str, QuestionSet]) -> I
             yield line("coarse_seed: video", shared, rates[precision], near_sync=False)
 
 
+def _rates(machine: Machine, encoder: EncoderConfig) -> tuple[dict[str, float], str]:
+    """Return the machine's frames a second with `encoder` by precision, and the precision it has."""
+    # By the checkpoint's name first: sizes of one architecture differ in speed.
+    rates = machine.frames_per_second.get(encoder.name) or machine.frames_per_second.get(encoder.encoder, {})
+    return rates, str(encoder.options.get("precision", "fp32"))
+
+
 def _with_shared_coarse_pulls(selection: SelectionPlan, sets: dict[str, QuestionSet]) -> int:
     spec = replace(selection.spec, coarse_seed="video")
     return plan_selection(spec, sets[spec.benchmark.name]).embedded_shared
 
 
 def _line(
-    selection: SelectionPlan, machine: Machine, setting: str, frames: int, rate: float, *, near_sync: bool
+    selection: SelectionPlan,
+    machine: Machine,
+    setting: str,
+    frames: int,
+    rate: float,
+    *,
+    near_sync: bool,
+    n_scanned: int,
+    scan_rate: float,
 ) -> HoursLine:
     seconds = machine.decode_seconds
     if near_sync and machine.decode_seconds_gop is not None:
         seconds = machine.decode_seconds_gop
     # The slower stage sets the pace, since both work at the same time.
-    encode, decode = frames / rate / 3600, frames * seconds / 3600
+    encode = (frames / rate + n_scanned / scan_rate) / 3600
+    decode = (frames * seconds + n_scanned * machine.decode_seconds) / 3600
     hours = max(encode / max(1, machine.gpus), decode / machine.cores)
     if not machine.gpus:  # encoder and decoder share the cores
         hours = encode + decode / machine.cores

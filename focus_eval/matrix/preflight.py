@@ -16,7 +16,7 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, MissingWeights, unknown_name
 from focus_eval.core.types import VideoInfo
 from focus_eval.matrix.answering import load_arguments
-from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
+from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, all_encoders, cells, selection_specs
 from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import best_device, gpu_gigabytes, host_gigabytes
@@ -46,8 +46,8 @@ class Missing:
 
 
 # Bytes of a row as a line of JSON beside its texts and options: of every row, of one that an encoder made (its
-# revision, seconds by stage), of a keyframe with its time, of a pull with its relevance and clip.
-ROW_BYTES, ENCODER_BYTES, KEYFRAME_BYTES, PULL_BYTES = 750, 400, 20, 32
+# revision, seconds by stage), of a keyframe with its time, of a pull with its relevance and clip, of a scanned frame.
+ROW_BYTES, ENCODER_BYTES, KEYFRAME_BYTES, PULL_BYTES, SCAN_BYTES = 750, 400, 20, 32, 7
 ANSWER_BYTES, FED_BYTES = 900, 7
 # Bytes of an entry of the store beside its embedding; an embedding takes a fifth more than its numbers.
 ENTRY_BYTES, STORED_SHARE = 30, 1.2
@@ -121,8 +121,9 @@ def disk_estimate(
 
 
 def _row_bytes(spec: SelectionSpec, plan: SelectionPlan, text_bytes: float) -> float:
-    fixed = ROW_BYTES + len(json.dumps(spec.sampler.options)) + (ENCODER_BYTES if spec.encoder else 0)
-    return plan.questions * (fixed + text_bytes) + KEYFRAME_BYTES * plan.keyframes + PULL_BYTES * plan.pulls
+    fixed = ROW_BYTES + len(json.dumps(spec.sampler.options)) + ENCODER_BYTES * len(spec.encoders)
+    listed = KEYFRAME_BYTES * plan.keyframes + PULL_BYTES * plan.pulls + SCAN_BYTES * plan.scanned
+    return plan.questions * (fixed + text_bytes) + listed
 
 
 def _mean_text(questions: QuestionSet) -> float:
@@ -140,6 +141,9 @@ def _stored_bytes(specs: list[SelectionSpec], plans: list[SelectionPlan], distin
         encoders[spec.encoder.name] = spec.encoder
         # Relevance is kept by question. As if no two samplers pulled one frame: too much is the safe side.
         total += ENTRY_BYTES * plan.embedded_alone
+        if spec.scan_encoder is not None:
+            encoders[spec.scan_encoder.name] = spec.scan_encoder
+            total += ENTRY_BYTES * plan.scanned
     for name, encoder in encoders.items():
         if n_bytes := embedding_bytes(encoder):
             total += distinct[name] * (STORED_SHARE * n_bytes + ENTRY_BYTES)
@@ -229,10 +233,12 @@ def _size(path: Path | None) -> int:
         return 0
 
 
-def questions_or_problems(config: BenchmarkConfig, limit: int | None) -> tuple[QuestionSet | None, list[Missing]]:
+def questions_or_problems(
+    config: BenchmarkConfig, limit: int | None, *, available_only: bool = False
+) -> tuple[QuestionSet | None, list[Missing]]:
     """Return the questions of a benchmark, or what keeps them from being read; the rates are read too."""
     try:
-        found = load_questions(config, limit=limit)
+        found = load_questions(config, limit=limit, available_only=available_only)
         # Read here, so that a damaged file of rates is found before the run and not in the middle of it.
         _ = found.rates
     except MissingDocuments as error:
@@ -298,6 +304,8 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
         if answered:
             return [Missing(f"the videos of {config.name}", "set videos in its config: models are shown frames")]
         return []
+    if not questions.questions:
+        return [Missing(f"every video of {config.name}", _fetch_videos(config), gigabytes=config.disk_gigabytes)]
     files = {video: questions.video_path(video) for video in questions.by_video}
     absent = [video for video, file in files.items() if not file.is_file()]
     # A download that was broken off may leave such files, and they would fail one question at a time.
@@ -309,11 +317,19 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
         what = f"{len(absent)} of {len(files)} videos of {config.name} ({_named(absent)}){size}"
         # By the number of videos; their sizes are not known before they are here.
         share = config.disk_gigabytes * len(absent) / len(files)
-        missing.append(Missing(what, _fetch_videos(config), gigabytes=share))
+        fix = _fetch_videos(config)
+        fix += "; or ask only the questions whose video is here: --available-only" if len(absent) < len(files) else ""
+        missing.append(Missing(what, fix, gigabytes=share))
     if empty:
         what = f"{len(empty)} of {len(files)} videos of {config.name} are empty files ({_named(empty)})"
         missing.append(Missing(what, f"delete them and fetch them again: {_fetch_videos(config)}"))
     return missing
+
+
+def _available_note(questions: QuestionSet) -> list[str]:
+    asked, of = len(questions.questions), len(questions.all_ids)
+    said = "every figure of this run is partial" if asked < of else "all of them"
+    return [f"{questions.config.name}: {asked:,} of {of:,} questions are asked, those whose video is here: {said}"]
 
 
 def _fetch_videos(config: BenchmarkConfig) -> str:
@@ -538,17 +554,19 @@ def check_all(
         missing += _of_folder(folder)
         for benchmark in matrix.benchmarks:
             missing += place_problems(benchmark)
-            found, problems = questions_or_problems(benchmark, matrix.limit)
+            found, problems = questions_or_problems(benchmark, matrix.limit, available_only=matrix.available_only)
             missing += problems
             if found is None:
                 # Without questions it is not known which videos are needed, but the folder can be checked.
                 missing += folder_problems(benchmark)
                 continue
-            sets[f"{matrix.name}/{benchmark.name}"] = found
+            if found.questions:
+                sets[f"{matrix.name}/{benchmark.name}"] = found
             missing += video_problems(found, answered=bool(matrix.models))
+            notes += _available_note(found) if matrix.available_only else []
             # Only models ask the task's documents; samplers do with the annotations.
             missing += documents_problems(found) if matrix.models and benchmark.annotations else []
-    for encoder in _distinct(item for matrix, _ in matrices for item in matrix.encoders):
+    for encoder in _distinct(item for matrix, _ in matrices for item in all_encoders(matrix)):
         missing += encoder_problems(encoder)
     for model in _distinct(item for matrix, _ in matrices for item in matrix.models):
         missing += _of_model(model, [matrix for matrix, _ in matrices if model in matrix.models], engine, notes)

@@ -16,8 +16,9 @@ from focus_eval.benchmarks.declared import DeclaredBenchmark
 from focus_eval.benchmarks.question import Benchmark, Question
 from focus_eval.benchmarks.registry import VideoRate, questions_of, read_annotations, read_documents, read_rates
 from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
-from focus_eval.core.resources import read_yaml, resource_path
+from focus_eval.core.resources import resource_path
 from focus_eval.core.types import VideoInfo
+from focus_eval.lmms.prompts import DEFAULT, task_values
 from focus_eval.matrix.config import BenchmarkConfig
 from focus_eval.video import open_video
 from focus_eval.video.manifest import known_info as manifest_info
@@ -155,7 +156,7 @@ def task_source(task: str) -> TaskSource:
     Raises:
         InvalidInput: no file of that task, in ours or in lmms-eval's.
     """
-    values = _task_values(_task_file(task))
+    values = task_values(task)
     kwargs = values.get("dataset_kwargs") or {}
     # As lmms-eval: the test split where there is one, else the validation split.
     split = values.get("test_split") or values.get("validation_split") or values.get("training_split")
@@ -167,37 +168,6 @@ def task_source(task: str) -> TaskSource:
         split=str(split),
         video_folder=str(kwargs.get("cache_dir") or ""),
     )
-
-
-def _task_file(task: str) -> Path:
-    # Ours first, as when the task is loaded (`task_requests`).
-    ours = resource_path("tasks") / f"{task}.yaml"
-    if task and ours.is_file():
-        return ours
-    from importlib.util import find_spec
-
-    # Found without importing it: that takes seconds, and a plan needs the file only.
-    found = find_spec("lmms_eval")
-    folders = [Path(folder) / "tasks" for folder in (found.submodule_search_locations or [])] if found else []
-    for folder in folders:
-        for file in sorted(folder.rglob(f"{task}.yaml")):
-            return file
-    raise InvalidInput(f"task {task!r} is known neither to focus-eval nor to lmms-eval (set task, or annotations)")
-
-
-class _TaskLoader(yaml.SafeLoader):
-    """Reads a task file; what its `!function` tags name is not loaded."""
-
-
-# Loading them would import the task's code, which may need packages that are not here.
-_TaskLoader.add_multi_constructor("!", lambda loader, suffix, node: None)
-
-
-def _task_values(file: Path) -> dict[str, Any]:
-    values: dict[str, Any] = read_yaml(file, _TaskLoader) or {}
-    included = values.pop("include", None)
-    # A task's own values come after those it includes, and win.
-    return {**_task_values(file.parent / included), **values} if included else values
 
 
 def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
@@ -330,8 +300,11 @@ class QuestionSet:
             yield question, info
 
 
-def load_questions(config: BenchmarkConfig, *, limit: int | None = None) -> QuestionSet:
+def load_questions(config: BenchmarkConfig, *, limit: int | None = None, available_only: bool = False) -> QuestionSet:
     """Return the first `limit` questions of the benchmark (all by default).
+
+    Args:
+        available_only: only those whose video is here; an empty file is not one.
 
     Raises:
         MissingDocuments: the task's documents are not on this machine.
@@ -344,7 +317,12 @@ def load_questions(config: BenchmarkConfig, *, limit: int | None = None) -> Ques
             "is this another split or version?"
         )
     # All ids, also under a limit: finished rows are put into the order of the whole benchmark.
-    return QuestionSet(config, tuple(questions[:limit]), [question.id for question in questions])
+    ids = [question.id for question in questions]
+    if available_only and config.videos:
+        files = {question.video: Path(config.videos) / question.video for question in questions}
+        here = {video for video, file in files.items() if file.is_file() and file.stat().st_size > 0}
+        questions = [question for question in questions if question.video in here]
+    return QuestionSet(config, tuple(questions[:limit]), ids)
 
 
 def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
@@ -391,10 +369,14 @@ class TaskRequests:
         RunError: a task lmms-eval does not know, or whose documents are not the questions of the benchmark.
     """
 
-    def __init__(self, questions: QuestionSet, *, kind: str) -> None:
+    def __init__(self, questions: QuestionSet, *, kind: str, prompts: str = DEFAULT) -> None:
+        """Args:
+        kind: "simple" or "chat".
+        prompts: the name under which the task's prompts are looked up; see `prompts_for`.
+        """
         self._home = data_home(questions.config)
         with _home_of_tasks(self._home):
-            self._task = _load_task(questions.config, kind)
+            self._task = _load_task(questions.config, kind, prompts)
             # All documents in one process: which are asked is decided here, by question id.
             self._task.build_all_requests(limit=None, rank=0, world_size=1)
         # The same choice that lmms-eval makes when it builds its requests.
@@ -455,7 +437,7 @@ def _documents(config: BenchmarkConfig) -> dict[str, Any]:
     return {"dataset_path": found.format, "dataset_name": None, "dataset_kwargs": {"data_files": {split: files}}}
 
 
-def _load_task(config: BenchmarkConfig, kind: str) -> Any:
+def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Any:
     name = config.task
     if not name:
         raise RunError("a benchmark that models answer needs its lmms-eval task: set task in its config")
@@ -464,7 +446,7 @@ def _load_task(config: BenchmarkConfig, kind: str) -> Any:
     folder = resource_path("tasks")
     # Reading lmms-eval's thousands of task files takes seconds; a task of ours needs none of them.
     is_ours = (folder / f"{name}.yaml").exists()
-    manager = TaskManager(include_path=str(folder), include_defaults=not is_ours, model_name="default")
+    manager = TaskManager(include_path=str(folder), include_defaults=not is_ours, model_name=prompts)
     try:
         # lmms-eval's get_task_dict forgets `kind` where the documents are named, and builds simple requests for all.
         return manager.load_task_or_group([{"task": name, **_documents(config)}], kind)[name]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from focus_eval.core.errors import RunError, unknown_name
+from focus_eval.matrix.against import PAPER, differences
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig, Resources
 from focus_eval.matrix.folder import RunFolder, kind_of
@@ -144,7 +145,9 @@ def complete_run(
     # The matrix and its questions are read above, before anything is written.
     with run.locked():
         run.keep_damaged_aside([*specs, *all_cells])
-        run.describe(matrix, engine=where.name, device=where.device, asked=_asked_of(sets))
+        # Published figures stand beside ours in its report: what is asked otherwise stands there too.
+        against = [item.line for item in differences(matrix, sets, PAPER)] if matrix.anchors else []
+        run.describe(matrix, engine=where.name, device=where.device, asked=_asked_of(sets), against=against)
         # Before the work: the folder then shows also the parts that another run has made.
         run.show([*specs, *all_cells])
         run.drop(dropped)
@@ -199,7 +202,7 @@ def _asked_of(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
 
 
 def _selection_columns(run: RunFolder, spec: SelectionSpec, asked: set[str]) -> dict[str, dict[str, Any]]:
-    long = ("pulled_frames", "pulled_relevance", "clips")
+    long = ("pulled_frames", "pulled_relevance", "clips", "scanned_frames")
     columns = {}
     for row in run.selections(spec):
         if row.question_id not in asked:
@@ -246,16 +249,15 @@ def _check_answers(run: RunFolder, all_cells: Sequence[AnswerSpec], sets: dict[s
     """Refuse a cell of which no answer could be read: a prompt, weights or a service that are broken look like this."""
     asked = _asked_ids(sets)
     for cell in all_cells:
-        answered = (row for row in run.answers(cell) if row.error is None)
-        unread = []
-        for row in answered:
-            if row.question_id in asked[cell.benchmark.name]:
-                if row.parsed is not None and row.answer and row.answer.strip():
-                    break
-                unread.append(row.answer)
-        else:
-            if not unread:
-                continue
+        unread: list[str | None] = []
+        with run.unchanged(cell):
+            for row in run.answers(cell):
+                if row.error is None and row.question_id in asked[cell.benchmark.name]:
+                    if row.parsed is not None and row.answer and row.answer.strip():
+                        unread.clear()
+                        break
+                    unread.append(row.answer)
+        if unread:
             raise RunError(
                 f"answers/{cell.name}: none of {len(unread)} answers could be read, the first is {unread[0]!r:.80}: "
                 "is it the model, its weights or the prompt? Fix it and run again with "
@@ -268,7 +270,8 @@ def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, Question
     asked = _asked_ids(sets)
     n_rows, errors = 0, list[str]()
     for part in cells(matrix) if matrix.models else selection_specs(matrix):
-        found = {key: error for key, error in run.errors(part).items() if key in asked[part.benchmark.name]}
+        with run.unchanged(part):
+            found = {key: error for key, error in run.errors(part).items() if key in asked[part.benchmark.name]}
         n_rows += len(found)
         errors += [error for error in found.values() if error is not None]
     # Over all cells: one cell with few questions would pass the share by a single error.

@@ -266,21 +266,27 @@ class SelectWorker:
     def _selector(self, spec_name: str) -> Selector:
         if spec_name not in self._selectors:
             spec = self._specs[spec_name]
-            # No name, no shared features: such a selection pays for all its frames itself.
-            encoder = spec.encoder.name if spec.encoder and spec.share_frames else ""
             self._selectors[spec_name] = Selector(
                 sampler=spec.sampler,
                 encoder=self._scorer(spec.encoder) if spec.encoder else None,
+                scan_encoder=self._scorer(spec.scan_encoder) if spec.scan_encoder else None,
                 k=spec.k,
                 seed=spec.seed,
                 store=self._store if spec.share_frames else None,
-                kept=self._kept.setdefault(encoder, FeatureCache(KEPT_BYTES)) if encoder else None,
+                kept=self._features_of(spec.encoder, spec),
+                scan_kept=self._features_of(spec.scan_encoder, spec),
                 coarse_seed=spec.coarse_seed,
                 query=spec.query,
                 share_frames=spec.share_frames,
                 batches=self._batches,
             )
         return self._selectors[spec_name]
+
+    def _features_of(self, encoder: EncoderConfig | None, spec: SelectionSpec) -> FeatureCache | None:
+        # None: such a selection pays for all its frames itself.
+        if encoder is None or not spec.share_frames:
+            return None
+        return self._kept.setdefault(encoder.name, FeatureCache(KEPT_BYTES))
 
     def _scorer(self, encoder: EncoderConfig) -> AnyScorer:
         if encoder.name not in self._scorers:

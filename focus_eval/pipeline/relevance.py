@@ -16,6 +16,7 @@ from focus_eval.encoders import protocol
 from focus_eval.encoders.cache import FeatureCache, duplicate_cache
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.timing import Meter
+from focus_eval.samplers.base import LogitSource, RelevanceFn, log_odds
 from focus_eval.video.reader import Pixels, VideoReader
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class VideoSession:
         server: embeds frames together with other questions; None: each question alone.
         shares: whether a picture that was embedded for someone else is not embedded again.
         batches: fills the encoder's batches with frames of other videos, where `FillsBatches` wants that.
+        stage: what the encoder's seconds are booked as: "scan" for a scan encoder.
+        decodes: which of the video's frames are asked for: "all", "reference" or "sync".
     """
 
     reader: VideoReader
@@ -69,6 +72,8 @@ class VideoSession:
     server: FrameServer | None = None
     shares: bool = True
     batches: FullBatches | None = None
+    stage: str = "encode"
+    decodes: str = "all"
 
     @property
     def scorer_key(self) -> str:
@@ -105,12 +110,12 @@ class VideoSession:
     def embed(self, frames: IntArray, pixels: Pixels, *, meter: Meter) -> tuple[Any, NDArray[np.bool_]]:
         """Return the features of decoded frames, and for which of them the encoder ran; keep them for who asks next.
 
-        `meter` is in its stage "encode"; waiting for frames of other videos is moved to "idle".
+        `meter` is in the session's stage; waiting for frames of other videos is moved to "idle".
         """
         if (filled := self.filled) is not None:
             started = time.perf_counter()
             features, seconds = filled[0].embed(filled[1], pixels)
-            meter.move("encode", "idle", max(0.0, time.perf_counter() - started - seconds))
+            meter.move(self.stage, "idle", max(0.0, time.perf_counter() - started - seconds))
             # Equal pictures are not looked for here: every frame handed in is a forward.
             computed = np.ones(frames.shape, dtype=bool)
         elif self.shares and isinstance(self.encoder, protocol.EmbedsIndependently):
@@ -143,6 +148,7 @@ class VideoRelevance:
         # Set only where the encoder has them: a ledger asks with `isinstance` what it may pull.
         if isinstance(session.encoder, protocol.GivesLogits):
             self.logits = self._logits
+            self.relevance_and_logits = self._relevance_and_logits
         if isinstance(session.encoder, protocol.GivesEmbeddings):
             self.embeddings = self._embeddings
             self.relevance_and_embeddings = self._relevance_and_embeddings
@@ -169,6 +175,17 @@ class VideoRelevance:
     def _logits(self, frames: IntArray) -> FloatArray:
         encoder: Any = self._session.encoder
         return self._from_features(frames, lambda features: encoder.logits(features, self._query))
+
+    def _relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        encoder: Any = self._session.encoder
+
+        def read(features: Any) -> FloatArray:
+            both = [encoder.relevance(features, self._query), encoder.logits(features, self._query)]
+            # One array, so that both come from a single pass over the frames.
+            return np.column_stack(both)
+
+        both = self._from_features(frames, read)
+        return both[:, 0], both[:, 1]
 
     def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
         encoder: Any = self._session.encoder
@@ -209,7 +226,7 @@ class VideoRelevance:
         session = self._session
         found, features = session.known(frames)
         if found.any():
-            with session.meter.stage("encode"):
+            with session.meter.stage(session.stage):
                 visit(frames[found], features)
             self._advance(int(found.sum()))
         # Ascending, so that the decoder goes over the video once; `_from_features` puts them back in order.
@@ -223,23 +240,42 @@ class VideoRelevance:
             self._advance(missing.size)
             return
         for part, pixels in decoded_batches(
-            session.reader, missing, session.batch_size, session.meter, prepare=session.prepare
+            session.reader,
+            missing,
+            session.batch_size,
+            session.meter,
+            prepare=session.prepare,
+            decodes=session.decodes,
         ):
-            with session.meter.stage("encode"):
+            with session.meter.stage(session.stage):
                 features, computed = session.embed(part, pixels, meter=session.meter)
                 visit(part, features)
             self.forwards += int(computed.sum())
             self._advance(part.size)
 
 
+def scan_logits(relevance: RelevanceFn) -> RelevanceFn:
+    """Return what gives the scan encoder's raw logits: of its relevance the log-odds, where it has no logits."""
+    if isinstance(relevance, LogitSource):
+        return relevance.logits
+    return lambda frames: log_odds(relevance(frames))
+
+
 def decoded_batches(
-    reader: VideoReader, frames: IntArray, batch_size: int, meter: Meter, *, prepare: Prepare | None = None
+    reader: VideoReader,
+    frames: IntArray,
+    batch_size: int,
+    meter: Meter,
+    *,
+    prepare: Prepare | None = None,
+    decodes: str = "all",
 ) -> Iterator[tuple[IntArray, Pixels]]:
     """Yield batches of decoded frames, ascending; a thread decodes the next one while the caller encodes.
 
     Args:
         frames: ascending, each once.
-        meter: gets the thread's seconds as "decode" and "preprocess", the wait for them as "idle".
+        meter: gets the thread's seconds as "decode" and "preprocess", the wait for them as "idle"; and the frames that
+            the decoder gave out, those on the way to the asked ones included, where the reader says.
         prepare: shrinks each frame at once, so that no more than one is held at full size.
     """
     parts = [frames[at : at + batch_size] for at in range(0, frames.size, batch_size)]
@@ -255,17 +291,22 @@ def decoded_batches(
             preparing += time.perf_counter() - before
         return np.concatenate(kept), time.perf_counter() - started - preparing, preparing
 
-    # One thread: the reader is not for several, and one batch ahead is enough to keep the encoder busy.
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        ahead = pool.submit(decode, parts[0])
-        for part, following in zip(parts, [*parts[1:], None], strict=True):
-            with meter.stage("idle"):
-                pixels, decoding, preparing = ahead.result()
-            meter.add("decode", decoding)
-            meter.add("preprocess", preparing)
-            if following is not None:
-                ahead = pool.submit(decode, following)
-            yield part, pixels
+    n_before = getattr(reader, "n_decoded", None)
+    try:
+        # One thread: the reader is not for several, and one batch ahead is enough to keep the encoder busy.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            ahead = pool.submit(decode, parts[0])
+            for part, following in zip(parts, [*parts[1:], None], strict=True):
+                with meter.stage("idle"):
+                    pixels, decoding, preparing = ahead.result()
+                meter.add("decode", decoding)
+                meter.add("preprocess", preparing)
+                if following is not None:
+                    ahead = pool.submit(decode, following)
+                yield part, pixels
+    finally:
+        if n_before is not None:
+            meter.count_decoded(decodes, getattr(reader, "n_decoded", n_before) - n_before)
 
 
 def _ignore(n_pulls: int) -> None:

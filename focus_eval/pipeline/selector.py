@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import astuple
+from dataclasses import astuple, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,20 @@ import numpy as np
 
 from focus_eval.benchmarks.question import Question, check_query_form, query_text
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo, whole_number
 from focus_eval.encoders.cache import FeatureCache
-from focus_eval.encoders.protocol import AnyScorer, CutsQueries, ScoresFrames
+from focus_eval.encoders.cost import relative_cost, selection_gmacs
+from focus_eval.encoders.protocol import AnswersForPulls, AnyScorer, CutsQueries, ScoresFrames
 from focus_eval.pipeline.full_batches import FullBatches
-from focus_eval.pipeline.relevance import Progress, VideoRelevance, VideoSession
+from focus_eval.pipeline.relevance import Progress, VideoRelevance, VideoSession, scan_logits
 from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.pipeline.timing import Meter, device_name
 from focus_eval.rows.identity import identity_hash, selection_identity
 from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
 from focus_eval.samplers.base import FrameSampler, RelevanceFn, derived_rng
+from focus_eval.samplers.scanning import ScanningSampler, cheap_frames
 from focus_eval.video import gives_exact_pixels, open_video
-from focus_eval.video.reader import VideoReader
+from focus_eval.video.reader import TellsReferences, VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore
@@ -34,6 +37,7 @@ class Selector:
     Args:
         sampler: the algorithm.
         encoder: gives relevance; None only for samplers that never pull.
+        scan_encoder: the second, cheap one; None only for samplers that do not scan.
         k: keyframes per question.
         seed: first part of every question's generator.
         store: keeps embeddings or relevance between runs; None keeps nothing.
@@ -43,12 +47,14 @@ class Selector:
         batch_size: frames encoded at once.
         kept: features of an encoder that stores no embeddings, bounded, for the other questions of a video; may be
             shared by selectors with the same encoder.
+        scan_kept: the same of the scan encoder.
         keep_pulls: False writes only how many frames were scored, not which: simulations make too many.
         batches: fills the encoder's batches with frames of other videos that are served at the same time.
         share_frames: False embeds every frame again, whatever other selectors of this process embedded.
 
     Raises:
-        InvalidInput: a sampler that pulls without an encoder, or k below 1.
+        InvalidInput: a sampler that pulls without an encoder, or scans without a second one or with one of unknown
+            cost, or k below 1.
     """
 
     def __init__(
@@ -56,6 +62,7 @@ class Selector:
         *,
         sampler: FrameSampler,
         encoder: AnyScorer | None,
+        scan_encoder: AnyScorer | None = None,
         k: int,
         seed: int = 0,
         store: RelevanceStore | None = None,
@@ -64,26 +71,31 @@ class Selector:
         query: str = "question",
         batch_size: int = 32,
         kept: FeatureCache | None = None,
+        scan_kept: FeatureCache | None = None,
         share_frames: bool = True,
         keep_pulls: bool = True,
         batches: FullBatches | None = None,
     ) -> None:
         if sampler.needs_encoder and encoder is None:
             raise InvalidInput(f"sampler {sampler.name!r} needs an encoder")
-        if k < 1:
-            raise InvalidInput(f"k must be at least 1, got {k}")
+        if sampler.needs_scan and scan_encoder is None:
+            raise InvalidInput(f"sampler {sampler.name!r} needs a scan encoder")
         self.sampler = sampler
         # A sampler that never pulls has the same rows with any encoder: none is part of its identity.
         self.encoder = encoder if sampler.needs_encoder else None
-        self.k = k
-        self.seed = seed
-        self._store = store
+        self.scan_encoder = scan_encoder if sampler.needs_scan else None
+        if isinstance(sampler, ScanningSampler):
+            sampler.cost_of_scan(self.scan_cost)  # said before the first video is opened
+        self.k = whole_number(k, "k")
+        self.seed = whole_number(seed, "seed", at_least=0)
+        self.store = store
         self._backend = backend
         self._coarse_seed = coarse_seed
         check_query_form(query)
         self._query = query
         self._batch_size = batch_size
         self._kept = kept
+        self._scan_kept = scan_kept
         self._share_frames = share_frames
         self._keep_pulls = keep_pulls
         self._batches = batches
@@ -98,6 +110,8 @@ class Selector:
             coarse_seed=self._coarse_seed,
             encoder=self.encoder.name if self.encoder else "",
             encoder_revision=self.encoder.revision if self.encoder else "",
+            scan_encoder=self.scan_encoder.name if self.scan_encoder else "",
+            scan_encoder_revision=self.scan_encoder.revision if self.scan_encoder else "",
             query=self._query,
             inexact_backend=self._inexact_backend.get("video_backend", ""),
         )
@@ -127,25 +141,32 @@ class Selector:
             progress: is told of the pulls as they are made.
 
         Raises:
-            FocusEvalError: a file, a frame or a relevance that is not as it must be.
+            FocusEvalError: the video, a frame or the encoder's output is invalid.
         """
         meter = Meter()
         if info is not None:
-            selection, forwards = self._run(question, info, self._pull_unread(question, video_path), meter)
+            pull, scan = (self._unread(encoder, question, video_path) for encoder in (self.encoder, self.scan_encoder))
+            selection = self._run(question, info, pull, scan, meter)
             # Without the file there are no presentation times; at a constant rate they are these.
             times = np.asarray(selection.keyframes) / info.fps
         else:
             with meter.stage("open"):
                 if batcher is None:
-                    opened: Any = open_video(video_path, backend=self._backend, kept=self._store)
+                    opened: Any = open_video(video_path, backend=self._backend, kept=self.store)
                 else:
                     opened = nullcontext(batcher.reader)
             with opened as reader:
+                if hasattr(reader, "n_decoded"):
+                    meter.count_decoded("all", 0)  # said, also where the store knows every frame
                 if progress is not None:
-                    progress.expect(self.sampler.count_pulls(reader.info, k=self.k))
-                pull = self._pull(question, reader, meter, progress, batcher)
-                selection, forwards = self._run(question, reader.info, pull, meter)
+                    progress.expect(self._n_frames_to_see(reader.info))
+                source = partial(self._source, question, reader=reader, meter=meter, progress=progress, batcher=batcher)
+                pull, scan = source(), source(is_scan=True)
+                with meter.stage("open"):
+                    info = self._info(reader)
+                selection = self._run(question, info, pull, scan, meter)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
+        forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
         return self._row(question, selection, times, forwards, meter, bucket_of)
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
@@ -155,16 +176,23 @@ class Selector:
 
     @property
     def changed_options(self) -> dict[str, Any]:
-        """The sampler's options that are not at their defaults."""
-        default = type(self.sampler)().options
+        """The sampler's options that are not at their defaults; the scan encoder, which has none, stands in the row."""
+        default = {**type(self.sampler)().options, "scan_encoder": self.sampler.options.get("scan_encoder")}
         return {name: value for name, value in self.sampler.options.items() if value != default[name]}
+
+    @property
+    def scan_cost(self) -> float | None:
+        """A forward of the scan encoder over one of the main encoder; None where there is none or it is not known."""
+        return relative_cost(self.scan_encoder, self.encoder)
 
     @property
     def device(self) -> str:
         """Name of the device the encoder runs on."""
         return device_name(getattr(self.encoder, "device", "cpu") if self.encoder else "cpu")
 
-    def _run(self, question: Question, info: VideoInfo, pull: RelevanceFn, meter: Meter) -> tuple[Selection, int]:
+    def _run(
+        self, question: Question, info: VideoInfo, pull: RelevanceFn, scan: RelevanceFn, meter: Meter
+    ) -> Selection:
         # From the question, not from one running generator: the order of questions changes nothing.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
         coarse_rng = None
@@ -173,34 +201,61 @@ class Selector:
             # once.
             coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
         with meter.stage("select"):
-            selection = self.sampler.select(
-                info, k=self.k, pull=pull, rng=rng, coarse_rng=coarse_rng, evidence_seconds=question.evidence_seconds
+            return self.sampler.select(
+                info,
+                k=self.k,
+                pull=pull,
+                rng=rng,
+                coarse_rng=coarse_rng,
+                evidence_seconds=question.evidence_seconds,
+                scan=scan_logits(scan),
+                scan_cost=self.scan_cost,
             )
-        return selection, pull.forwards if isinstance(pull, VideoRelevance) else 0
 
-    def _pull(
+    @property
+    def _scan_decode(self) -> str:
+        return str(self.sampler.options.get("scan_decode", "all")) if self.scan_encoder else "all"
+
+    def _info(self, reader: VideoReader) -> VideoInfo:
+        """Return what a sampler knows of the video."""
+        if self._scan_decode != "reference" or not isinstance(reader, TellsReferences):
+            return reader.info
+        return replace(reader.info, reference_frames=reader.reference_frames)
+
+    def _n_frames_to_see(self, info: VideoInfo) -> int:
+        """Return how many frames a question takes, about, for a bar."""
+        planned = self.sampler.at_cost(self.scan_cost)
+        return planned.count_pulls(info, k=self.k) + planned.count_scans(info, k=self.k)
+
+    def _source(
         self,
         question: Question,
+        *,
         reader: VideoReader,
         meter: Meter,
         progress: Progress | None,
         batcher: SharedBatcher | None,
+        is_scan: bool = False,
     ) -> RelevanceFn:
-        if self.encoder is None or isinstance(self.encoder, ScoresFrames):
-            return self._pull_unread(question, reader.path)
+        """Return what gives the relevance of the frames of `reader` to `question`."""
+        encoder, kept = (self.scan_encoder, self._scan_kept) if is_scan else (self.encoder, self._kept)
+        if encoder is None or isinstance(encoder, ScoresFrames):
+            return self._unread(encoder, question, reader.path)
         session = VideoSession(
             reader=reader,
-            encoder=self.encoder,
-            store=self._store,
-            key=self._video_key(self._store, reader, batcher) if self._store else "",
+            encoder=encoder,
+            store=self.store,
+            key=self._video_key(self.store, reader, batcher) if self.store else "",
             # Only for an encoder whose features never go into the store.
-            kept=None if self.encoder.stores_embeddings else self._kept,
+            kept=None if encoder.stores_embeddings else kept,
             batch_size=self._batch_size,
             meter=meter,
             server=batcher,
             shares=self._share_frames,
             # Only a batcher counts itself as a pass, and shared batches wait for passes.
             batches=self._batches if batcher else None,
+            stage="scan" if is_scan else "encode",
+            decodes=self._scan_decode if is_scan else "all",
         )
         return VideoRelevance(session, self._query_of(question), progress=progress)
 
@@ -209,13 +264,15 @@ class Selector:
         fingerprint = batcher.fingerprint(store) if batcher else store.video_fingerprint(reader.path)
         return " ".join([fingerprint, *self._inexact_backend.values()])
 
-    def _pull_unread(self, question: Question, video_path: Path) -> RelevanceFn:
-        encoder = self.encoder
+    def _unread(self, encoder: AnyScorer | None, question: Question, video_path: Path) -> RelevanceFn:
+        """Return what gives the relevance of frames without reading them."""
         if encoder is None:
             return _nothing_pulled
         if not isinstance(encoder, ScoresFrames):
             raise InvalidInput(f"encoder {encoder.name!r} needs the frames of {video_path}, not only its length")
         query = self._query_of(question)
+        if isinstance(encoder, AnswersForPulls) and (self.sampler.needs_logits or self.sampler.needs_embeddings):
+            return encoder.features_of(video_path, query)
         return lambda frames: encoder.relevance_of(video_path, frames, query)
 
     def _query_of(self, question: Question) -> str:
@@ -226,17 +283,25 @@ class Selector:
         """The reader, where its pixels are not the exact ones: the row says so, and the store keeps them apart."""
         return {} if gives_exact_pixels(self._backend) else {"video_backend": self._backend}
 
-    def _facts_about_query(self, query: str) -> dict[str, bool]:
+    def _facts_about_encoders(self, query: str, video: VideoInfo) -> dict[str, bool]:
         # Recorded, because a table may then say that the encoder never read the end of the question.
-        is_cut = isinstance(self.encoder, CutsQueries) and self.encoder.is_cut(query)
-        return {"query_cut": True} if is_cut else {}
+        facts = {"query_cut": _is_cut(self.encoder, query), "scan_query_cut": _is_cut(self.scan_encoder, query)}
+        if self.encoder is not None and self.scan_encoder is not None:
+            same = (self.encoder.name, self.encoder.revision) == (self.scan_encoder.name, self.scan_encoder.revision)
+            facts["scan_encoder_is_encoder"] = same
+        if self._scan_decode != "all":
+            facts["scan_decoded_all"] = cheap_frames(video, self._scan_decode) is None
+        return {name: True for name, is_so in facts.items() if is_so}
+
+    def _facts_about_pulls(self, frames: IntArray) -> dict[str, int]:
+        return self.encoder.facts_of_pulls(frames) if isinstance(self.encoder, AnswersForPulls) else {}
 
     def _row(
         self,
         question: Question,
         selection: Selection,
         times: FloatArray,
-        forwards: int,
+        forwards: dict[str, int],
         meter: Meter,
         bucket_of: BucketOf | None,
     ) -> SelectionRow:
@@ -250,10 +315,17 @@ class Selector:
             bucket_of=bucket_of,
             query=query,
             scales=None if selection.scales is None else list(selection.scales),
-            **(self._pulls_of(selection) if self._keep_pulls else {"n_pulls": selection.n_pulls}),
-            facts={**selection.facts, **self._inexact_backend, **self._facts_about_query(query)},
-            forwards=forwards,
+            **(self._pulls_of(selection) if self._keep_pulls else self._n_pulls_of(selection)),
+            facts={
+                **selection.facts,
+                **self._inexact_backend,
+                **self._facts_about_encoders(query, selection.video),
+                **self._facts_about_pulls(selection.pulled_frames),
+            },
+            **forwards,
             seconds=meter.rounded(),
+            decoded=meter.decoded,
+            gmacs=selection_gmacs(self.encoder, self.scan_encoder),
             device=self.device,
         )
 
@@ -263,7 +335,11 @@ class Selector:
             # JSON has no NaN.
             "pulled_relevance": [None if np.isnan(value) else value for value in selection.pulled_relevance.tolist()],
             "clips": [list(astuple(clip)) for clip in selection.clips],
+            "scanned_frames": selection.scanned_frames.tolist(),
         }
+
+    def _n_pulls_of(self, selection: Selection) -> dict[str, int]:
+        return {"n_pulls": selection.n_pulls, **({"n_scanned": selection.n_scanned} if self.scan_encoder else {})}
 
     @property
     def _chooser(self) -> Chooser:
@@ -274,12 +350,22 @@ class Selector:
             sampler=who["sampler"],
             k=self.k,
             seed=self.seed,
-            options={**who["options"], **query},
+            options={**{name: self.sampler.options[name] for name in who["options"]}, **query},
             changed_options={**self.changed_options, **query},
             encoder=who["encoder"],
             encoder_revision=who["encoder_revision"],
+            scan_encoder=who.get("scan_encoder", ""),
+            scan_encoder_revision=who.get("scan_encoder_revision", ""),
             role=self.sampler.role,
         )
+
+
+def _forwards(source: RelevanceFn) -> int:
+    return source.forwards if isinstance(source, VideoRelevance) else 0
+
+
+def _is_cut(encoder: AnyScorer | None, query: str) -> bool:
+    return isinstance(encoder, CutsQueries) and encoder.is_cut(query)
 
 
 def _nothing_pulled(frames: IntArray) -> FloatArray:

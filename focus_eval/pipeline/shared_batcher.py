@@ -182,17 +182,21 @@ class SharedBatcher:
         encoding = [Meter() for _ in encoders]
         # Frames can be shrunk while they are decoded only if all encoders want the same size.
         prepare = encoders[0].prepare if len(encoders) == 1 else None
+        kinds = {request.session.decodes for request in requests}
+        decodes = kinds.pop() if len(kinds) == 1 else "all"
         at = 0
         with ExitStack() as passes:
             # Open for the whole pass: a shared batch that is not full waits for the frames still to be decoded here.
             for batches in {id(filled[0]): filled[0] for session in encoders if (filled := session.filled)}.values():
                 passes.enter_context(batches.open_pass())
-            for part, pixels in decoded_batches(self.reader, union, self._batch_size, shared, prepare=prepare):
+            for part, pixels in decoded_batches(
+                self.reader, union, self._batch_size, shared, prepare=prepare, decodes=decodes
+            ):
                 # Looked at between batches, so that an interrupt does not wait for the end of the video.
                 if self._stopped_by is not None:
                     raise self._stopped_by
                 for session, these, all_wanted, meter in zip(encoders, asking, wanted, encoding, strict=True):
-                    with meter.stage("encode"):
+                    with meter.stage(session.stage):
                         _embed_for(session, these, all_wanted[:, at : at + part.size], part, pixels, meter)
                 at += part.size
         made = {id(request): request.forwards - before[id(request)] for request in requests}
@@ -202,13 +206,18 @@ class SharedBatcher:
 
 
 def _share_out(meter: Meter, requests: list[_Request], made: dict[int, int]) -> None:
-    """Book the seconds of `meter` on `requests` by the forwards each `made`; evenly where no forward was needed."""
+    """Book what `meter` measured on `requests` by the forwards each `made`; evenly where no forward was needed."""
     forwards = [made[id(request)] for request in requests]
     if not any(forwards):  # every picture was seen before
         forwards = [1] * len(requests)
     for request, mine in zip(requests, forwards, strict=True):
         for stage, seconds in meter.seconds.items():
             request.session.meter.add(stage, seconds * mine / sum(forwards))
+    shares = np.cumsum([0, *forwards]) / sum(forwards)
+    for mode, n_frames in meter.decoded.items():
+        # Rounded as they add up, so that whole frames add up to those decoded.
+        for request, mine in zip(requests, np.diff(np.rint(n_frames * shares)), strict=True):
+            request.session.meter.count_decoded(mode, int(mine))
 
 
 def _end_with(requests: list[_Request], error: BaseException) -> None:

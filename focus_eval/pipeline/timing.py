@@ -14,7 +14,7 @@ from threading import Lock
 
 from focus_eval.rows.records import HELD_STAGES, SelectionRow
 
-STAGES = ("open", "decode", "preprocess", "encode", "select", "idle", "generate")
+STAGES = ("open", "decode", "preprocess", "scan", "encode", "select", "idle", "generate")
 
 
 class Meter:
@@ -23,10 +23,15 @@ class Meter:
     Work of other threads (decoding ahead) is booked with `add` and does overlap; what the main thread waits for
     it is `idle`. The algorithm itself, `select`, is booked in processor seconds of its thread: where many questions
     are served together it mostly waits for its turn.
+
+    Attributes:
+        seconds: by stage.
+        decoded: frames that decoders gave out, by what of the video was decoded: "all", "reference", "sync".
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.decoded: dict[str, int] = {}
         # A stack: time is booked on the innermost stage only, so that the sum is the wall clock.
         self._open: list[str] = []
         self._since = self._cpu_since = 0.0
@@ -50,6 +55,10 @@ class Meter:
         """Move `seconds` from one stage to another, for a part that only the callee could time."""
         self.add(source, -seconds)
         self.add(target, seconds)
+
+    def count_decoded(self, mode: str, n_frames: int) -> None:
+        """Add frames that a decoder gave out."""
+        self.decoded[mode] = self.decoded.get(mode, 0) + n_frames
 
     def rounded(self) -> dict[str, float]:
         """Return seconds by stage, to the microsecond, in the order of `STAGES`."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.measures import QuestionMeans, paired, question_means
-from focus_eval.report.power import Discordance, power_text, seen_discordance
+from focus_eval.report.power import Discordance, more_videos_text, seen_discordance
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import PairedComparison, compare_paired
@@ -142,7 +142,31 @@ def run_comparison(a: Run, b: Run) -> Table:
     if not pairs:
         raise InvalidInput(f"{a.name} and {b.name} have no cell and question in common")
     title = f"{b.name} against {a.name} on the same questions"
-    return comparison_table(pairs, name="comparison", title=title)
+    table = comparison_table(pairs, name="comparison", title=title)
+    asked = [line for item, other in matched for line in _asked_otherwise(a, cells_a[item], b, cells_b[other])]
+    return replace(table, notes=(*table.notes, *dict.fromkeys(asked)))
+
+
+def _asked_otherwise(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFrame) -> Iterator[str]:
+    """Say where what a model was sent first differs between two cells in more than the question."""
+    first, second = (run.prompts.get(part["cell"].iloc[0], {}) for run, part in ((a, part_a), (b, part_b)))
+    if not first or not second:
+        return
+    # Texts of different questions differ anyway.
+    skipped = {"question_id"} | ({"text"} if first["question_id"] != second["question_id"] else set())
+    for name in [name for name in {**first, **second} if name not in skipped]:
+        if first.get(name) != second.get(name):
+            said = f"{a.name} {_short(name, first, second)}; {b.name} {_short(name, second, first)}"
+            yield f"{part_a['model'].iloc[0]} was asked otherwise, {name}: {said}."
+
+
+def _short(name: str, record: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return the value of a field of a prompt's record; of a mapping what differs from `other`'s, of a text its end."""
+    value = record.get(name, "nothing")
+    if isinstance(value, Mapping):
+        theirs = other.get(name) or {}
+        value = {key: item for key, item in value.items() if theirs.get(key) != item}
+    return repr(value[-120:]) if name == "text" else str(value)
 
 
 def run_discordance(run: Run) -> Discordance:
@@ -219,7 +243,7 @@ def _cells(compared: PairedComparison) -> Cells:
 def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
     yield (
         f"B − A: difference of {of} in points on the questions both have, each question its mean over seeds; 95 % "
-        "interval: t, clustered by video."
+        "interval: sign flips over videos."
     )
     over_types = sorted({pair.where[0] for pair in pairs if pair.is_over_types})
     if over_types:
@@ -234,9 +258,10 @@ def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
     shown = [pair.compared for pair in pairs if pair.compared.detectable is not None]
     worst = max(shown, key=lambda compared: compared.detectable or 0.0, default=None)
     if worst is not None and worst.detectable is not None:
-        yield f"Power: every line can show {power_text(worst.detectable, worst.difference.videos)} like these."
+        more = more_videos_text(worst.detectable, worst.difference.videos)
+        yield f"Power (80 %): in the line with the largest spread, {more}."
     if any(pair.compared.difference.low is None for pair in pairs):
-        yield "Too few videos: fewer than 5 of them have a difference, which allows no interval."
+        yield "Too few videos: fewer than 5 allow no interval."
 
 
 def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], where: tuple[str, ...]) -> list[Pair]:

@@ -35,7 +35,7 @@ class ViewAccuracy:
         by_view: accuracy where all, some, none is in view; None where no question is.
         overall: of all questions with evidence.
         difference: all in view minus none, with its interval; None where one of the two has no question.
-        p_value: of the sign-flip test over videos of that difference; None likewise.
+        p_value: of the t test of that difference; None likewise.
         same_kind: the difference among questions of the same category, length and number of moments; None where no
             kind of question has both, or the difference has no interval.
     """
@@ -93,7 +93,7 @@ def view_of(shares: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.str_]
 
 def accuracy_by_view(part: pd.DataFrame, *, distance: float) -> ViewAccuracy:
     """Return the accuracy of one series (lines of `evidence_answers`) by view at `distance` seconds."""
-    views = view_of(part[recall_column(distance)].to_list())
+    views = view_of(part[recall_column(distance, any_size=True)].to_list())
     scores, videos = part["score"].to_numpy(dtype=np.float64), part["video"].to_numpy()
     by_view = {
         view: statistics.mean_estimate(scores[views == view], videos[views == view].tolist())
@@ -123,13 +123,10 @@ def group_difference(
     is_in_first: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]],
     videos: Sequence[object],
 ) -> tuple[statistics.Estimate, float | None]:
-    """Return the mean of one group minus that of the others with its interval, and the p of a sign-flip test.
+    """Return the mean of one group minus that of the others with its interval, and the p of its t test.
 
-    The two groups are different questions, but of the same videos. Interval: t, from the CR2 variance of the
-    coefficient in the regression of the score on the group, with Satterthwaite's degrees of freedom (see
-    `clustered_fit`). Test: each score's distance from the mean of all, divided by the size of its group, sums to the
-    difference; the sums of the videos have their signs flipped, as in the paired test (the wild cluster bootstrap
-    with the null imposed, Cameron, Gelbach and Miller 2008).
+    The two groups are different questions, but of the same videos. Both from the CR2 variance of the coefficient in
+    the regression of the score on the group, with Satterthwaite's degrees of freedom (see `clustered_fit`).
 
     Returns:
         Without interval and p where one of the groups has questions about fewer than 5 videos.
@@ -140,11 +137,8 @@ def group_difference(
     n_videos = len(set(names))
     if min(len(set(names[first])), len(set(names[~first]))) < statistics.FEWEST_VIDEOS:
         return statistics.Estimate(value, None, None, values.size, n_videos), None
-    weights = np.where(first, 1 / first.sum(), -1 / (~first).sum())
-    # video_sums divides by the number of questions: undone here, for the weights say what each is worth.
-    p_value, _ = statistics.sign_flip_p(statistics.video_sums(values.size * weights * (values - values.mean()), videos))
     fitted = clustered_fit(values, first[:, np.newaxis].astype(np.float64), videos)[0]
-    return fitted.estimate(within=(-1.0, 1.0)), p_value
+    return fitted.estimate(within=(-1.0, 1.0)), fitted.p_value
 
 
 def stratified_difference(
@@ -190,7 +184,7 @@ def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: flo
     both = part_a.merge(part_b, on=keys, suffixes=("_a", "_b"))
     if both.empty:
         raise InvalidInput("two selections without a question in common")
-    column = recall_column(distance)
+    column = recall_column(distance, any_size=True)
     a, b = view_of(both[f"{column}_a"].to_list()), view_of(both[f"{column}_b"].to_list())
     changes = np.full(len(both), "in part", dtype=object)
     changes[(a == "none") & (b == "all")] = "gained"

@@ -1,4 +1,4 @@
-"""Evidence recall without a model: tables, figures, and the verdict on a new sampler."""
+"""Evidence recall without a model: tables and figures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,31 @@ from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import lines_of, read_text
 from focus_eval.report import statistics
-from focus_eval.report.figures import FAINT, PAGE_INCHES, Style, add_shared_legend, figure_style, log_if_wide, styles_of
-from focus_eval.report.measures import QuestionMeans, frames_scored_percent, paired, question_means, recall_figure
-from focus_eval.report.recall import recall_column
+from focus_eval.report.figures import (
+    FAINT,
+    PAGE_INCHES,
+    Style,
+    add_shared_legend,
+    figure_style,
+    log_if_wide,
+    save_figure,
+    styles_of,
+)
+from focus_eval.report.measures import (
+    COSTS,
+    FORWARDS,
+    FRAMES_SCORED,
+    QuestionMeans,
+    forwards_notes,
+    has_sizes,
+    paired,
+    question_means,
+    recall_figure,
+    scan_notes,
+)
+from focus_eval.report.recall import PIXELS_NOTE, recall_column
 from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
-from focus_eval.report.table import SIGNIFICANT, Cells, Table, TableRow, Value, difference_table
+from focus_eval.report.table import Cells, Table, TableRow, Value, difference_table
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -31,6 +51,8 @@ if TYPE_CHECKING:
 RECALL = recall_column(NEAR_SECONDS)
 WITHIN = f"within {NEAR_SECONDS:g} s"
 _KEYS = ["benchmark", "k"]
+# Costs no further apart than this share count as equal.
+EQUAL = 0.02
 _Split = Callable[[pd.DataFrame], pd.Series]
 
 
@@ -59,7 +81,8 @@ def lab_frame(run: Run, *, only: Collection[str] | None = None) -> pd.DataFrame:
 
 def _lab_name(row: SelectionRow) -> str:
     short = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in row.changed_options.items()}
-    return " ".join([row.sampler, *(f"{name}={value}" for name, value in short.items())]) + role_mark(row)
+    scan = [f"({row.scan_encoder})"] if row.scan_encoder else []
+    return " ".join([row.sampler, *scan, *(f"{name}={value}" for name, value in short.items())]) + role_mark(row)
 
 
 def recall_overview(frame: pd.DataFrame) -> Table:
@@ -71,19 +94,60 @@ def recall_overview(frame: pd.DataFrame) -> Table:
         recalls = [recall_figure(chosen, recall_column(seconds)) for seconds in RECALL_SECONDS]
         taken = Value(ours=1000 * float(chosen["select_seconds"].mean()), digits=1)
         counts = (str(len(chosen)), str(int(part["error"].notna().sum()) or ""))
-        rows.append(TableRow((benchmark, str(k), label), (_cost(chosen), *recalls, taken, *counts)))
+        sizes = _at_any_size(frame, chosen)
+        near = Value(ours=float(chosen["near_frames"].astype(float).mean()), digits=2)
+        figures = (*_costs(chosen), *recalls, near, *sizes.values(), taken, *counts)
+        rows.append(TableRow((benchmark, str(k), label), figures))
     return Table(
         name="recall",
         title="Evidence recall",
         key_titles=("Benchmark", "K", "Sampler"),
-        columns=("frames scored (%)", f"within {first:g} s (%)", *others, "ms", "questions", "errors"),
+        columns=(
+            *COSTS,
+            f"within {first:g} s (%)",
+            *others,
+            "near frames",
+            *_at_any_size(frame, frame),
+            "ms",
+            "questions",
+            "errors",
+        ),
         rows=tuple(rows),
         notes=(
             "Recall: share of a question's evidence moments with a keyframe that near, then the mean over questions, "
             "with a 95 % interval (t on the logit scale, clustered by video).",
+            "Near frames: log(1 + keyframes within 5 s), mean over a question's moments, then over questions.",
             "Frames scored: pulls over frames, summed over questions. ms: time of choosing, without any encoder.",
+            *_sizes_note(frame),
+            *forwards_notes(frame),
+            *scan_notes(frame),
         ),
     )
+
+
+def _at_any_size(frame: pd.DataFrame, part: pd.DataFrame) -> dict[str, Value | str]:
+    """Return near recall of `part` if small frames counted like whole ones, and its pixels; {} where none is small."""
+    if not has_sizes(frame):
+        return {}
+    recall = recall_figure(part, recall_column(NEAR_SECONDS, any_size=True))
+    return {"any size (%)": recall, "pixels (frames)": f"{part['full_frames'].mean():.1f}"}
+
+
+def _sizes_note(frame: pd.DataFrame) -> list[str]:
+    said = f"{PIXELS_NOTE} Any size, {WITHIN}: as if a small frame were a whole one. Pixels: the mean fed."
+    return [said] if has_sizes(frame) else []
+
+
+def off_grid_lines(run: Run) -> list[str]:
+    """Return how many pulls of each sampler fell between recorded frames; [] where none did."""
+    pulls: dict[str, list[int]] = {}
+    for row in run.selections:
+        counts = pulls.setdefault(row.sampler, [0, 0])
+        counts[0] += int(row.facts.get("pulls_off_grid", 0))
+        counts[1] += row.frames_scored
+    said = [f"{name} {off:,} of {of:,}" for name, (off, of) in sorted(pulls.items()) if off]
+    nearest = "Pulls between recorded frames, which took the relevance of the nearest:"
+    return [f"{nearest} {', '.join(said)}."] if said else []
 
 
 def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
@@ -97,9 +161,12 @@ def differences_by_event(frame: pd.DataFrame, traces: pd.DataFrame, baseline: st
     if "strength" not in traces:
         return []
     frame = frame.merge(traces, on=["benchmark", "question_id"], how="left", validate="many_to_one")
-    lengths, heights = ("< 1 s", "1-2 s", "2-4 s", "4-8 s"), ("< 1", "1-2", "2-3", "> 3")
+    lengths = ("< 1 s", "1-2 s", "2-4 s", "4-8 s", "8-30 s", "30-100 s", "100-300 s", "> 300 s")
+    heights, edges = ("< 1", "1-2", "2-3", "> 3"), (1, 2, 4, 8, 30, 100, 300)
+    there = set(_binned(frame["event_seconds"], edges, lengths))
     by_length = _differences(
-        frame, baseline, lambda part: _binned(part["event_seconds"], (1, 2, 4), lengths), lengths,
+        frame, baseline, lambda part: _binned(part["event_seconds"], edges, lengths),
+        [name for name in lengths if name in there],
         name="by_event_length", title="by mean length of the events",
     )  # fmt: skip
     by_height = _differences(
@@ -124,14 +191,14 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
     for (benchmark, label), part in _groups(frame, ["benchmark", "label"]):
         figures = [recall_figure(part[part["k"] == k], RECALL) for k in ks]
         largest = part[part["k"] == part["k"].max()]
-        rows.append(TableRow((benchmark, label), (_cost(largest), *figures)))
+        rows.append(TableRow((benchmark, label), (*_costs(largest), *figures)))
     return Table(
         name="recall_by_k",
         title=f"Evidence recall {WITHIN} (%)",
         key_titles=("Benchmark", "Sampler"),
-        columns=("frames scored (%)", *(f"K = {k}" for k in ks)),
+        columns=(*COSTS, *(f"K = {k}" for k in ks)),
         rows=tuple(rows),
-        notes=("A dash: the sampler did not run at that K.", *_failed_note(frame)),
+        notes=("A dash: the sampler did not run at that K.", *forwards_notes(frame), *_failed_note(frame)),
     )
 
 
@@ -148,7 +215,8 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
         known = scores[scores["question_id"].isin(seen)]
         cells: Cells = {
             f"recall {WITHIN} (%)": recall_figure(mine, RECALL),
-            "frames scored (%)": _cost(mine),
+            **dict(zip(COSTS, _costs(mine), strict=True)),
+            **_at_any_size(part, mine),
             "accuracy (%)": recall_figure(scores, "score"),
             "answerable only (%)": recall_figure(known, "score"),
         }
@@ -161,12 +229,22 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
         name=f"demo_k{k}",
         title=f"What finds the evidence, at what cost (K = {k})",
         key_titles=("Sampler",),
-        columns=(f"recall {WITHIN} (%)", "frames scored (%)", f"minus {base}", "accuracy (%)", "answerable only (%)"),
+        columns=(
+            f"recall {WITHIN} (%)",
+            *_at_any_size(part, part),
+            *COSTS,
+            f"minus {base}",
+            "accuracy (%)",
+            "answerable only (%)",
+        ),
         notes=(
-            f"minus {base}: recall, paired by question, in points; 95 % interval: t, clustered by video.",
+            *forwards_notes(part),
+            *_equal_costs(part, base, labels),
+            f"minus {base}: recall, paired by question, in points; 95 % interval: sign flips over videos.",
             f"Answerable: the {len(seen)} of {n_questions} questions that are answered from the frames at the evidence "
             "(oracle). The others are beyond this encoder, whatever is shown.",
             *_effect_note(part, answers),
+            *_sizes_note(part),
             *failed,
         ),
     )
@@ -249,8 +327,8 @@ def _differences(
         key_titles=("Benchmark", "K", "Sampler"),
         columns=("all (points)", "p (Holm)", *names),
         notes=(
-            "Paired by question; 95 % interval: t, clustered by video. Columns after p are not tested.",
-            "Too few videos: fewer than 5 in which the two differ.",
+            "Paired by question; 95 % interval: sign flips over videos. Columns after p are not tested.",
+            "Too few videos: fewer than 5 allow no interval.",
         ),
     )
 
@@ -268,8 +346,19 @@ def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...],
     return sorted(frame.groupby(keys, sort=False), key=order)
 
 
-def _cost(part: pd.DataFrame) -> Value:
-    return Value(ours=frames_scored_percent(part), digits=2)
+def _costs(part: pd.DataFrame) -> list[Value]:
+    """Return the figures of `COSTS`, over the frames of the videos."""
+    return [Value(ours=count(part), digits=2) for count in COSTS.values()]
+
+
+def _equal_costs(part: pd.DataFrame, base: str, labels: Sequence[str]) -> list[str]:
+    """Say which lines cost as much as `base`, and by which count: the two are rarely equal at once."""
+    said = []
+    for title, count in COSTS.items():
+        costs = {label: count(part[part["label"] == label]) or 0.0 for label in labels}
+        equal = [label for label in labels if label != base and abs(costs[label] - costs[base]) < EQUAL * costs[base]]
+        said.append(f"in {title.removesuffix(' (%)')} {', '.join(equal) or 'none'}")
+    return [f"Cost within {100 * EQUAL:g} % of {base}: {'; '.join(said)}."]
 
 
 def _binned(values: pd.Series, edges: Sequence[float], names: Sequence[str]) -> pd.Series:
@@ -281,11 +370,20 @@ def _binned(values: pd.Series, edges: Sequence[float], names: Sequence[str]) -> 
 BUDGETS = "every_seconds=|clip_seconds=|share="
 
 
-def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None) -> Figure:
-    """Return near recall against frames scored, one panel per K, one line per sampler over its budgets.
+def save_frontiers(frame: pd.DataFrame, folder: Path, *, replayed: pd.DataFrame | None = None) -> list[Path]:
+    """Write recall against forward equivalents, and against frames scored beside it; return the files."""
+    written = []
+    for name, cost in (("frontier", FORWARDS), ("frontier_pulls", FRAMES_SCORED)):
+        written += save_figure(draw_frontier(frame, replayed=replayed, cost=cost), folder / f"{name}.pdf")
+    return written
+
+
+def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None, cost: str = FORWARDS) -> Figure:
+    """Return near recall against a cost, one panel per K, one line per sampler over its budgets.
 
     Args:
         frame: `Run.selection_frame`; several benchmarks are pooled.
+        cost: one of `COSTS`; a sampler of unknown cost is not drawn.
         replayed: the same samplers at several budgets on relevance that was stored; the lines are then theirs, with
             hollow marks, and `frame` gives filled marks alone.
     """
@@ -295,9 +393,11 @@ def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None) 
     with figure_style():
         figure, panels = _panels(len(ks))
         for axes, k in zip(panels, ks, strict=True):
-            costs = [] if replayed is None else _draw_budgets(axes, replayed[replayed["k"] == k], styles, hollow=True)
-            costs += _draw_budgets(axes, frame[frame["k"] == k], styles, lw=1 if replayed is None else 0)
-            axes.set(xlabel="Frames scored (%)", title=f"K = {k}")
+            costs = []
+            if replayed is not None:
+                costs += _draw_budgets(axes, replayed[replayed["k"] == k], styles, cost, hollow=True)
+            costs += _draw_budgets(axes, frame[frame["k"] == k], styles, cost, lw=1 if replayed is None else 0)
+            axes.set(xlabel=cost.capitalize(), title=f"K = {k}")
             log_if_wide(axes, costs)
         if replayed is not None:
             panels[0].plot([], [], color=FAINT, marker="o", mfc="none", ms=3, lw=1, label="replayed at other budgets")
@@ -306,21 +406,21 @@ def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None) 
 
 
 def _draw_budgets(
-    axes: Axes, part: pd.DataFrame, styles: Mapping[str, Style], *, lw: float = 1, hollow: bool = False
+    axes: Axes, part: pd.DataFrame, styles: Mapping[str, Style], cost: str, *, lw: float = 1, hollow: bool = False
 ) -> list[float]:
-    """Draw recall over frames scored of each sampler in `part`; return the percentages of frames."""
+    """Draw recall over cost of each sampler in `part`; return the percentages of frames."""
     costs: list[float] = []
     for sampler, rows in part[part["error"].isna()].groupby("sampler"):
-        points = sorted(
-            (100 * same["n_pulls"].sum() / same["n_frames"].sum(), 100 * same[RECALL].mean())
-            for _, same in rows.groupby("label")
-        )
-        cost, recall = np.array(points).T
-        costs += cost.tolist()
+        found = [(COSTS[cost](same), 100 * same[RECALL].mean()) for _, same in rows.groupby("label")]
+        points = sorted((spent, recall) for spent, recall in found if spent is not None)
+        if not points:
+            continue
+        spent, recall = np.array(points).T
+        costs += spent.tolist()
         style = styles[str(sampler)]
         # Hollow marks stay out of the legend: the filled one of the same sampler names both.
         drawn = {**style.hollow, "ms": 3} if hollow else {**style.filled, "ms": 4, "label": str(sampler)}
-        axes.plot(cost, recall, **drawn, lw=lw)
+        axes.plot(spent, recall, **drawn, lw=lw)
     return costs
 
 
@@ -360,55 +460,3 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
 def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
     panels[0].set_ylabel(f"Evidence recall {WITHIN} (%)")
     add_shared_legend(figure)
-
-
-def verdict_table(frame: pd.DataFrame, new: str, others: Sequence[str]) -> Table:
-    """Return how much more evidence `new` finds than each of `others`, per K and length; every figure is tested.
-
-    Args:
-        frame: from `lab.lab_frame`, of one benchmark.
-        new, others: names of samplers, at their defaults.
-    """
-    mine = baseline_label(frame, new)
-    buckets = ["all", *in_order(frame["bucket"])]
-    lines = []
-    for k in sorted(set(frame["k"])):
-        for other in others:
-            part = frame[frame["k"] == k]
-            cells: Cells = {}
-            for bucket in buckets:
-                here = part if bucket == "all" else part[part["bucket"] == bucket]
-                cells[bucket] = _compared(*paired_by_question(here, baseline_label(frame, other), mine))
-            lines.append(((f"K = {k}", other), cells))
-    return difference_table(
-        lines,
-        name="verdict",
-        title=f"Evidence recall {WITHIN}: {new} minus the others (points)",
-        key_titles=("K", "Other"),
-        columns=tuple(buckets),
-        notes=("Paired by question; 95 % interval: t, clustered by video. In parentheses the adjusted p.",),
-        shows_p=True,
-    )
-
-
-def verdict_lines(table: Table, new: str) -> list[str]:
-    """Return one sentence per line of the table: where `new` finds more, less, or nothing can be said."""
-    said = []
-    for row in table.rows:
-        parts: dict[str, list[str]] = {"more": [], "less": []}
-        for bucket, figure in zip(table.columns, row.figures, strict=True):
-            if isinstance(figure, Value) and figure.p_adjusted is not None and figure.p_adjusted < SIGNIFICANT:
-                parts["more" if (figure.ours or 0) > 0 else "less"].append(bucket)
-        found = [f"{word} on {', '.join(where)}" for word, where in parts.items() if where]
-        text = " and ".join(found) or "no difference that these videos could show"
-        said.append(f"{row.keys[0]}, {new} against {row.keys[1]}: {text}.")
-    return said
-
-
-def telling_questions(frame: pd.DataFrame, new: str, other: str, k: int, n: int = 3) -> tuple[list[str], list[str]]:
-    """Return up to `n` questions that `new` wins most clearly against `other`, and up to `n` that it loses."""
-    part = frame[frame["k"] == k]
-    first, second = paired_by_question(part, baseline_label(frame, other), baseline_label(frame, new))
-    gain = pd.Series(second.values - first.values, [question_id for _, question_id in first.keys])
-    gain = gain.sort_values(kind="stable")
-    return gain[gain > 0].index[::-1][:n].tolist(), gain[gain < 0].index[:n].tolist()

@@ -374,7 +374,7 @@ def _difference_table(rows: Sequence[tuple[str, ...]]) -> Table:
         columns=tuple(measures),
         rows=tuple(TableRow(key, tuple(found.get(name, Value()) for name in measures)) for key, found in lines.items()),
         notes=(
-            "On the same questions; 95 % interval: t, clustered by video. An arrow marks p below 0.05: sign-flip test "
+            "On the same questions; 95 % interval: sign flips over videos. An arrow marks p below 0.05: sign-flip test "
             "over videos, adjusted by Holm over the benchmark's differences at that K.",
         ),
     )

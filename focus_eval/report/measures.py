@@ -1,4 +1,4 @@
-"""The figures of a report: accuracy, evidence recall, frames scored, hours and counts of some lines of a run."""
+"""The figures of a report: accuracy, evidence recall, costs and counts of some lines of a run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from focus_eval.core.types import FloatArray
+from focus_eval.core.types import WEAKEST_RHO, FloatArray
+from focus_eval.report.cost import FORWARDS_NOTE
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import mean_estimate, spread_over_seeds, stratum_weights
 from focus_eval.report.table import Counts, Table, TableRow, Value
-from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES
+from focus_eval.rows.records import BESIDE_STAGES, DECODED, HELD_STAGES
 
 Key = tuple[str, str]
 
@@ -127,17 +128,78 @@ def recall_figure(chosen: pd.DataFrame, metric: str) -> Value:
     return Value.of(mean_estimate(questions.values, questions.videos)) if questions.keys else Value()
 
 
+def has_sizes(chosen: pd.DataFrame) -> bool:
+    """Whether any of `chosen` shows frames at less than full size."""
+    return not chosen.empty and bool((chosen["full_frames"] < chosen["n_keyframes"]).any())
+
+
 def frames_scored_percent(chosen: pd.DataFrame) -> float | None:
     """Return frames scored over frames of the videos in percent, summed over questions and seeds; None if unknown."""
     total = chosen["n_frames"].sum()
     return float(100 * chosen["n_pulls"].sum() / total) if total and chosen["has_cost"].all() else None
 
 
+def forwards_percent(chosen: pd.DataFrame) -> float | None:
+    """Return forward equivalents over frames of the videos in percent; None where a row does not say enough."""
+    total, spent = chosen["n_frames"].sum(), chosen["forward_equivalents"]
+    return float(100 * spent.sum() / total) if total and spent.notna().all() else None
+
+
+FORWARDS, FRAMES_SCORED = "forward equivalents (%)", "frames scored (%)"
+# What claims are made on, and the paper's own count beside it, by the title of its column or axis.
+COSTS = {FORWARDS: forwards_percent, FRAMES_SCORED: frames_scored_percent}
+
+
+def per_question(chosen: pd.DataFrame, column: str) -> float | None:
+    """Return the mean of `column` over the questions and seeds that did not fail; None where a row does not say."""
+    known = chosen.loc[chosen["error"].isna(), column]
+    return float(known.mean()) if len(known) and known.notna().all() else None
+
+
+# Fewer pulls than these tell a correlation of .3 from 0 too seldom for a warning.
+LEAST_RHO_PULLS = 200
+
+
+def scan_correlations(frame: pd.DataFrame) -> dict[str, float]:
+    """Return how far each scan encoder agrees with the main one.
+
+    The correlation is measured at the pulls of each question; the mean over questions is weighted by pulls.
+    """
+    if "scan_rho" not in frame:
+        return {}
+    known = frame.dropna(subset=["scan_rho"])
+    return {
+        str(name): float(np.average(part["scan_rho"].astype(float), weights=part["n_pulls"]))
+        for name, part in known.groupby("scan_encoder", sort=False)
+    }
+
+
+def scan_notes(frame: pd.DataFrame) -> list[str]:
+    """Return how far each scan encoder agrees with the main one, and a warning where it tells nothing."""
+    rhos = scan_correlations(frame)
+    if not rhos:
+        return []
+    said = ", ".join(f"{name} {rho:.2f}" for name, rho in rhos.items())
+    notes = [f"Correlation of scan and main encoder, measured at the pulls: {said}."]
+    pulls = frame.groupby("scan_encoder")["n_pulls"].sum()
+    weak = ", ".join(name for name, rho in rhos.items() if rho < WEAKEST_RHO and pulls[name] >= LEAST_RHO_PULLS)
+    if weak:
+        notes.append(
+            f"Warning: below {WEAKEST_RHO:g} a scan tells nothing of where to look; for {weak} take a better encoder, "
+            "or even_cover."
+        )
+    return notes
+
+
 def hours_per_seed(chosen: pd.DataFrame) -> float | None:
-    """Return the hours that a device was held for one seed's selections: the mean over seeds; None if unknown."""
-    if not chosen["has_cost"].all():
+    """Return the hours that one seed's selections would have held a device for had no other selection been there.
+
+    The mean over seeds; see `cost.charged_seconds`. None if unknown, or never measured.
+    """
+    seconds = chosen["charged_seconds"]
+    if not chosen["has_cost"].all() or seconds.isna().any():
         return None
-    return float(chosen["select_seconds"].sum() / 3600 / chosen["seed"].nunique())
+    return float(seconds.sum() / 3600 / chosen["seed"].nunique())
 
 
 def runs_on_gpu(chosen: pd.DataFrame) -> bool:
@@ -186,41 +248,84 @@ def _distinct_questions(part: pd.DataFrame) -> int:
     return len(part[["benchmark", "question_id"]].drop_duplicates())
 
 
-STAGES_SHOWN = (*HELD_STAGES, *BESIDE_STAGES)
+# The figures of a question, by the column of `Run.selection_frame`; the last ones stand where any frame was.
+_PER_QUESTION = {
+    "n_pulls": "Frames scored",
+    "n_encoded": "Frames encoded",
+    "forward_equivalents": "Forward equivalents",
+    "n_scanned_encoded": "Frames scanned",
+    **{f"decoded_{mode}": f"Decoded, {mode}" for mode in DECODED},
+}
+_WHERE_ANY = ("n_scanned_encoded", "decoded_reference", "decoded_sync")
 
 
 def cost_tables(run: Run) -> list[Table]:
-    """Return the table of hours by stage, per benchmark, sampler and K; none for a run without selections."""
+    """Return what choosing costs, per question and in hours by stage; none for a run without selections."""
     frame = run.selection_frame
     frame = frame if frame.empty else frame[frame["has_cost"]]
-    if frame.empty:
-        return []
+    return [] if frame.empty else [_per_question_table(frame), _hours_table(frame)]
+
+
+def _per_question_table(frame: pd.DataFrame) -> Table:
+    columns = {name: title for name, title in _PER_QUESTION.items() if name not in _WHERE_ANY or frame[name].any()}
+    rows = [
+        TableRow(tuple(map(str, keys)), tuple(Value(ours=per_question(part, name), digits=1) for name in columns))
+        for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order)
+    ]
+    notes = (
+        "Per question and seed. Frames encoded: a frame that several questions of a video ask for counts once, shared "
+        "out among them.",
+        *forwards_notes(frame),
+        "Decoded: frames that the decoder gave out for the line's forwards, those passed through included; frames "
+        "whose embeddings were there already are not decoded.",
+    )
+    title = "What choosing costs, per question"
+    return Table(
+        name="cost_per_question",
+        title=title,
+        key_titles=("Benchmark", "Sampler", "K"),
+        columns=tuple(columns.values()),
+        rows=tuple(rows),
+        notes=notes,
+    )
+
+
+def forwards_notes(frame: pd.DataFrame) -> list[str]:
+    """Return what to know of the forward equivalents of `frame`."""
+    scored = frame[frame["n_pulls"] > 0]
+    silent = sorted(set(scored.loc[~scored["states_cost"], "encoder"]) - {""})
+    notes = [FORWARDS_NOTE]
+    if silent:
+        notes.append(f"{', '.join(silent)}: what matching frames with text costs is not recorded, and not counted.")
+    if scored["encoder"].nunique() > 1:
+        notes.append("Each line counts in forwards of its own encoder: those of several encoders are not one unit.")
+    return notes
+
+
+def _hours_table(frame: pd.DataFrame) -> Table:
+    held = [stage for stage in HELD_STAGES if stage != "scan" or frame["seconds_scan"].any()]
     rows = []
     for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order):
         seeds = part["seed"].nunique()
-        held, beside = (
-            [float(part[f"seconds_{stage}"].sum()) / 3600 / seeds for stage in stages]
-            for stages in (HELD_STAGES, BESIDE_STAGES)
-        )
-        figures: list[Value | str] = [Value(ours=hours, digits=4) for hours in [sum(held), *held, *beside]]
-        pulls, forwards = part["n_pulls"].sum() / seeds, part["forwards"].sum() / seeds
+        spent = [float(part[f"seconds_{stage}"].sum()) / 3600 / seeds for stage in (*held, *BESIDE_STAGES)]
+        figures: list[Value | str] = [Value(ours=hours, digits=4) for hours in [sum(spent[: len(held)]), *spent]]
+        pulls, forwards = part["n_pulls"].sum() / seeds, (part["forwards"] + part["scan_forwards"]).sum() / seeds
         rows.append(TableRow(tuple(map(str, keys)), (f"{pulls:,.0f}", f"{forwards:,.0f}", *figures)))
     devices = ", ".join(sorted(set(frame["select_device"]) - {""})) or "not recorded"
-    return [
-        Table(
-            name="cost",
-            title="Where the hours of choosing went",
-            key_titles=("Benchmark", "Sampler", "K"),
-            columns=("Frames scored", "Forwards made", "All", *(stage.capitalize() for stage in STAGES_SHOWN)),
-            rows=tuple(rows),
-            notes=(
-                f"Device: {devices}. All: hours of wall clock that it was held, per seed, shared out among the lines "
-                "served at once. Decode and preprocess run beside the rest, in other threads, and are not in it.",
-                "Frames scored: every frame scored for every question, as the paper counts. Forwards made: those "
-                "really run, for embeddings are shared by the questions of a video and kept between runs.",
-            ),
-        )
-    ]
+    return Table(
+        name="cost",
+        title="Where the hours of choosing went",
+        key_titles=("Benchmark", "Sampler", "K"),
+        columns=("Frames scored", "Forwards made", "All", *(stage.capitalize() for stage in (*held, *BESIDE_STAGES))),
+        rows=tuple(rows),
+        notes=(
+            f"As measured, whoever gained from it. Device: {devices}. All: hours of wall clock that it was held, per "
+            "seed, shared out among the lines served at once. Decode and preprocess run beside the rest, in other "
+            "threads, and are not in it.",
+            "Frames scored: every frame scored for every question, as the paper counts. Forwards made: those really "
+            "run, for embeddings are shared by the questions of a video and kept between runs.",
+        ),
+    )
 
 
 def _order(group: tuple[Any, Any]) -> tuple[Any, ...]:

@@ -96,15 +96,12 @@ def videos_needed(least: float, videos: int, difference: float) -> int:
     return high
 
 
-def power_text(least: float, videos: int) -> str:
-    """Return e.g. "a difference of 3.6 points (80 % power); 2 points need 1,716 more videos, 1 point 9,117"."""
-    more = [(wanted, videos_needed(least, videos, wanted / 100) - videos) for wanted in WANTED_POINTS]
-    parts = [
-        f"{wanted:g} point{'s' if wanted != 1 else ''} need{'s' if wanted == 1 else ''} "
-        + (f"{count:,} more videos" if count > 0 else "no more")
-        for wanted, count in more
-    ]
-    return f"a difference of {100 * least:.1f} points (80 % power); {', '.join(parts)}"
+def more_videos_text(least: float, videos: int) -> str:
+    """Return e.g. "2 points take 1,716 more videos like these, 1 point 9,117", where `videos` can show `least`."""
+    needed = [max(0, videos_needed(least, videos, wanted / 100) - videos) for wanted in WANTED_POINTS]
+    first, *rest = (f"{count:,}" if count else "no" for count in needed)
+    others = [f", {wanted:g} point {count}" for wanted, count in zip(WANTED_POINTS[1:], rest, strict=True)]
+    return f"{WANTED_POINTS[0]:g} points take {first} more videos like these{''.join(others)}"
 
 
 def _weighted_size(counts: ArrayLike) -> float:

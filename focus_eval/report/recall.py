@@ -22,17 +22,21 @@ from focus_eval.report.table import Table, TableRow
 from focus_eval.selections import ImportedSelection
 
 Times = Sequence[float] | FloatArray
+PIXELS_NOTE = "Recall is at equal pixels: a frame at scale s is worth a full frame drawn with probability s²."
 
 
-def recall_column(seconds: float) -> str:
+def recall_column(seconds: float, *, any_size: bool = False) -> str:
     """Return the column of the recall within `seconds`, e.g. "recall@2".
+
+    Args:
+        any_size: that in which a small frame counts like a whole one (see `recall_within`).
 
     Raises:
         InvalidInput: a distance that rows are not measured at.
     """
     if seconds not in RECALL_SECONDS:
         raise InvalidInput(f"evidence is measured within {distances_text()} s, not {seconds:g}")
-    return f"recall@{seconds:g}"
+    return f"recall@{seconds:g}{' any size' if any_size else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +74,14 @@ class EvidenceCase:
 def recall_table(
     cases: Sequence[EvidenceCase],
     times_of: Mapping[str, Mapping[str, Times]],
+    *,
+    scales_of: Mapping[str, Mapping[str, Times | None]] | None = None,
 ) -> pd.DataFrame:
     """Return evidence recall by selection, bucket and distance.
 
     Args:
         times_of: selection name -> question id -> times of its keyframes in seconds.
+        scales_of: likewise the scales of its keyframes, None for full size; see `recall_within`.
 
     Returns:
         Columns selection, bucket ("all" is the last), questions, mean_frames (a repeated frame counts
@@ -90,22 +97,46 @@ def recall_table(
         missing = next((case.question_id for case in with_evidence if case.question_id not in times), None)
         if missing is not None:
             raise InvalidInput(f"{name}: no selection for question {missing!r}")
+        scales = (scales_of or {}).get(name, {})
         recalls = np.array(
-            [recall_within(case.evidence_seconds, times[case.question_id], RECALL_SECONDS) for case in with_evidence]
+            [
+                recall_within(
+                    case.evidence_seconds,
+                    times[case.question_id],
+                    RECALL_SECONDS,
+                    scales=scales.get(case.question_id),
+                )
+                for case in with_evidence
+            ]
         ).reshape(-1, len(RECALL_SECONDS))
         n_frames = np.array([np.unique(times[case.question_id]).size for case in with_evidence])
         rows += _rows(name, with_evidence, recalls, n_frames)
     return _frame(rows)
 
 
-def recall_within(evidence_seconds: FloatArray, times: Times, distances: Sequence[float]) -> FloatArray:
+def recall_within(
+    evidence_seconds: FloatArray, times: Times, distances: Sequence[float], *, scales: Times | None = None
+) -> FloatArray:
     """Return per distance the share of `evidence_seconds` (shape `(n,)`, n >= 1) with one of `times` that near.
 
+    Pixels are a cost: a frame shrunk by `scale` is worth a full frame that is drawn with probability `scale ** 2`. So
+    K full frames and any number of smaller ones with the same pixels are compared at equal pixels, and nobody gains by
+    shrinking. The result is the exact expectation over the draws.
+
     Distances are compared with a slack of a microsecond, for times are quotients of integers.
+
+    Args:
+        scales: of each time, in (0, 1]; None for full size, or to count a frame of any size like a whole one.
     """
-    chosen = np.sort(np.asarray(times, dtype=np.float64))
+    chosen = np.asarray(times, dtype=np.float64)
     if chosen.size == 0:
         return np.zeros(len(distances))
+    if scales is not None:
+        apart = np.abs(evidence_seconds[:, np.newaxis] - chosen)
+        undrawn = 1.0 - np.square(np.asarray(scales, dtype=np.float64))
+        missed = [np.where(apart <= distance + 1e-6, undrawn, 1.0).prod(axis=1) for distance in distances]
+        return np.array([1.0 - share.mean() for share in missed])
+    chosen = np.sort(chosen)
     after = np.searchsorted(chosen, evidence_seconds)
     left = chosen[np.maximum(after - 1, 0)]
     right = chosen[np.minimum(after, chosen.size - 1)]
@@ -113,24 +144,34 @@ def recall_within(evidence_seconds: FloatArray, times: Times, distances: Sequenc
     return np.array([(nearest <= distance + 1e-6).mean() for distance in distances])
 
 
-def recall(keyframe_seconds: ArrayLike, evidence_seconds: ArrayLike, *, within_seconds: float = 2.0) -> float:
+def recall(
+    keyframe_seconds: ArrayLike,
+    evidence_seconds: ArrayLike,
+    *,
+    within_seconds: float = 2.0,
+    scales: ArrayLike | None = None,
+) -> float:
     """Return evidence recall@d: the share of annotated moments with a keyframe within `within_seconds`, in [0, 1].
 
     Args:
         keyframe_seconds: times of the keyframes, shape `(k,)`, any order.
         evidence_seconds: times of the annotated moments, shape `(n,)`, at least one.
+        scales: of the keyframes, shape `(k,)`, None for full size: a frame of scale s is worth a full frame drawn with
+            probability s ** 2, so that selections are compared at equal pixels.
 
     Raises:
-        InvalidInput: no moment, or a distance below 0.
+        InvalidInput: no moment, a distance below 0, or not one scale in (0, 1] per keyframe.
     """
     moments = np.asarray(evidence_seconds, dtype=np.float64).reshape(-1)
     if not moments.size or not within_seconds >= 0:
         raise InvalidInput(
             f"recall needs a moment and a distance of at least 0 s, got {moments.size}, {within_seconds}"
         )
-    return float(
-        recall_within(moments, np.asarray(keyframe_seconds, dtype=np.float64).reshape(-1), (within_seconds,))[0]
-    )
+    times = np.asarray(keyframe_seconds, dtype=np.float64).reshape(-1)
+    sizes = None if scales is None else np.asarray(scales, dtype=np.float64).reshape(-1)
+    if sizes is not None and (sizes.shape != times.shape or not ((sizes > 0) & (sizes <= 1)).all()):
+        raise InvalidInput(f"recall needs one scale in (0, 1] per keyframe, got {sizes.size} for {times.size}")
+    return float(recall_within(moments, times, (within_seconds,), scales=sizes)[0])
 
 
 def uniform_times(cases: Iterable[EvidenceCase], *, k: int) -> dict[str, FloatArray]:
@@ -230,7 +271,8 @@ def recall_rows(
         drawn = random_recall(cases, k=k)
         drawn["selection"] = f"random, K = {k}"
         parts.append(drawn)
-    parts.append(recall_table(cases, times_by_selection(loaded, fps)))
+    scales = {name: {key: chosen.scales for key, chosen in of.items()} for name, of in loaded.items()}
+    parts.append(recall_table(cases, times_by_selection(loaded, fps), scales_of=scales))
     names = [recall_column(seconds) for seconds in RECALL_SECONDS]
     n_dropped = sum(case.n_dropped for case in cases)
     left_out = f"Left out: {n_dropped} annotated times more than a second past the end of their video."
@@ -243,6 +285,7 @@ def recall_rows(
             f"Share of the annotated evidence times with a chosen frame within {distances_text(last=' or ')} s, per "
             "question, then the mean of the bucket. random: the exact expectation. frames: mean number of different "
             "frames chosen.",
+            *((PIXELS_NOTE,) if any(chosen.scales for of in loaded.values() for chosen in of.values()) else ()),
             *((left_out,) if n_dropped else ()),
         ),
     )

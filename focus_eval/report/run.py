@@ -17,11 +17,12 @@ from focus_eval.benchmarks.question import BenchmarkFacts
 from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import frozen_floats
+from focus_eval.report.cost import CostColumns, charged_seconds
 from focus_eval.report.nearness import near_frames, nearness, spread
 from focus_eval.report.recall import recall_column, recall_within
-from focus_eval.rows.records import BESIDE_STAGES, HELD_STAGES, AnswerRow, RowT, SelectionRow
+from focus_eval.rows.records import BESIDE_STAGES, DECODED, HELD_STAGES, AnswerRow, RowT, SelectionRow
 from focus_eval.rows.sealed import read_sealed_json
-from focus_eval.rows.store import Key, StoredRows
+from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows
 
 _ORDER = ("uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 
@@ -30,7 +31,7 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
     """Return a short name per selection id: the sampler, options that are not default, what distinguishes variants.
 
     "focus" alone; "aks max_depth=3"; "focus alpha=0.25" and "focus alpha=0.5" where both are there; "focus (clip)"
-    among encoders; "oracle [ceiling]" for what is not a sampler that could be used.
+    among encoders; "oracle [ceiling]" for what is no ordinary sampler.
     """
     variants: dict[str, SelectionRow] = {}
     for row in rows:
@@ -60,14 +61,14 @@ def series_text(row: SelectionRow, *, hidden: Iterable[str] = ()) -> str:
 def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[str] = ()) -> str:
     """Return the sampler's name with its options that are not default or in `differing`, without the `hidden` ones."""
     options = {**row.options, **row.changed_options}
-    # An option that is none says nothing beside one that has a value: "even_cover" and "even_cover budget_of=focus".
+    # An option that is none is left out beside one that has a value: "even_cover" and "even_cover budget_of=focus".
     stated = [name for name in options if name in row.changed_options or name in set(differing)]
     shown = [name for name in stated if options[name] is not None]
     return " ".join([row.sampler, *(f"{name}={options[name]}" for name in shown if name not in hidden)])
 
 
 def role_mark(row: SelectionRow) -> str:
-    """Return " [control]" and the like behind the name of what is not a sampler that could be used, else nothing."""
+    """Return " [control]" and the like behind the name of a control, ceiling or floor, else nothing."""
     return "" if row.role == "sampler" else f" [{row.role}]"
 
 
@@ -151,7 +152,11 @@ def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) ->
 def _selection_line(row: SelectionRow) -> dict[str, Any]:
     evidence = frozen_floats(row.evidence_seconds)
     has_recall = evidence.size > 0 and row.error is None and row.has_times
-    recalls = recall_within(evidence, row.times_seconds, RECALL_SECONDS) if has_recall else [None] * len(RECALL_SECONDS)
+    none = [None] * len(RECALL_SECONDS)
+    at_any_size = recall_within(evidence, row.times_seconds, RECALL_SECONDS) if has_recall else none
+    recalls = at_any_size
+    if has_recall and row.scales is not None:
+        recalls = recall_within(evidence, row.times_seconds, RECALL_SECONDS, scales=row.scales)
     return {
         "benchmark": row.benchmark,
         "question_id": row.question_id,
@@ -167,17 +172,26 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "alpha": _option(row, _ALPHA),
         "clip_seconds": _option(row, _CLIP_SECONDS),
         "n_keyframes": len(row.keyframes),
+        # Pixels fed, in full frames.
+        "full_frames": len(row.keyframes) if row.scales is None else sum(scale**2 for scale in row.scales),
         "n_frames": row.n_frames,
         "duration_seconds": row.duration_seconds,
         "n_pulls": row.frames_scored,
         "n_distinct_pulls": len(set(row.pulled_frames)),
         "query_cut": bool(row.facts.get("query_cut")),
+        "scan_rho": row.facts.get("rho_measured"),
         "has_cost": _has_cost(row),
+        "states_cost": bool(row.gmacs),
         "forwards": row.forwards,
+        # Two sizes of one encoder differ in the option alone.
+        "scan_encoder": row.options.get("scan_encoder") or row.scan_encoder,
+        "scan_forwards": row.scan_forwards,
+        **{f"decoded_{mode}": _decoded(row, mode) for mode in DECODED},
         "select_device": row.device,
         "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in HELD_STAGES),
         **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in (*HELD_STAGES, *BESIDE_STAGES)},
         **{recall_column(d): value for d, value in zip(RECALL_SECONDS, recalls, strict=True)},
+        **{recall_column(d, any_size=True): value for d, value in zip(RECALL_SECONDS, at_any_size, strict=True)},
         "moments": evidence.size,
         "nearness": nearness(evidence, row.times_seconds) if has_recall else None,
         "near_frames": near_frames(evidence, row.times_seconds) if has_recall else None,
@@ -210,6 +224,11 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
     }
 
 
+def _decoded(row: SelectionRow, mode: str) -> float:
+    """Frames decoded, NaN where the row does not say; a question that failed is not counted."""
+    return row.decoded.get(mode, 0) if row.decoded or row.error is not None else float("nan")
+
+
 def _has_cost(row: SelectionRow) -> bool:
     """Whether the row knows what choosing cost: a file of frames alone, read from elsewhere, does not say."""
     came_as_a_file = row.facts.get("published") or row.facts.get("replayed_from")
@@ -229,6 +248,7 @@ class Run:
         selections, answers: rows; those of a folder are read again at every iteration.
         provenance: `run.json`, empty where there is none.
         made_with: versions and exact weights by cell, as far as they were written down.
+        prompts: what the model was sent first by cell, likewise.
     """
 
     name: str
@@ -236,6 +256,7 @@ class Run:
     answers: Collection[AnswerRow]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     made_with: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    prompts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def mixed_versions(self) -> tuple[str, ...]:
@@ -327,7 +348,9 @@ class Run:
     def selection_frame(self) -> pd.DataFrame:
         """One line per selection: who chose, what it cost, and what of the evidence it shows."""
         frame: pd.DataFrame = pd.DataFrame(self._read_selections[1])
-        return frame if frame.empty else frame.assign(label=frame["selection_id"].map(self.labels))
+        if frame.empty:
+            return frame
+        return frame.assign(label=frame["selection_id"].map(self.labels), charged_seconds=charged_seconds(frame))
 
     @cached_property
     def answer_frame(self) -> pd.DataFrame:
@@ -360,6 +383,7 @@ class Run:
     def _read_selections(self) -> tuple[dict[str, SelectionRow], dict[str, list[Any]]]:
         """The variants and the columns of all selections, in one pass: reading them again takes long."""
         variants: dict[str, SelectionRow] = {}
+        costs = CostColumns()
         # Tables count what was pulled and show none of it: these two are most of a row.
         shown = self.selections
         rows = shown.without("pulled_relevance", "clips") if isinstance(shown, RunRows) else shown
@@ -367,9 +391,11 @@ class Run:
         def line(row: SelectionRow) -> dict[str, Any]:
             if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
                 variants[row.selection_id] = row.without_pulls()
+            costs.add(row, has_cost=_has_cost(row))
             return _selection_line(row)
 
-        return variants, _columns_of(rows, line)
+        columns = _columns_of(rows, line)
+        return variants, {**columns, **{name: values.tolist() for name, values in costs.columns().items()}}
 
     @cached_property
     def _answer_columns(self) -> dict[str, list[Any]]:
@@ -393,7 +419,7 @@ def load_run(folder: str | Path) -> Run:
     if not selections and not answers:
         raise InvalidInput(f"{path}: no rows under selections/ or answers/; {_where_rows_may_be(path)}")
     name = str(provenance.get("name") or path.resolve().name)
-    return Run(name, selections, answers, provenance, made_with=_made_with(path))
+    return Run(name, selections, answers, provenance, made_with=_made_with(path), prompts=_prompts(path))
 
 
 def load_runs(folders: Sequence[str | Path]) -> Run:
@@ -439,6 +465,12 @@ def _made_with(folder: Path) -> dict[str, Mapping[str, Any]]:
             document = read_sealed_json(file)
             found[str(document.get("name") or file.parent.resolve().name)] = document.get("identity", {})
     return found
+
+
+def _prompts(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Return what was sent first by the cell's name, as `_made_with` names the cells."""
+    cells = [folder.resolve(), *sorted((folder / "answers").glob("*"))]
+    return {cell.name: read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
 
 
 def _parts(folder: Path) -> list[Path]:

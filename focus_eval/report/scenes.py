@@ -101,6 +101,25 @@ def interval_figures(intervals: Sequence[Interval], times: recall.Times) -> dict
     return figures
 
 
+def covered_share(intervals: Sequence[Interval], times: recall.Times, seconds: float) -> float:
+    """Return the share of the intervals' time that lies within `seconds` of one of `times`, in [0, 1].
+
+    Where intervals overlap their time counts for each. One of length 0 is covered or not, like a second of the others.
+    """
+    chosen = np.sort(np.asarray(times, dtype=np.float64))
+    if not chosen.size:
+        return 0.0
+    # The windows as disjoint intervals: each ends where the next one begins.
+    ends = np.minimum(chosen + seconds, np.append(chosen[1:] - seconds, np.inf))
+    ends = np.maximum(ends, chosen - seconds)
+    starts, stops = np.asarray(intervals, dtype=np.float64).T
+    inside = np.minimum(stops[:, None], ends) - np.maximum(starts[:, None], chosen - seconds)
+    lengths = stops - starts
+    points = np.abs(starts[:, None] - chosen).min(axis=1) <= seconds
+    met = np.where(lengths > 0, np.maximum(inside, 0).sum(axis=1), points)
+    return float(met.sum() / np.where(lengths > 0, lengths, 1.0).sum())
+
+
 def random_figures(intervals: Sequence[Interval], case: recall.EvidenceCase, k: int) -> dict[str, float]:
     """Return the exact expectation of `interval_figures` for `min(k, T)` frames drawn without replacement."""
     inside = _is_inside(np.arange(case.n_frames) / case.fps, intervals)

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import FloatArray
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.report.sign_flips import INTERVAL_DRAWS, SignFlips, sign_flip_p
 
-# No interval rests on fewer videos, nor that of a difference on fewer videos that differ.
+# No interval rests on fewer videos; where fewer differ, a difference's is that of how many do.
 FEWEST_VIDEOS = 5
 # Weight of an imagined video, in videos of average size.
 IMAGINED_VIDEO = 0.5
@@ -66,11 +67,12 @@ def mean_estimate(
 ) -> Estimate:
     """Return the mean of `scores` in [0, 1] with a t interval on the logit scale, clustered by video.
 
-    The standard error is the cluster-robust one (each video one cluster, factor n / (n - 1)), carried to the logit
-    scale by the delta method (Korn and Graubard 1998, compared there with others). It is too small where hardly any
-    video is wrong, so the ends are the outer ones of this interval and of the same one with half an imagined video
-    at one half added (the idea of Agresti and Coull 1998). Where all videos have the same mean no spread is seen:
-    Wilson's interval for as many trials as there are videos.
+    The standard error is the delete-one-video jackknife's (CR3), within each task type where the mean is that of types,
+    carried to the logit scale by the delta method (Korn and Graubard 1998, compared there with others). The degrees of
+    freedom are those of the effective number of videos. It is too small where hardly any video is wrong, so the ends
+    are the outer ones of this interval and of the same one with half an imagined video at one half added (the idea of
+    Agresti and Coull 1998). Where all videos have the same mean no spread is seen: Wilson's interval for as many trials
+    as there are videos.
 
     Args:
         scores: shape `(n,)`, n >= 1.
@@ -86,55 +88,78 @@ def mean_estimate(
     values = _checked(scores, videos, low=0.0)
     weights = stratum_weights(strata if strata is not None else [""] * values.size)
     value = min(1.0, max(0.0, float(weights @ values)))
-    residuals, shares = _by_video(values, videos, weights, strata)
-    n_videos = residuals.size
+    parts = _by_video(values, videos, weights, strata)
+    n_videos = parts.residuals.size
     if n_videos < FEWEST_VIDEOS:
         return Estimate(value, None, None, values.size, n_videos)
-    if _spread(residuals) < 1e-12:
+    if parts.error < 1e-12:
         from statsmodels.stats.proportion import proportion_confint
 
         low, high = proportion_confint(value * n_videos, n_videos, alpha=1 - level, method="wilson")
         return Estimate(value, float(low), float(high), values.size, n_videos)
-    ends = [_logit_ends(value, _spread(residuals), n_videos, level), _shrunk_ends(value, residuals, shares, level)]
+    ends = [_logit_ends(value, parts.error, parts.freedom, level), _shrunk_ends(value, parts, level)]
     return Estimate(value, min(low for low, _ in ends), max(high for _, high in ends), values.size, n_videos)
 
 
 def difference_estimate(
     differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None, level: float = 0.95
 ) -> Estimate:
-    """Return the mean of paired `differences` in [-1, 1] with a t interval clustered by video.
+    """Return the mean of paired `differences` in [-1, 1] with the means that the sign-flip test does not reject.
 
-    Two imagined half videos are added to the spread, at plus and minus half of the largest video's sum: with few
-    videos that differ, what is seen of the spread is too little (Agresti and Min 2005 add half a pair to each kind).
+    Two imagined half videos are added, at plus and minus half of the largest video's part: with few videos that
+    differ, what is seen of the spread is too little (Agresti and Min 2005 add half a pair to each kind). Where fewer
+    than 5 videos differ, the interval is that of how many do (Clopper and Pearson 1934).
 
     Args:
         differences: `b - a` per question, shape `(n,)`.
         videos, strata: as in `mean_estimate`.
 
     Returns:
-        Without an interval where fewer than 5 videos have a difference.
+        Without an interval where there are fewer than 5 videos.
 
     Raises:
         InvalidInput: as `mean_estimate`.
     """
-    from scipy.special import stdtrit
-
     values = _checked(differences, videos, low=-1.0)
-    weights = stratum_weights(strata if strata is not None else [""] * values.size)
-    value = float(weights @ values)
-    sums = video_sums(values, videos, strata=strata)
-    n_videos = sums.size
-    if np.count_nonzero(np.abs(sums) > 1e-12) < FEWEST_VIDEOS:
-        return Estimate(value, None, None, values.size, n_videos)
-    residuals, shares = _by_video(values, videos, weights, strata)
-    added = IMAGINED_VIDEO / n_videos
-    centre = value / (1 + 2 * added)
-    imagined = IMAGINED_VIDEO * np.abs(sums).max()
-    moved = np.array([*(residuals + (value - centre) * shares), imagined - centre * added, -imagined - centre * added])
-    error = np.sqrt((moved**2).sum() * n_videos / (n_videos - 1)) / (1 + 2 * added)
-    reach = float(stdtrit(n_videos - 1, (1 + level) / 2) * error)
-    low, high = min(value, max(-1.0, centre - reach)), max(value, min(1.0, centre + reach))
-    return Estimate(value, low, high, values.size, n_videos)
+    sums, shares = _parts_of_difference(values, videos, strata)
+    value = float(sums.sum())
+    if sums.size < FEWEST_VIDEOS:
+        return Estimate(value, None, None, values.size, sums.size)
+    if _n_differing(sums) < FEWEST_VIDEOS:
+        from statsmodels.stats.proportion import proportion_confint
+
+        gained, lost = (
+            proportion_confint(count, sums.size, alpha=1 - level, method="beta")[1] * shares.max() * sums.size
+            for count in _gained_and_lost(sums)
+        )
+        return Estimate(value, max(-1.0, -float(lost)), min(1.0, float(gained)), values.size, sums.size)
+    low, high = _flips(sums, shares).interval(value, level=level)
+    return Estimate(value, low, high, values.size, sums.size)
+
+
+def equivalence_p(
+    differences: ArrayLike, videos: Sequence[object], *, margin: float, strata: Sequence[str] | None = None
+) -> float:
+    """Return the p of two one-sided tests that the mean difference lies beyond `margin` (Schuirmann 1987).
+
+    Below 0.05 where the 90 % interval lies within the margin; made in the same way as the interval.
+
+    Raises:
+        InvalidInput: a margin that is not above 0, or as `mean_estimate`.
+    """
+    if not margin > 0:
+        raise InvalidInput(f"an equivalence margin must be above 0, got {margin:g}")
+    values = _checked(differences, videos, low=-1.0)
+    sums, shares = _parts_of_difference(values, videos, strata)
+    if sums.size < FEWEST_VIDEOS:
+        return 1.0
+    if _n_differing(sums) < FEWEST_VIDEOS:
+        from scipy.special import bdtr
+
+        chance = min(1.0, margin / (float(shares.max()) * sums.size))
+        return max(float(bdtr(count, sums.size, chance)) for count in _gained_and_lost(sums))
+    flips = _flips(sums, shares)
+    return max(flips.p_above(-margin), flips.p_below(margin))
 
 
 def stratum_weights(strata: Sequence[str]) -> FloatArray:
@@ -163,11 +188,10 @@ def video_sums(differences: ArrayLike, videos: Sequence[object], *, strata: Sequ
 
 
 def standard_error(differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None) -> float:
-    """Return the cluster-robust standard error of the mean of `differences`; 0 where nothing varies."""
+    """Return the standard error of the mean of `differences` (CR3, clustered by video); 0 where nothing varies."""
     values = _checked(differences, videos, low=-1.0)
     weights = stratum_weights(strata if strata is not None else [""] * values.size)
-    residuals, _ = _by_video(values, videos, weights, strata)
-    return _spread(residuals) if residuals.size > 1 else 0.0
+    return _by_video(values, videos, weights, strata).error
 
 
 def spread_over_seeds(values: Sequence[float]) -> SeedSpread:
@@ -191,42 +215,99 @@ def _clusters(videos: Sequence[object]) -> np.ndarray[tuple[int], np.dtype[np.in
     return np.unique([str(video) for video in videos], return_inverse=True)[1]
 
 
+@dataclass(frozen=True)
+class _VideoParts:
+    """What each video has in a mean.
+
+    Args:
+        residuals: summed deviation from the mean (of its task type), over what the mean took of it, `(n_videos,)`.
+        shares: of the weight, sum 1, `(n_videos,)`.
+        freedom: degrees of freedom of the spread.
+    """
+
+    residuals: FloatArray
+    shares: FloatArray
+    freedom: float
+
+    @property
+    def error(self) -> float:
+        return float(np.sqrt(self.residuals @ self.residuals))
+
+
 def _by_video(
     values: FloatArray, videos: Sequence[object], weights: FloatArray, strata: Sequence[str] | None
-) -> tuple[FloatArray, FloatArray]:
-    """Each video's summed deviation from the mean (of its stratum), and its share of the weight: `(n_videos,)`."""
-    _, stratum = np.unique(np.asarray(strata if strata is not None else [""] * values.size), return_inverse=True)
-    means = np.bincount(stratum, weights=values) / np.bincount(stratum)
+) -> _VideoParts:
     clusters = _clusters(videos)
-    residuals = np.bincount(clusters, weights=weights * (values - means[stratum]))
-    return residuals.astype(np.float64), np.bincount(clusters, weights=weights).astype(np.float64)
+    kinds = np.unique(np.asarray(strata if strata is not None else [""] * values.size), return_inverse=True)[1]
+    stratum = _joined(kinds, clusters)
+    total = np.bincount(stratum, weights=weights)
+    means = np.bincount(stratum, weights=weights * values) / total
+    # A cell: what a video has of one task type.
+    cells, cell = np.unique(clusters * total.size + stratum, return_inverse=True)
+    of_video, of_stratum = np.divmod(cells, total.size)
+    share = np.bincount(cell, weights=weights) / total[of_stratum]
+    n_cells = np.bincount(of_stratum)[of_stratum]
+    deviations = np.bincount(cell, weights=weights * (values - means[stratum]))
+    scaled = deviations * np.sqrt((n_cells - 1) / n_cells) / np.maximum(1 - share, 1e-12)
+    effective = 1 / np.bincount(of_stratum, weights=share**2)
+    spread = total**2 / effective
+    freedom = spread.sum() ** 2 / (spread**2 / np.maximum(effective - 1, 1e-9)).sum()
+    shares = np.asarray(np.bincount(clusters, weights=weights), dtype=np.float64)
+    residuals = np.asarray(np.bincount(of_video, weights=scaled), dtype=np.float64)
+    return _VideoParts(residuals, shares, min(shares.size - 1, float(freedom)))
 
 
-def _spread(residuals: FloatArray) -> float:
-    """The standard error of a mean from the videos' summed deviations."""
-    n = residuals.size
-    return float(np.sqrt((residuals**2).sum() * n / (n - 1)))
+def _joined(stratum: IntArray, clusters: IntArray) -> IntArray:
+    """Return the strata with those of a single video put together: alone they would show no spread (Cochran 1977)."""
+    cells = np.unique(np.stack([stratum, clusters]), axis=1)
+    n_videos = np.bincount(cells[0])
+    alone = np.flatnonzero(n_videos == 1)
+    if alone.size == 0 or n_videos.size == 1:
+        return stratum
+    few = alone if alone.size > 1 else np.argsort(n_videos, kind="stable")[:2]
+    return np.unique(np.where(np.isin(stratum, few), few[0], stratum), return_inverse=True)[1]
 
 
-def _logit_ends(value: float, error: float, n_videos: int, level: float) -> tuple[float, float]:
+def _parts_of_difference(
+    values: FloatArray, videos: Sequence[object], strata: Sequence[str] | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return each video's part of the mean, and its share of the questions' weight, `(n_videos,)`."""
+    return video_sums(values, videos, strata=strata), video_sums(np.ones(values.size), videos, strata=strata)
+
+
+def _n_differing(sums: FloatArray) -> int:
+    return sum(_gained_and_lost(sums))
+
+
+def _gained_and_lost(sums: FloatArray) -> tuple[int, int]:
+    return int((sums > 1e-12).sum()), int((sums < -1e-12).sum())
+
+
+def _flips(sums: FloatArray, shares: FloatArray) -> SignFlips:
+    """The sign-flip test with two imagined half videos."""
+    imagined = IMAGINED_VIDEO * np.abs(sums).max()
+    added = IMAGINED_VIDEO / sums.size
+    return SignFlips(np.append(sums, [imagined, -imagined]), np.append(shares, [added, added]), draws=INTERVAL_DRAWS)
+
+
+def _logit_ends(value: float, error: float, freedom: float, level: float) -> tuple[float, float]:
     from scipy.special import expit, logit, stdtrit
 
-    reach = stdtrit(n_videos - 1, (1 + level) / 2) * error / (value * (1 - value))
+    reach = stdtrit(freedom, (1 + level) / 2) * error / (value * (1 - value))
     return float(expit(logit(value) - reach)), float(expit(logit(value) + reach))
 
 
-def _shrunk_ends(value: float, residuals: FloatArray, shares: FloatArray, level: float) -> tuple[float, float]:
-    added = IMAGINED_VIDEO / residuals.size
+def _shrunk_ends(value: float, parts: _VideoParts, level: float) -> tuple[float, float]:
+    n_videos = parts.residuals.size
+    added = IMAGINED_VIDEO / n_videos
     centre = (value + 0.5 * added) / (1 + added)
-    moved = np.array([*(residuals + (value - centre) * shares), (0.5 - centre) * added])
-    low, high = _logit_ends(centre, _spread(moved) / (1 + added), residuals.size, level)
+    imagined = (0.5 - centre) * added * np.sqrt(n_videos / (n_videos - 1))
+    moved = np.array([*(parts.residuals + (value - centre) * parts.shares), imagined])
+    error = float(np.sqrt(moved @ moved)) / (1 + added)
+    low, high = _logit_ends(centre, error, parts.freedom, level)
     return min(low, value), max(high, value)
 
 
-# Up to this many videos with a difference every assignment of signs is counted; 2**20 are a million.
-EXACT_UP_TO_VIDEOS = 20
-DRAWS = 100_000
-SEED = 20260101
 # Up to this many disagreements McNemar's test is the exact binomial one.
 MCNEMAR_EXACT_UP_TO = 25
 
@@ -269,7 +350,8 @@ def compare_paired(
     if not ((both >= 0) & (both <= 1)).all():
         raise InvalidInput("scores must be finite and in [0, 1]")
     differences = second - first
-    p_value, is_exact = sign_flip_p(video_sums(differences, videos, strata=strata))
+    sums, shares = _parts_of_difference(differences, videos, strata)
+    p_value, is_exact = sign_flip_p(sums, weights=shares)
     better_a, better_b = int((differences < -1e-12).sum()), int((differences > 1e-12).sum())
     is_right_or_wrong = seeds == 1 and bool(((both == 0) | (both == 1)).all())
     difference = difference_estimate(differences, videos, strata=strata)
@@ -282,29 +364,6 @@ def compare_paired(
         mcnemar=mcnemar_p(better_a, better_b) if is_right_or_wrong else None,
         detectable=None if difference.low is None else detectable_difference(differences, videos, strata=strata),
     )
-
-
-def sign_flip_p(sums: ArrayLike, *, draws: int = DRAWS, seed: int = SEED) -> tuple[float, bool]:
-    """Return the two-sided p-value of the sign-flip permutation test over videos, and whether it is exact.
-
-    If the samplers are alike, each video's summed difference is as likely to have the other sign. The p-value is the
-    share of sign assignments whose total is at least as far from 0 as the one seen: all of them up to 20 videos with
-    a difference, else 100,000 random ones and the one seen (Phipson and Smyth 2010). Nothing is assumed about the
-    questions of one video, about seeds or about partial credit.
-
-    Args:
-        sums: summed differences per video, shape `(n_videos,)`.
-    """
-    values = np.asarray(sums, dtype=np.float64)
-    values = values[np.abs(values) > 1e-12]
-    if values.size == 0:
-        return 1.0, True
-    # Equal totals differ by rounding.
-    seen = abs(values.sum()) - 1e-9 * np.abs(values).sum()
-    if values.size <= EXACT_UP_TO_VIDEOS:
-        return float((np.abs(_all_flips(values)) >= seen).mean()), True
-    as_far = int((np.abs(_random_flips(values, draws, seed)) >= seen).sum())
-    return (as_far + 1) / (draws + 1), False
 
 
 def mcnemar_p(only_a: int, only_b: int) -> float:
@@ -357,23 +416,3 @@ def power_reach(videos: int, *, power: float = 0.8, level: float = 0.05) -> floa
     from scipy.special import stdtrit
 
     return float(stdtrit(videos - 1, 1 - level / 2) + stdtrit(videos - 1, power))
-
-
-def _all_flips(values: FloatArray) -> FloatArray:
-    """The total under every assignment of signs, shape `(2**n,)`."""
-    totals = np.zeros(1)
-    for value in values:
-        totals = np.concatenate([totals + value, totals - value])
-    return totals
-
-
-def _random_flips(values: FloatArray, draws: int, seed: int) -> FloatArray:
-    """The total under `draws` random assignments of signs, shape `(draws,)`; eight videos share one random byte."""
-    rng = np.random.default_rng(seed)
-    padded = np.zeros(-(-values.size // 8) * 8)
-    padded[: values.size] = values
-    signs = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, np.newaxis], axis=1)
-    totals = np.zeros(draws)
-    for eight in padded.reshape(-1, 8):
-        totals += (signs @ eight)[rng.integers(0, 256, size=draws, dtype=np.uint8)]
-    return totals

@@ -191,10 +191,9 @@ class Table:
 # The cells of a line by column; `difference_table` adjusts the p of those that are tested.
 Cells = dict[str, "Value | Tested | str"]
 TEST_NOTE = (
-    "p: sign-flip permutation test over videos, two-sided; Holm adjusts it over this table. An arrow marks an adjusted "
-    "p below 0.05."
+    "p: sign-flip test over videos, two-sided, adjusted over this table by Holm. An arrow: adjusted p below 0.05."
 )
-RANDOM_NOTE = "*: of 100,000 random assignments of signs; otherwise of all."
+RANDOM_NOTE = "*: of 20,000 random assignments of signs; otherwise of all."
 
 
 def difference_table(
@@ -485,7 +484,7 @@ def _rich_table(keys: list[_Column], columns: list[_Column], notes: Sequence[str
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, caption="\n".join(notes), caption_justify="left")
+    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, caption=Text("\n".join(notes)), caption_justify="left")
     for column, most in zip(keys, _key_widths(keys, width - _taken(columns)), strict=True):
         drawn.add_column(column.title, overflow="fold", width=most)
     for column in columns:

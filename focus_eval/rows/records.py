@@ -22,8 +22,10 @@ from focus_eval.core.types import VideoInfo
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
 
 # Stages of selecting. Those one after the other add up to the time a device is held; the rest runs beside them.
-HELD_STAGES = ("open", "encode", "select", "idle")
+HELD_STAGES = ("open", "scan", "encode", "select", "idle")
 BESIDE_STAGES = ("decode", "preprocess")
+# What of a video's frames was asked for when it was decoded.
+DECODED = ("all", "reference", "sync")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +44,18 @@ class SelectionRow:
             another question of the video); `len(pulled_frames)` is the paper's count.
         seconds: by stage. `HELD_STAGES` add up to the wall-clock time that the device was held for this question
             (its share, where several were served at once), `BESIDE_STAGES` ran beside them in other threads.
+        gmacs: 10^9 multiply-adds by what is counted (see `encoders.cost`): "image", "keys" and "scan_image" once a
+            frame, "fusion" once a frame and question; {} where the encoder does not say.
+        decoded: frames that the decoder gave out for this question, those passed through included, by the option
+            that chose them: "all", "reference", "sync"; {} where the reader does not say.
+        encoded: share of the distinct "main" and "scan" frames, where those lists are not kept (see `report.cost`).
         evidence_seconds: times of the annotated evidence; empty where the benchmark has none.
         option_texts: the question's options in order (A, B, ..); empty for open questions.
         changed_options: those of `options` that are not the sampler's defaults.
         n_pulls: how many frames were scored, where `pulled_frames` is not kept (simulations); else None.
+        scan_encoder, scan_encoder_revision: the second, cheap encoder; "" where there is none.
+        scanned_frames, n_scanned: what it was shown, ascending, or how many where the list is not kept; not pulls.
+        scan_forwards: as `forwards`, of the scan encoder.
         role: "sampler", or what a table marks it as: "control", "ceiling" (sees the annotation) or "floor" (sees no
             frame).
         error: one line, None on success.
@@ -76,12 +86,25 @@ class SelectionRow:
     forwards: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     device: str = ""
+    gmacs: dict[str, float] = field(default_factory=dict)
+    decoded: dict[str, int] = field(default_factory=dict)
+    encoded: dict[str, float] = field(default_factory=dict)
     evidence_seconds: list[float] = field(default_factory=list)
     option_texts: list[str] = field(default_factory=list)
     changed_options: dict[str, Any] = field(default_factory=dict)
     n_pulls: int | None = None
     role: str = "sampler"
+    scan_encoder: str = ""
+    scan_encoder_revision: str = ""
+    scanned_frames: list[int] = field(default_factory=list)
+    n_scanned: int | None = None
+    scan_forwards: int = 0
     error: str | None = None
+
+    @property
+    def frames_scanned(self) -> int:
+        """How many frames the scan encoder was shown for this question."""
+        return len(self.scanned_frames) if self.n_scanned is None else self.n_scanned
 
     @property
     def frames_scored(self) -> int:
@@ -100,7 +123,8 @@ class SelectionRow:
 
     def without_pulls(self) -> SelectionRow:
         """Return the row without the long lists of what was scored, which take most of its memory."""
-        return replace(self, n_pulls=self.frames_scored, pulled_frames=[], pulled_relevance=[], clips=[])
+        pulled = replace(self, n_pulls=self.frames_scored, pulled_frames=[], pulled_relevance=[], clips=[])
+        return replace(pulled, n_scanned=self.frames_scanned or None, scanned_frames=[])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,6 +368,8 @@ class Chooser:
     changed_options: Mapping[str, Any] = field(default_factory=dict)
     encoder: str = ""
     encoder_revision: str = ""
+    scan_encoder: str = ""
+    scan_encoder_revision: str = ""
     role: str = "sampler"
 
 

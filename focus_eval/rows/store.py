@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 
 ItemT = TypeVar("ItemT")
 
+# In a cell's folder: what the model was sent first.
+PROMPT_FILE = "prompt.json"
 # Columns whose shape varies from row to row are kept as JSON text.
-JSON_COLUMNS = ("options", "changed_options", "facts", "clips", "seconds", "tokens")
+JSON_COLUMNS = (
+    "options", "changed_options", "facts", "clips", "seconds", "tokens", "gmacs", "decoded", "encoded",
+)  # fmt: skip
 # Rows that are Python objects at once, and rows that are compressed together: with its pulls a row takes up to 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256
 _TYPES = {
@@ -210,8 +214,9 @@ class StoredRows(Collection[RowT]):
         self._folder = folder
         self._kind = kind
         self._left_out: tuple[str, ...] = ()
-        self._parquet = [folder / name for name in _PARQUET] if (folder / _PARQUET[0]).exists() else []
+        # A part is compacted by writing the Parquet files first: looked at last, they hold what has no lines any more.
         self._lines = sorted(folder.glob("*.jsonl"))
+        self._parquet = [folder / name for name in _PARQUET] if (folder / _PARQUET[0]).exists() else []
         self._inodes = self._inodes_now()
 
     def __iter__(self) -> Iterator[RowT]:
@@ -333,7 +338,7 @@ class StoredRows(Collection[RowT]):
             return None
 
 
-COST_COLUMNS = ("forwards", "seconds", "device", "tokens")
+COST_COLUMNS = ("forwards", "scan_forwards", "seconds", "device", "decoded", "tokens")
 
 
 def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:

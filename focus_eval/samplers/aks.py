@@ -91,6 +91,7 @@ class Aks(SplitAndJudge):
 
     name: ClassVar[str] = "aks"
     source: ClassVar[str] = "AKS (Tang et al., CVPR 2025), public code"
+    draws: ClassVar[bool] = False
 
     every_seconds: float | None = option(None, above=0)
 
@@ -105,6 +106,7 @@ class AksDense(SplitAndJudge):
 
     name: ClassVar[str] = "aks_dense"
     source: ClassVar[str] = "AKS without pre-filter, FOCUS table 3"
+    draws: ClassVar[bool] = False
 
     def candidates(self, video: VideoInfo) -> IntArray:
         """Return every frame."""

@@ -7,14 +7,23 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput
 from focus_eval.core.options import checked_values
-from focus_eval.core.types import ClipReport, FloatArray, IntArray, Selection, VideoInfo, frozen_floats, frozen_ints
+from focus_eval.core.types import (
+    ClipReport,
+    FloatArray,
+    IntArray,
+    Selection,
+    VideoInfo,
+    frozen_floats,
+    frozen_ints,
+    whole_number,
+)
 
 
 def derived_rng(seed: int, *parts: str) -> np.random.Generator:
@@ -174,22 +183,47 @@ class RelevanceAndEmbeddingSource(EmbeddingSource, Protocol):
         ...
 
 
+@runtime_checkable
+class RelevanceAndLogitSource(LogitSource, Protocol):
+    """A pull that gives relevance and logits in one look at the frames."""
+
+    def relevance_and_logits(self, frames: IntArray, /) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and raw logits, both `(n,)`."""
+        ...
+
+
+_LEAST_RELEVANCE = 1e-6
+
+
+def log_odds(relevance: FloatArray) -> FloatArray:
+    """Return the log-odds of `relevance`, clipped to [1e-6, 1 - 1e-6] first, shape like `relevance`."""
+    known = np.clip(relevance, _LEAST_RELEVANCE, 1 - _LEAST_RELEVANCE)
+    odds: FloatArray = np.log(known / (1 - known))
+    return odds
+
+
 class Ledger:
     """The only way from a sampler to relevance: checks and records every pull.
 
     A frame is pulled at most once; asking twice is the sampler's mistake. Relevance must be finite and in
-    [0, 1]. Each of `relevance`, `logits` and `embeddings` counts one pull per frame.
+    [0, 1]. Each of `relevance`, `logits` and `embeddings` counts one pull per frame. What the scan encoder sees is
+    recorded apart: a frame may be scanned, once, and pulled as well.
 
     Args:
         pull: gives relevance of an int64 array of frames, shape `(n,)`; may also have `logits` and `embeddings`.
         video: bounds of the frame indices.
-        budget: most pulls allowed; None for no limit.
+        budget: most pulls allowed, scans left aside; None for no limit.
+        scan: gives the scan encoder's raw logits of such an array, shape `(n,)`; None where there is no such encoder.
     """
 
-    def __init__(self, pull: RelevanceFn, video: VideoInfo, *, budget: int | None = None) -> None:
+    def __init__(
+        self, pull: RelevanceFn, video: VideoInfo, *, budget: int | None = None, scan: RelevanceFn | None = None
+    ) -> None:
         self._pull = pull
         self._video = video
         self._budget = budget
+        self._scan = scan
+        self._is_scanned = np.zeros(video.n_frames if scan else 0, dtype=bool)
         self._frames: list[IntArray] = []
         self._relevance: list[FloatArray] = []
         self._is_pulled = np.zeros(video.n_frames, dtype=bool)
@@ -216,6 +250,16 @@ class Ledger:
         return self.frames[order], self.relevances[order]
 
     @property
+    def n_scanned(self) -> int:
+        """Frames scanned so far."""
+        return int(np.count_nonzero(self._is_scanned))
+
+    @property
+    def scanned_frames(self) -> IntArray:
+        """Frames scanned so far, ascending, shape `(n_scanned,)`, read-only."""
+        return frozen_ints(np.flatnonzero(self._is_scanned))
+
+    @property
     def unpulled(self) -> IntArray:
         """Frames never pulled so far, ascending."""
         return np.flatnonzero(~self._is_pulled)
@@ -231,7 +275,7 @@ class Ledger:
             SamplerError: a frame out of range, repeated, or above the budget.
             EncoderError: relevance of the wrong shape, not finite, or outside [0, 1].
         """
-        frames = self._checked(frames)
+        frames = self._pullable(frames)
         if frames.size == 0:
             return frozen_floats([])
         values = np.asarray(self._pull(frames), dtype=np.float64)
@@ -247,7 +291,7 @@ class Ledger:
         """
         if not isinstance(self._pull, LogitSource):
             raise EncoderError(f"{_name_of(self._pull)} gives no raw logits; use one that does (clip, siglip)")
-        frames = self._checked(frames)
+        frames = self._pullable(frames)
         if frames.size == 0:
             return frozen_floats([])
         values = np.asarray(self._pull.logits(frames), dtype=np.float64)
@@ -263,7 +307,7 @@ class Ledger:
         """
         if not isinstance(self._pull, EmbeddingSource):
             raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use one that does (clip, siglip)")
-        frames = self._checked(frames)
+        frames = self._pullable(frames)
         images, query = self._pull.embeddings(frames)
         if images.shape != (frames.size, query.size) or not (np.isfinite(images).all() and np.isfinite(query).all()):
             raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
@@ -280,7 +324,7 @@ class Ledger:
         """
         if not isinstance(self._pull, EmbeddingSource):
             return self.relevance(frames), None
-        frames = self._checked(frames)
+        frames = self._pullable(frames)
         if isinstance(self._pull, RelevanceAndEmbeddingSource):
             relevance, images = self._pull.relevance_and_embeddings(frames)
         else:
@@ -292,17 +336,61 @@ class Ledger:
         self._record(frames, values)
         return values, images
 
-    def _checked(self, frames: IntArray) -> IntArray:
+    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Pull `frames` in one batch; return their relevance and raw logits, log-odds where there are none, `(n,)`.
+
+        One pull per frame.
+
+        Raises:
+            SamplerError, EncoderError: as `relevance` and `logits`.
+        """
+        if not isinstance(self._pull, LogitSource) or len(frames) == 0:
+            relevance = self.relevance(frames)
+            return relevance, log_odds(relevance)
+        frames = self._pullable(frames)
+        if isinstance(self._pull, RelevanceAndLogitSource):
+            given, logits = self._pull.relevance_and_logits(frames)
+        else:
+            given, logits = self._pull(frames), self._pull.logits(frames)
+        relevance, logits = np.asarray(given, dtype=np.float64), np.asarray(logits, dtype=np.float64)
+        _check_values(relevance, frames, low=0.0, high=1.0)
+        _check_values(logits, frames, low=-np.inf, high=np.inf, what="logit")
+        self._record(frames, relevance)
+        return relevance, logits
+
+    def scan(self, frames: IntArray) -> FloatArray:
+        """Show `frames` to the scan encoder in one batch and return its raw logits, shape `(n,)`; no pulls.
+
+        Raises:
+            InvalidInput: no scan encoder.
+            BrokenContract: a frame out of range, or scanned before.
+            EncoderError: logits of the wrong shape or not finite.
+        """
+        if self._scan is None:
+            raise InvalidInput("scan_encoder missing; name one, e.g. -o scan_encoder=clip")
+        frames = self._checked(frames, self._is_scanned, "scanned")
+        if frames.size == 0:
+            return frozen_floats([])
+        values = np.asarray(self._scan(frames), dtype=np.float64)
+        _check_values(values, frames, low=-np.inf, high=np.inf, what="scan logit")
+        self._is_scanned[frames] = True
+        return values
+
+    def _pullable(self, frames: IntArray) -> IntArray:
+        frames = self._checked(frames, self._is_pulled, "pulled")
+        if self._budget is not None and self.n_pulls + frames.size > self._budget:
+            raise broken("budget", f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
+        return frames
+
+    def _checked(self, frames: IntArray, is_known: NDArray[np.bool_], verb: str) -> IntArray:
         frames = frozen_ints(frames)
         outside = (frames < 0) | (frames >= self._video.n_frames)
         if outside.any():
             raise broken("ledger", f"frame {frames[outside][0]} asked, video has {self._video.n_frames}")
         unique, counts = np.unique(frames, return_counts=True)
-        repeated = np.concatenate([unique[counts > 1], frames[self._is_pulled[frames]]])
+        repeated = np.concatenate([unique[counts > 1], frames[is_known[frames]]])
         if repeated.size:
-            raise broken("ledger", f"frame {repeated[0]} pulled twice; keep what the ledger gave the first time")
-        if self._budget is not None and self.n_pulls + frames.size > self._budget:
-            raise broken("budget", f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
+            raise broken("ledger", f"frame {repeated[0]} {verb} twice; keep what the ledger gave the first time")
         return frames
 
     def _record(self, frames: IntArray, relevance: FloatArray) -> None:
@@ -312,14 +400,12 @@ class Ledger:
         self._relevance.append(frozen_floats(relevance))
 
 
-def _check_values(values: FloatArray, frames: IntArray, *, low: float, high: float) -> None:
+def _check_values(values: FloatArray, frames: IntArray, *, low: float, high: float, what: str = "relevance") -> None:
     if values.shape != frames.shape:
-        raise EncoderError(f"{frames.size} frames asked, relevance came with shape {values.shape}")
+        raise EncoderError(f"{frames.size} frames asked, {what} came with shape {values.shape}")
     bad = ~np.isfinite(values) | (values < low) | (values > high)
     if bad.any():
-        raise EncoderError(
-            f"frame {frames[bad][0]}: relevance {values[bad][0]} is not a finite number in [{low}, {high}]"
-        )
+        raise EncoderError(f"frame {frames[bad][0]}: {what} {values[bad][0]} is not a finite number in [{low}, {high}]")
 
 
 def _name_of(pull: RelevanceFn) -> str:
@@ -338,6 +424,8 @@ class SelectionRequest:
         coarse_rng: source of the first draws of a sampler that looks coarsely first, which the questions of a video
             may share; `rng` itself by default.
         evidence_seconds: times of the annotated evidence; empty but for a ceiling that declares `needs_evidence`.
+        scan_cost: a forward of the scan encoder over one of the main encoder; None where there is no scan encoder or
+            it is not known.
     """
 
     video: VideoInfo
@@ -346,6 +434,7 @@ class SelectionRequest:
     rng: np.random.Generator
     coarse_rng: np.random.Generator
     evidence_seconds: tuple[float, ...] = ()
+    scan_cost: float | None = None
 
     @property
     def n_wanted(self) -> int:
@@ -369,6 +458,18 @@ class Choice:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _NoGenerator:
+    """Stands in for the generator of a sampler that declares that it draws nothing."""
+
+    sampler: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # pickle asks, on the way to the sampler's own process
+        raise broken("draws", f"{self.sampler} draws from request.rng and declares draws = False; declare draws = True")
+
+
 @dataclass(frozen=True, kw_only=True)
 class FrameSampler(ABC):
     """Chooses keyframes. A subclass is a frozen dataclass whose fields are its options.
@@ -379,12 +480,14 @@ class FrameSampler(ABC):
     Class attributes:
         name: how it is registered.
         source: where the algorithm is described.
-        role: what a table marks it as: a "sampler" that could be used, a "control" that it has to beat, a "ceiling"
+        role: what a table marks it as: a "sampler" that can be used, a "control" that it has to beat, a "ceiling"
             that knows the answer's place, or a "floor" without frames.
         version: raised whenever the code may choose other frames; part of a cell's identity.
         file_digest: hash of the file of a sampler that nobody installed; likewise part of it.
+        draws: False for samplers that draw nothing: every seed gives the same frames, and a matrix runs one.
         needs_encoder: False for samplers that never pull.
         needs_evidence: True for a ceiling that is given the times of the annotated evidence.
+        needs_scan: True for samplers that look with a second encoder as well (see `scanning`).
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
         may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself. More frames than asked
             need `scales` with which all of them have no more pixels than K full frames.
@@ -395,8 +498,10 @@ class FrameSampler(ABC):
     role: ClassVar[Role] = "sampler"
     version: ClassVar[int] = 1
     file_digest: ClassVar[str] = ""
+    draws: ClassVar[bool] = True
     needs_encoder: ClassVar[bool] = True
     needs_evidence: ClassVar[bool] = False
+    needs_scan: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = False
     may_return_fewer: ClassVar[bool] = False
@@ -422,6 +527,8 @@ class FrameSampler(ABC):
         coarse_rng: np.random.Generator | None = None,
         budget: int | None = None,
         evidence_seconds: Sequence[float] = (),
+        scan: RelevanceFn | None = None,
+        scan_cost: float | None = None,
     ) -> Selection:
         """Choose `min(k, n_frames)` keyframes of `video`.
 
@@ -434,22 +541,24 @@ class FrameSampler(ABC):
                 `rng` itself by default.
             budget: most pulls allowed; None for no limit.
             evidence_seconds: times of the annotated evidence; reach only a sampler that declares `needs_evidence`.
+            scan: raw logits of the scan encoder, shape `(n,)`; reaches only a sampler that declares `needs_scan`.
+            scan_cost: a forward of the scan encoder over one of the main encoder, where it is known.
 
         Raises:
             InvalidInput: `k` below 1.
             EncoderError: relevance that is not finite or not in [0, 1].
             BrokenContract: the algorithm broke its contract or its budget.
         """
-        if k < 1:
-            raise InvalidInput(f"k must be at least 1, got {k}")
-        ledger = Ledger(pull, video, budget=budget)
+        k = whole_number(k, "k")
+        ledger = Ledger(pull, video, budget=budget, scan=scan if self.needs_scan else None)
         request = SelectionRequest(
             video=video,
             k=k,
             ledger=ledger,
-            rng=rng,
-            coarse_rng=rng if coarse_rng is None else coarse_rng,
+            rng=self._generator(rng),
+            coarse_rng=self._generator(rng if coarse_rng is None else coarse_rng),
             evidence_seconds=tuple(evidence_seconds) if self.needs_evidence else (),
+            scan_cost=scan_cost if self.needs_scan else None,
         )
         choice = self.choose(request)
         keyframes, facts_of_count = checked_keyframes(self, choice, video=video, asked=request.n_wanted)
@@ -462,20 +571,34 @@ class FrameSampler(ABC):
             options=self.options,
             pulled_frames=ledger.frames,
             pulled_relevance=ledger.relevances,
+            scanned_frames=ledger.scanned_frames,
             scales=None if choice.scales is None else tuple(np.asarray(choice.scales, dtype=float)[order].tolist()),
             clips=choice.clips,
             facts={**choice.facts, **facts_of_count},
         )
+
+    def _generator(self, rng: np.random.Generator) -> np.random.Generator:
+        # A class may inherit the declaration that it draws nothing, and draw all the same.
+        return rng if self.draws else cast(np.random.Generator, _NoGenerator(self.name))
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
         """Return how many frames the algorithm pulls of a video with the same relevance everywhere.
 
         Where the number depends on relevance or on draws (`focus_iterative`, `focus_released`), real questions differ.
         """
-        if not self.needs_encoder:
-            return 0
-        rng = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k))
-        return self.select(video, k=k, pull=FlatSource(), rng=rng).n_pulls
+        return self._on_flat(video, k=k, seed=seed).n_pulls if self.needs_encoder else 0
+
+    def count_scans(self, video: VideoInfo, *, k: int) -> int:
+        """Return how many frames of such a video the algorithm shows to its scan encoder; 0 without one."""
+        return self._on_flat(video, k=k).n_scanned if self.needs_scan else 0
+
+    def at_cost(self, scan_cost: float | None) -> FrameSampler:
+        """Return the sampler to ask for counts where the scan encoder costs so much; itself where it has none."""
+        return self
+
+    def _on_flat(self, video: VideoInfo, *, k: int, seed: int = 0) -> Selection:
+        rng, flat = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k)), FlatSource()
+        return self.select(video, k=k, pull=flat, rng=rng, scan=flat.logits)
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
         """Return why the sampler may choose no frame of `video`, and what to do; None if it will choose some.
@@ -488,6 +611,12 @@ class FrameSampler(ABC):
     def options(self) -> dict[str, Any]:
         """Every option with its value."""
         return {option.name: getattr(self, option.name) for option in fields(self)}
+
+    @property
+    def identifying_options(self) -> dict[str, Any]:
+        """The options that tell two selections apart: without those added later, where they are at their defaults."""
+        later = {option.name: option.default for option in fields(self) if "added" in option.metadata}
+        return {name: value for name, value in self.options.items() if name not in later or value != later[name]}
 
 
 class FlatSource:

@@ -19,6 +19,7 @@ class Blind(FrameSampler):
 
     name: ClassVar[str] = "blind"
     source: ClassVar[str] = "control without frames"
+    draws: ClassVar[bool] = False
     role: ClassVar[Role] = "floor"
     needs_encoder: ClassVar[bool] = False
     may_return_fewer: ClassVar[bool] = True

@@ -28,6 +28,7 @@ class Bolt(FrameSampler):
 
     name: ClassVar[str] = "bolt"
     source: ClassVar[str] = "BOLT (Liu et al., CVPR 2025)"
+    draws: ClassVar[bool] = False
     version: ClassVar[int] = 2
     may_return_fewer: ClassVar[bool] = True
     may_repeat: ClassVar[bool] = True

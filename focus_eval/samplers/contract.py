@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,10 +14,11 @@ from typing import Any, Literal
 import numpy as np
 
 from focus_eval.core.errors import BrokenContract, EncoderError, FocusEvalError, SamplerError
-from focus_eval.core.options import field_types, parse_named, read_options
+from focus_eval.core.options import field_types, read_options
 from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.samplers.apart import Apart, described
 from focus_eval.samplers.base import FlatSource, FrameSampler
-from focus_eval.samplers.registry import make_sampler
+from focus_eval.samplers.registry import make_apart, make_sampler
 
 Pattern = Literal["events", "ties", "flat 0", "flat 0.5", "flat 1", "not a number"]
 
@@ -38,6 +36,7 @@ class World:
     def __init__(self, relevance: FloatArray, *, seed: int = 0, n_dimensions: int = 8) -> None:
         self.values = np.asarray(relevance, dtype=float)
         self.calls: list[IntArray] = []
+        self.scans: list[IntArray] = []
         self.kinds: set[str] = set()  # of pulls that an encoder may not have
         self._seed = seed
         self._n_dimensions = n_dimensions
@@ -64,6 +63,16 @@ class World:
         self.calls.append(frames)
         self.kinds.add("embeddings")
         return self.vectors[frames], self.query
+
+    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and 20 times it, both `(n,)`."""
+        self.calls.append(frames)
+        return self.values[frames], 20.0 * self.values[frames]
+
+    def scan(self, frames: IntArray) -> FloatArray:
+        """Return what a cheap encoder gives: logits that follow relevance through noise, `(n,)`."""
+        self.scans.append(frames)
+        return 4.0 * self.values[frames] + np.random.default_rng(self._seed).normal(size=self.values.size)[frames]
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return relevance `(n,)` and embeddings `(n, d)`."""
@@ -103,8 +112,8 @@ class Case:
 
     @property
     def evidence_seconds(self) -> tuple[float, ...]:
-        """Moments for a ceiling: two of one frame, one at the end."""
-        return (0.0, 0.2 / self.fps, (self.n_frames - 1) / self.fps)
+        """Moments for a ceiling: two of one frame, one where no grid has a frame, one at the end."""
+        return (0.0, 0.2 / self.fps, int(0.618 * self.n_frames) / self.fps, (self.n_frames - 1) / self.fps)
 
     def world(self) -> World:
         """Return what a sampler may see."""
@@ -145,31 +154,41 @@ CASES = tuple(
     )
 )
 TEN_HOURS = Case(1_080_000, 64)
+# A forward of the scan encoder over one of the main encoder, of samplers that have both.
+SCAN_COST = 1 / 43
 
 
 def select(sampler: FrameSampler, case: Case, *, world: World | None = None, budget: int | None = None) -> Selection:
     """Return what `sampler` selects for `case`, its generator seeded alike every time."""
+    world = case.world() if world is None else world
     return sampler.select(
         case.video,
         k=case.k,
-        pull=case.world() if world is None else world,
+        pull=world,
         rng=np.random.default_rng(case.seed),
         budget=budget,
         evidence_seconds=case.evidence_seconds,
+        scan=world.scan,
+        scan_cost=SCAN_COST,
     )
 
 
 def broken_promises(sampler: FrameSampler, case: Case) -> dict[str, str]:
     """Return what `sampler` breaks on `case`: one word for each broken promise, and what happened."""
+    return _asked(sampler, case)[0]
+
+
+def _asked(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
+    """Return `broken_promises`, and whether there was a selection to look at."""
     before, world = _global_generators(), case.world()
     try:
         first = select(sampler, case, world=world)
         after = _global_generators()
         second = select(sampler, case)
     except BrokenContract as error:
-        return {error.promise: str(error)}
+        return {error.promise: str(error)}, False
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is what is to be told)
-        return {"runs": described(error)}
+        return {"runs": described(error)}, False
     found = {}
     if before != after:
         found["generator"] = "uses a global generator (np.random, random or torch); draw from request.rng"
@@ -178,26 +197,23 @@ def broken_promises(sampler: FrameSampler, case: Case) -> dict[str, str]:
     pulled = np.concatenate(world.calls) if world.calls else np.empty(0, dtype=np.int64)
     if not np.array_equal(pulled, first.pulled_frames):
         found["ledger"] = f"{pulled.size} frames were scored, the ledger knows {first.n_pulls}; pull through it alone"
+    scanned = np.sort(np.concatenate(world.scans)) if world.scans else np.empty(0, dtype=np.int64)
+    if not np.array_equal(scanned, first.scanned_frames):
+        found["ledger"] = (
+            f"{scanned.size} frames were scanned, the ledger knows {first.n_scanned}; scan through it alone"
+        )
     if first.n_pulls and not sampler.needs_encoder:
         found["declares"] = f"{first.n_pulls} pulls by a sampler that declares needs_encoder = False"
     for kind in sorted(world.kinds):
         if not getattr(sampler, f"needs_{kind}"):
             found["declares"] = f"pulls {kind}, which not every encoder has; declare needs_{kind} = True"
-    return {**found, **_broken_facts(first)}
+    return {**found, **_broken_facts(first)}, True
 
 
 def fingerprint(selection: Selection) -> str:
     """Return all that must be the same when a question is asked again, as text."""
-    return json.dumps([selection.keyframes, selection.pulled_frames.tolist(), selection.scales])
-
-
-def described(error: BaseException) -> str:
-    """Return one line for `error`: ours as it is, others with their type and place."""
-    text = " ".join(str(error).split())
-    if isinstance(error, FocusEvalError):
-        return text
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {text} ({place.filename.rpartition('/')[2]}:{place.lineno})"
+    looked_at = [selection.pulled_frames.tolist(), selection.scanned_frames.tolist()]
+    return json.dumps([selection.keyframes, *looked_at, selection.scales])
 
 
 def _broken_facts(selection: Selection) -> dict[str, str]:
@@ -229,14 +245,15 @@ PROMISES = {
     "count": "min(k, n_frames) keyframes",
     "ledger": "every frame is scored through the ledger, and once",
     "budget": "a spent budget ends the question",
-    "planned": "count_pulls is what is pulled of a flat video, or more",
+    "planned": "count_pulls is what is pulled of a flat video, or more; count_scans what is scanned",
     "declares": "what is pulled was declared",
     "facts": "facts and clips can be written down",
     "errors": "relevance that is not a number is an error",
     "generator": "no global random generator",
     "determinism": "the same question gives the same frames",
     "order": "the order of questions changes nothing",
-    "process": "another process gives the same frames, at another time and in another order",
+    "process": "a process that knows the request alone gives the same frames, at another time and in another order",
+    "alone": "choosing writes nothing, starts nothing and reads only what is installed or beside the file",
     "options": "options survive being written as text",
     "time": "ten hours take seconds",
 }
@@ -293,32 +310,77 @@ def check_sampler(
         if getattr(error, "promise", "") != "class":
             raise
         return Verdict((Broken("class", None, str(error)),), 0, not_tried=tuple(PROMISES)[1:])
+    verdict, here = (
+        _suite_apart(sampler, seconds_allowed)
+        if isinstance(sampler, Apart)
+        else suite(sampler, seconds_allowed=seconds_allowed)
+    )
+    if not elsewhere or not here:
+        return verdict
+    broken = differing(make_apart(name, moves_clock=True, **sampler.options), here)
+    left = set(verdict.not_tried) - {"process", "alone"}
+    found = {item.promise: item for item in [*([broken] if broken else []), *verdict.broken]}
+    return replace(verdict, broken=_in_order(found), not_tried=tuple(word for word in PROMISES if word in left))
+
+
+def suite(sampler: FrameSampler, *, seconds_allowed: float) -> tuple[Verdict, list[str]]:
+    """Return what `sampler` breaks in this process, and its fingerprints: [] where these can decide nothing more."""
     found: dict[str, Broken] = {}
+    tried = {"class", "runs", "options", "time"}
     for case in CASES:
-        for promise, message in broken_promises(sampler, case).items():
+        broken, is_finished = _asked(sampler, case)
+        tried |= set(_SEEN_IN_A_SELECTION) if is_finished else _seen_until(*broken)
+        for promise, message in broken.items():
             found.setdefault(promise, Broken(promise, case, message))
     found = {promise: _smallest(sampler, match) for promise, match in found.items()}
-    runs = not found.keys() & {"runs", "choice", "integers", "range", "repeats", "count", "ledger"}
-    for check in [_order, _budget, _errors, _planned] if runs else []:
-        if (broken := check(sampler)) is not None:
-            found.setdefault(broken.promise, broken)
-    if (broken := _options(sampler)) is not None:
-        found["options"] = broken
-    seconds, pulls, broken = _ten_hours(sampler, seconds_allowed)
-    if broken is not None:
-        found.setdefault(broken.promise, broken)
-    tries_elsewhere = elsewhere and runs and not found.keys() & {"determinism", "order"}
-    if tries_elsewhere:
-        (there,) = fingerprints_elsewhere([(parse_named(name)[0], sampler.options)])
-        if (broken := differing(there, fingerprints(sampler))) is not None:
-            found.setdefault(broken.promise, broken)
-    in_order = tuple(found[promise] for promise in PROMISES if promise in found)
-    tried = {
-        "budget": runs, "planned": runs, "errors": runs, "order": runs,
-        "time": seconds is not None, "process": tries_elsewhere or not elsewhere,
-    }  # fmt: skip
-    left = tuple(promise for promise, is_tried in tried.items() if not is_tried and promise not in found)
-    return Verdict(in_order, len(CASES) + 1, left, seconds, pulls)
+    runs = not found.keys() & {"runs", "ledger", *_CHECKED_IN_ORDER}
+    for promise, check in _MORE.items() if runs else ():
+        tried.add(promise)
+        if (match := check(sampler)) is not None:
+            found.setdefault(match.promise, match)
+    if (match := _options(sampler)) is not None:
+        found["options"] = match
+    seconds, pulls, match = _ten_hours(sampler, seconds_allowed)
+    if match is not None:
+        found.setdefault(match.promise, match)
+    if seconds is None:
+        tried -= {"time"}
+    decides = runs and not found.keys() & {"determinism", "order"}
+    left = tuple(promise for promise in PROMISES if promise not in tried | found.keys())
+    verdict = Verdict(_in_order(found), len(CASES) + 1, left, seconds, pulls)
+    return verdict, fingerprints(sampler) if decides else []
+
+
+def _suite_apart(sampler: Apart, seconds_allowed: float) -> tuple[Verdict, list[str]]:
+    """Return what `suite` returns in the process of a file: what the file does on import stays there."""
+    try:
+        answer = sampler.suite(seconds_allowed)
+    except SamplerError as error:
+        found = Broken(getattr(error, "promise", "") or "runs", None, str(error))
+        return Verdict(
+            (found,), 0, not_tried=tuple(word for word in PROMISES if word not in ("class", found.promise))
+        ), []
+    said = answer["verdict"]
+    broken = [
+        Broken(item["promise"], item["case"] and Case(**item["case"]), item["message"]) for item in said.pop("broken")
+    ]
+    return Verdict(**{**said, "broken": tuple(broken), "not_tried": tuple(said["not_tried"])}), answer["fingerprints"]
+
+
+# In the order in which a choice is checked: what breaks one of them was found to keep those before.
+_CHECKED_IN_ORDER = ("choice", "integers", "range", "repeats", "count")
+_SEEN_IN_A_SELECTION = (*_CHECKED_IN_ORDER, "ledger", "declares", "facts", "generator", "determinism")
+
+
+def _seen_until(promise: str) -> set[str]:
+    """Return the promises that were looked at when a question ended with `promise` broken."""
+    if promise not in _CHECKED_IN_ORDER:
+        return {promise}
+    return set(_CHECKED_IN_ORDER[: _CHECKED_IN_ORDER.index(promise) + 1])
+
+
+def _in_order(found: Mapping[str, Broken]) -> tuple[Broken, ...]:
+    return tuple(found[promise] for promise in PROMISES if promise in found)
 
 
 def _smallest(sampler: FrameSampler, broken: Broken) -> Broken:
@@ -380,16 +442,24 @@ def _planned(sampler: FrameSampler) -> Broken | None:
         if not sampler.needs_encoder:
             return None
         try:
-            planned = sampler.count_pulls(case.video, k=case.k)
+            counted = sampler.at_cost(SCAN_COST)
+            planned = counted.count_pulls(case.video, k=case.k)
+            planned_scans = counted.count_scans(case.video, k=case.k)
         except FocusEvalError as error:
             return Broken("planned", case, f"count_pulls: {error}")
-        flat = sampler.select(
+        source = FlatSource()
+        selection = sampler.select(
             case.video,
             k=case.k,
-            pull=FlatSource(),
+            pull=source,
             rng=np.random.default_rng(case.seed),
             evidence_seconds=case.evidence_seconds,
-        ).n_pulls
+            scan=source.logits,
+            scan_cost=SCAN_COST,
+        )
+        flat, scans = selection.n_pulls, selection.n_scanned
+        if planned_scans != scans:
+            return Broken("planned", case, f"count_scans says {planned_scans}, {scans} frames are scanned")
         # What depends on draws may differ by a few; a plan must not be far too low.
         if planned > case.n_frames or planned < 0.9 * flat:
             return Broken("planned", case, f"count_pulls says {planned}, {flat} frames are pulled of a flat video")
@@ -429,29 +499,21 @@ def fingerprints(sampler: FrameSampler) -> list[str]:
     return [fingerprint(select(sampler, case)) for case in ELSEWHERE]
 
 
-def differing(there: list[str], here: list[str]) -> Broken | None:
-    """Return the first case that another process answers differently."""
-    for case, left, right in zip(ELSEWHERE, there, here, strict=True):
-        if left != right:
+def differing(there: FrameSampler, here: Sequence[str]) -> Broken | None:
+    """Return the first case that `there`, which runs in a process of its own, answers otherwise than `here` says."""
+    for case, chosen in reversed([*zip(ELSEWHERE, here, strict=True)]):
+        try:
+            is_same = fingerprint(select(there, case)) == chosen
+        except SamplerError as error:
+            return Broken(getattr(error, "promise", "") or "process", case, f"in a process of its own: {error}")
+        if not is_same:
             message = (
-                "a fresh process gives other frames: does the clock, the order of a set, hash(), the environment or an "
-                "earlier question decide?"
+                "a process that knows the request alone gives other frames: does the clock, the order of a set, "
+                "hash(), the environment, an earlier question or what the caller holds decide?"
             )
             return Broken("process", case, message)
     return None
 
 
-def fingerprints_elsewhere(samplers: list[tuple[str, dict[str, Any]]]) -> list[list[str]]:
-    """Return `fingerprints` of samplers, each by name and options, as a fresh process gives them.
-
-    Raises:
-        SamplerError: the process failed.
-    """
-    command = [sys.executable, "-m", "focus_eval.samplers.environment"]
-    environment = {**os.environ, "PYTHONHASHSEED": "20240229"}  # hash() of a text differs from process to process
-    asked = json.dumps(samplers)
-    done = subprocess.run(command, input=asked, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SamplerError(f"another process could not run the sampler: {done.stderr.strip().splitlines()[-1]}")
-    answers: list[list[str]] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+# What is tried once every question was answered.
+_MORE = {"order": _order, "budget": _budget, "errors": _errors, "planned": _planned}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Clips, equal_clips, min_max, within_capacity
-from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest, log_odds
 from focus_eval.samplers.registry import make_sampler
 
 
@@ -175,10 +176,6 @@ def with_gaps_halved(frames: IntArray, n: int, n_frames: int) -> IntArray:
     return chosen
 
 
-# Where relevance is 0 or 1 its logit is taken here, so that it stays finite.
-_LEAST_RELEVANCE = 1e-6
-
-
 def shots_of(video: VideoInfo) -> Clips:
     """Return the shots that the sync frames show; the whole video as one shot if they show none.
 
@@ -231,8 +228,7 @@ def share_between_shots(frames: IntArray, relevance: FloatArray, shots: Clips) -
         frames: ascending, `(n_pulls,)`.
         relevance: of `frames`, in [0, 1].
     """
-    known = np.clip(relevance, _LEAST_RELEVANCE, 1 - _LEAST_RELEVANCE)
-    logits = np.log(known / (1 - known))
+    logits = log_odds(relevance)
     _, shot, n_in = np.unique(
         np.searchsorted(shots.starts, frames, side="right"), return_inverse=True, return_counts=True
     )
@@ -266,6 +262,9 @@ LEAST_WEIGHT = 0.01
 CONTRAST_SECONDS = 8.0
 # Half of the value is evidence within one second of a keyframe, half within two.
 WINDOW_SECONDS = (1.0, 2.0)
+# What a choice is worth: evidence with a keyframe near it, or log(1 + keyframes within five seconds) of it.
+Value = Literal["recall", "count"]
+COUNT_SECONDS = 5.0
 
 
 def evidence_weights(times: FloatArray, relevance: FloatArray) -> FloatArray:
@@ -297,42 +296,69 @@ def bridge_mean(at: FloatArray, times: FloatArray, values: FloatArray, *, base: 
         seconds: its time constant.
     """
     right = np.searchsorted(times, at)
-    left = right - 1
     deviation = np.concatenate([[0.0], values - base, [0.0]])  # one-sided: nothing beyond the ends
-    edges = np.concatenate([[-np.inf], times, [np.inf]])
-    since, until = at - edges[left + 1], edges[right + 1] - at
+    since, until = _since_and_until(at, times, right)
     gap = since + until
     # sinh(until / s) / sinh(gap / s), written so that nothing overflows; exp(-since / s) where the gap is infinite.
     # A time that was pulled lies at the end of its gap and takes its own value.
     shrink = -np.expm1(-2.0 * gap / seconds)
     from_left = np.exp(-since / seconds) * -np.expm1(-2.0 * until / seconds) / shrink
     from_right = np.exp(-until / seconds) * -np.expm1(-2.0 * since / seconds) / shrink
-    mean: FloatArray = base + deviation[left + 1] * from_left + deviation[right + 1] * from_right
+    mean: FloatArray = base + deviation[right] * from_left + deviation[right + 1] * from_right
     return mean
+
+
+def bridge_variance(at: FloatArray, times: FloatArray, *, seconds: float) -> FloatArray:
+    """Return the share of the variance at `at` that knowing such a process at `times` leaves, in [0, 1].
+
+    Args:
+        at, times, seconds: as in `bridge_mean`.
+    """
+    since, until = _since_and_until(at, times, np.searchsorted(times, at))
+    to_left, to_right, across = (-np.expm1(-2.0 * gap / seconds) for gap in (since, until, since + until))
+    share: FloatArray = to_left * to_right / across
+    return share
+
+
+def _since_and_until(at: FloatArray, times: FloatArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the seconds from the last of `times` before `at`, and to the first from there on; infinite at the ends."""
+    edges = np.concatenate([[-np.inf], times, [np.inf]])
+    return at - edges[right], edges[right + 1] - at
 
 
 def grid_frames(video: VideoInfo) -> IntArray:
     """Return the frames at which the density is estimated: five a second, every frame of slower videos, ascending."""
     n_cells = min(video.n_frames, max(1, round(GRID_HZ * video.duration_seconds)))
-    cells: Clips = equal_clips(video.n_frames, n_cells)
-    return (cells.starts + cells.stops - 1) // 2
+    return middles(video, n_cells)
 
 
-def best_cover(density: FloatArray, n: int, *, rate: float) -> IntArray:
+def middles(video: VideoInfo, n: int) -> IntArray:
+    """Return the middle frames of `n` equal clips of `video`, ascending, `n <= n_frames`."""
+    clips: Clips = equal_clips(video.n_frames, n)
+    return (clips.starts + clips.stops - 1) // 2
+
+
+def best_cover(density: FloatArray, n: int, *, rate: float, value: Value = "recall") -> IntArray:
     """Return up to `n` positions whose windows cover the most of `density`, in order of choice; fewer cover it all.
 
-    Greedy: the position with the most mass not yet covered, half of it counted within one second and half within two;
-    the first of equal ones.
+    Greedy, the first of equal ones. "recall": the position with the most mass not yet covered, half of it counted
+    within one second and half within two. "count": the one that adds most to the density times log(1 + positions
+    within five seconds).
 
     Args:
         density: at least 0, `(n_grid,)`.
         rate: grid points a second.
     """
-    halves = [min(density.size, int(seconds * rate + 1e-9)) for seconds in WINDOW_SECONDS]
+    windows = WINDOW_SECONDS if value == "recall" else (COUNT_SECONDS,)
+    halves = [min(density.size, int(seconds * rate + 1e-9)) for seconds in windows]
     kernels = [np.full(2 * half + 1, 1.0 / len(halves)) for half in halves]
     # Zeros on both sides, so that a window at an end needs no care.
     first, last = 3 * halves[-1], 3 * halves[-1] + density.size
-    left = [np.pad(density, first) for _ in halves]
+    whole = np.pad(density, first)
+    # What a further position near a moment is worth, by how many there are: of "recall" the first alone.
+    worth = np.array([1.0, *[0.0] * n]) if value == "recall" else np.log1p(1.0 / np.arange(1.0, n + 2.0))
+    left = [whole * worth[0] for _ in halves]
+    n_near = np.zeros((len(halves), whole.size), dtype=np.int64)
     gains = np.zeros(density.size + 2 * first)
     for mass, kernel in zip(left, kernels, strict=True):
         gains[first:last] += np.convolve(mass, kernel, "same")[first:last]
@@ -344,13 +370,18 @@ def best_cover(density: FloatArray, n: int, *, rate: float) -> IntArray:
         # Only windows that reach into what is covered now change.
         start, stop = max(first, best - 2 * halves[-1]), min(last, best + 2 * halves[-1] + 1)
         gains[start:stop] = 0.0
-        for mass, kernel, half in zip(left, kernels, halves, strict=True):
-            mass[best - half : best + half + 1] = 0.0
+        for mass, count, kernel, half in zip(left, n_near, kernels, halves, strict=True):
+            near = slice(best - half, best + half + 1)
+            count[near] += 1
+            mass[near] = whole[near] * worth[count[near]]
             gains[start:stop] += np.convolve(mass[start - half : stop + half], kernel, "valid")
+        gains[np.array(chosen) + first] = 0.0  # no position twice
     return np.array(chosen, dtype=np.int64)
 
 
-def covering_frames(grid: IntArray, density: FloatArray, n: int, video: VideoInfo) -> IntArray:
+def covering_frames(
+    grid: IntArray, density: FloatArray, n: int, video: VideoInfo, *, value: Value = "recall"
+) -> IntArray:
     """Return the `n` frames of `grid` that `best_cover` finds, and the widest gaps halved once all is covered."""
-    chosen = grid[best_cover(density, min(n, grid.size), rate=grid.size / video.duration_seconds)]
+    chosen = grid[best_cover(density, min(n, grid.size), rate=grid.size / video.duration_seconds, value=value)]
     return with_gaps_halved(chosen, n, video.n_frames)

@@ -1,27 +1,305 @@
-"""Answers the suite's cases in a process of its own: samplers as JSON on standard input, fingerprints on its output.
+"""The process that a sampler has to itself: it knows of a question what the request says, and pulls over a pipe.
 
-The clock of that process is moved and the cases come in the reverse order, each with a sampler just made: a choice
-that depends on the time of day or on the questions before it comes out differently here.
+The file is imported once; every question is answered by a fork that ends with it, so nothing is kept from one question
+to the next. `apart` is the other end.
 """
 
 from __future__ import annotations
 
+import builtins
 import datetime
+import importlib
 import json
+import os
+import signal
+import site
+import socket
 import sys
 import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, astuple, fields
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-from focus_eval.samplers.contract import ELSEWHERE, fingerprint, select
-from focus_eval.samplers.registry import make_sampler
+import numpy as np
+
+from focus_eval.core.errors import BrokenContract, FocusEvalError
+from focus_eval.core.plugins import is_plugin_file
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_ints
+from focus_eval.samplers.apart import as_texts, described, from_texts
+from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest, broken, checked_keyframes
+from focus_eval.samplers.registry import SAMPLERS, make_here
+
+
+def main(arguments: list[str]) -> None:
+    """Answer questions until nobody asks any more."""
+    start = json.loads(arguments[0])
+    os.dup2(2, 1)  # what a sampler prints is not what a command prints
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    spec, failed = start["spec"], None
+    for lazy in ("numpy.ma", "numpy.random"):  # here once instead of in every fork
+        importlib.import_module(lazy)
+    if start["moves_clock"]:
+        move_clock()
+    watch = Watch(Path(spec.rpartition(":")[0]))
+    try:
+        if spec:
+            make_here(spec)  # what it keeps from being made once, every fork has
+    except FocusEvalError as error:
+        failed = error
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    with socket.socket(fileno=start["line"]) as asked:
+        while fds := socket.recv_fds(asked, 1, 1)[1]:
+            if os.fork() == 0:
+                asked.close()
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _answer(Connection(fds[0]), watch, failed)
+                sys.stdout.flush()
+                os._exit(0)
+            os.close(fds[0])
+
+
+def _answer(line: Connection, watch: Watch, failed: FocusEvalError | None) -> None:
+    """Answer the one question that comes over `line`."""
+    try:
+        question = line.recv()
+        try:
+            if failed is not None:
+                raise failed
+            answer, more = _ANSWERS[question.pop("ask")](line, watch, **question)
+            said: dict[str, Any] = {"answer": answer}
+        except (EOFError, BrokenPipeError):
+            raise
+        except FocusEvalError as error:
+            said, more = {"error": as_texts(error)}, b""
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is what is to be told)
+            said, more = {"error": ["SamplerError", described(error), ""]}, b""
+        line.send_bytes(json.dumps(said).encode())
+        line.send_bytes(more)
+    except (EOFError, BrokenPipeError):
+        return  # who asked has gone
+
+
+def _describe(line: Connection, watch: Watch, *, spec: str) -> tuple[Any, bytes]:
+    kind = SAMPLERS.load(spec)
+    stated = [name for name, hint in FrameSampler.__annotations__.items() if "ClassVar" in str(hint)]
+    its_own = [name for name in ("count_pulls", "count_scans", "why_no_frames")
+               if getattr(kind, name) is not getattr(FrameSampler, name)]  # fmt: skip
+    about = {"class": kind.__name__, "doc": kind.__doc__, "attributes": {name: getattr(kind, name) for name in stated}}
+    about["metadata"] = {option.name: dict(option.metadata) for option in fields(kind)}
+    return {**about, "options": make_here(spec).options, "its_own": its_own}, b""
+
+
+def _options(line: Connection, watch: Watch, *, spec: str, options: Mapping[str, Any]) -> tuple[Any, bytes]:
+    return make_here(spec, **options).options, b""
+
+
+def _call(
+    line: Connection,
+    watch: Watch,
+    *,
+    spec: str,
+    options: Mapping[str, Any],
+    method: str,
+    video: VideoInfo,
+    also: Mapping[str, Any],
+) -> tuple[Any, bytes]:
+    return getattr(make_here(spec, **options), method)(video, **also), b""
+
+
+def _suite(
+    line: Connection, watch: Watch, *, spec: str, options: Mapping[str, Any], seconds_allowed: float
+) -> tuple[Any, bytes]:
+    """Run the contract suite where the sampler can see all of it: what it chooses otherwise then is telling."""
+    from focus_eval.samplers.contract import suite  # here alone: its questions have evidence
+
+    verdict, chosen = suite(make_here(spec, **options), seconds_allowed=seconds_allowed)
+    return {"verdict": asdict(verdict), "fingerprints": chosen}, b""
+
+
+def _choose(
+    line: Connection,
+    watch: Watch,
+    *,
+    spec: str,
+    options: Mapping[str, Any],
+    video: VideoInfo,
+    k: int,
+    **rest: Any,
+) -> tuple[Any, bytes]:
+    sampler = make_here(spec, **options)
+    watch.is_asked = True
+    request = SelectionRequest(video=video, k=k, ledger=PipeLedger(line, video), **rest)
+    choice = sampler.choose(request)
+    keyframes, _ = checked_keyframes(sampler, choice, video=video, asked=request.n_wanted)
+    found = {
+        "scales": None if choice.scales is None else np.asarray(choice.scales, dtype=np.float64).tolist(),
+        "clips": [astuple(clip) for clip in choice.clips],
+        "facts": dict(choice.facts),
+    }
+    return checked_json(found, choice), keyframes.tobytes()
+
+
+def checked_json(found: dict[str, Any], choice: Choice) -> dict[str, Any]:
+    """Return `found`, which holds the facts of `choice`.
+
+    Raises:
+        BrokenContract: a fact that is not JSON.
+    """
+    try:
+        json.dumps(found, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise broken("facts", f"a fact is not JSON: {error}; use int(), float() or .tolist()") from error
+    return found
+
+
+_ANSWERS: Mapping[str, Callable[..., tuple[Any, bytes]]] = {
+    "describe": _describe, "options": _options, "call": _call, "suite": _suite, "choose": _choose,
+}  # fmt: skip
+
+
+class PipeLedger(Ledger):
+    """A ledger whose every pull is asked over `line`; the ledger at its other end checks and counts."""
+
+    def __init__(self, line: Connection, video: VideoInfo) -> None:
+        super().__init__(_not_here, video, scan=_not_here)
+        self._line = line
+
+    def relevance(self, frames: IntArray) -> FloatArray:
+        """Return relevance `(n,)`, as `Ledger.relevance`."""
+        values: FloatArray = self._asked("relevance", frames)
+        self._record(frozen_ints(frames), values)
+        return values
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        """Return raw logits `(n,)`, as `Ledger.logits`."""
+        values: FloatArray = self._asked("logits", frames)
+        self._record(frozen_ints(frames), np.full(values.shape, np.nan))
+        return values
+
+    def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return embeddings `(n, d)` and the query's `(d,)`, as `Ledger.embeddings`."""
+        images, query = self._asked("embeddings", frames)
+        self._record(frozen_ints(frames), np.full(len(images), np.nan))
+        return images, query
+
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray | None]:
+        """Return relevance `(n,)` and embeddings or None, as `Ledger.relevance_and_embeddings`."""
+        values, images = self._asked("relevance_and_embeddings", frames)
+        self._record(frozen_ints(frames), values)
+        return values, images
+
+    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and raw logits, both `(n,)`, as `Ledger.relevance_and_logits`."""
+        values, logits = self._asked("relevance_and_logits", frames)
+        self._record(frozen_ints(frames), values)
+        return values, logits
+
+    def scan(self, frames: IntArray) -> FloatArray:
+        """Return raw logits of the scan encoder `(n,)`, as `Ledger.scan`."""
+        values: FloatArray = self._asked("scan", frames)
+        self._is_scanned[frozen_ints(frames)] = True
+        return values
+
+    def _asked(self, pull: str, frames: IntArray) -> Any:
+        self._line.send_bytes(json.dumps({"pull": pull}).encode())
+        self._line.send_bytes(frozen_ints(frames).tobytes())
+        answer, error = self._line.recv()
+        if error is not None:
+            raise from_texts(*error)
+        return answer
+
+
+def _not_here(frames: IntArray) -> FloatArray:
+    raise broken("ledger", f"{frames.size} frames asked beside the ledger; pull through request.ledger alone")
+
+
+_FOLDERS = {sys.prefix, sys.base_prefix, *site.getsitepackages(), site.getusersitepackages()}
+_FOLDERS |= {str(Path(__file__).parents[1]), "/dev", "/etc", "/proc", "/sys", "/usr"}
+LIBRARIES = tuple(os.path.realpath(folder) + os.sep for folder in _FOLDERS)
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
+REFUSED = (
+    "socket.__new__", "socket.connect", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn",
+    "os.fork", "os.forkpty", "os.kill", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink",
+    "os.truncate", "os.utime", "sqlite3.connect",
+)  # fmt: skip
+
+
+class Refused(BrokenContract, PermissionError):
+    """What a sampler has no use for; a library that asks for it in passing expects a `PermissionError`."""
+
+    promise = "alone"
+
+
+class Watch:
+    """Refuses what no sampler needs to choose frames.
+
+    While the file is imported: reading the folder of a run, or another process. While it chooses: also reading anything
+    but installed packages and what lies beside the file, writing, starting processes, and connections.
+
+    Args:
+        file: of the sampler.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.is_asked = False
+        self._beside = os.path.dirname(os.path.realpath(file))
+        sys.addaudithook(self._see)
+
+    def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
+        said = self._open(*arguments) if event == "open" else f"calls {event}" if event in REFUSED else ""
+        if event == "mmap.__new__" and arguments[0] == -1 and not _imports_a_library():
+            said = f"{_KEEPS} in memory that forks share"  # other questions would find it there
+        if said and (said.startswith((_READS_RUN, _KEEPS)) or (self.is_asked and not _imports_a_library())):
+            raise Refused(f"{said}; a sampler has its request, installed packages and the files beside its own")
+
+    def _open(self, path: Any, mode: Any, flags: Any) -> str:
+        """Return what is wrong with opening `path`, "" for nothing."""
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return ""
+        file = os.path.realpath(os.fsdecode(path))
+        parts = file.split(os.sep)
+        if parts[1:2] == ["proc"] and parts[2].isdigit() and parts[2] != str(os.getpid()):
+            return f"{_READS_RUN} {file}"
+        if file != os.devnull and (set(mode or "") & set("wax+") or (flags or 0) & WRITES):
+            return f"writes {file}"
+        is_beside = os.path.dirname(file) == self._beside
+        if file.startswith(LIBRARIES) or (is_beside and file.endswith(".py")):
+            return ""
+        if any(os.path.exists(os.sep.join([*parts[:at], "run.json"])) for at in range(1, len(parts))):
+            return f"{_READS_RUN} {file}"
+        return "" if is_beside else f"reads {file}"
+
+
+_READS_RUN, _KEEPS = "reads what belongs to a run:", "keeps something"
+
+
+def _imports_a_library() -> bool:
+    """Whether installed code is being imported: it may look for compilers and write caches."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if file.startswith("<frozen importlib"):
+            return True
+        if not file.startswith(("<frozen", *LIBRARIES)):
+            return False
+        frame = frame.f_back
+    return False
+
 
 # No whole number of minutes, hours, days, weeks or years.
-AHEAD_SECONDS = 40_003_723.25
+AHEAD_SECONDS = 40_033_723.25
 
 
 def move_clock(seconds: float = AHEAD_SECONDS) -> None:
-    """Move every clock of this process that Python code can ask by `seconds`."""
+    """Move the clocks that a sampler can ask by `seconds`.
+
+    The functions of `time` for everybody. The classes of `datetime` only as a sampler's file imports them: libraries
+    derive their own from the real ones.
+    """
     for name in ("time", "monotonic", "perf_counter"):
         setattr(time, name, _later(getattr(time, name), seconds))
         setattr(time, f"{name}_ns", _later(getattr(time, f"{name}_ns"), int(seconds * 10**9)))
@@ -29,11 +307,29 @@ def move_clock(seconds: float = AHEAD_SECONDS) -> None:
         setattr(time, name, _of_now(getattr(time, name)))
     strftime = time.strftime
     time.strftime = lambda text, parts=None: strftime(text, time.localtime() if parts is None else parts)
-    datetime.datetime = MovedDatetime  # type: ignore[misc]
-    datetime.date = MovedDate  # type: ignore[misc]
+    moved = types.ModuleType("datetime")
+    vars(moved).update({**vars(datetime), "datetime": MovedDatetime, "date": MovedDate})
+    real_import = builtins.__import__
+
+    def import_moved(name: str, importer: Any = None, *rest: Any) -> Any:
+        if name == "datetime" and is_plugin_file(str((importer or {}).get("__name__", ""))):
+            return moved
+        return real_import(name, importer, *rest)
+
+    builtins.__import__ = import_moved  # type: ignore[assignment]
 
 
-class MovedDatetime(datetime.datetime):
+class _AsItsBase(type):
+    """Takes what libraries make of the real class for its own."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__mro__[1])
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, cls.__mro__[1])
+
+
+class MovedDatetime(datetime.datetime, metaclass=_AsItsBase):
     """A datetime whose present is that of the moved clock."""
 
     @classmethod
@@ -47,7 +343,7 @@ class MovedDatetime(datetime.datetime):
         return cls.now(datetime.timezone.utc).replace(tzinfo=None)
 
 
-class MovedDate(datetime.date):
+class MovedDate(datetime.date, metaclass=_AsItsBase):
     """A date whose today is that of the moved clock."""
 
     @classmethod
@@ -62,18 +358,3 @@ def _later(clock: Callable[[], Any], by: float) -> Callable[[], Any]:
 
 def _of_now(shown: Callable[[float], Any]) -> Callable[..., Any]:
     return lambda seconds=None: shown(time.time() if seconds is None else seconds)
-
-
-def main() -> None:
-    """Print the fingerprints of the samplers on standard input, in the order of `ELSEWHERE`."""
-    asked = json.load(sys.stdin)
-    move_clock()
-    answers = [
-        [fingerprint(select(make_sampler(name, **options), case)) for case in reversed(ELSEWHERE)][::-1]
-        for name, options in asked
-    ]
-    print(json.dumps(answers))
-
-
-if __name__ == "__main__":
-    main()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
-from focus_eval.samplers import coverage
+from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.bandit import Clips, equal_clips
 from focus_eval.samplers.base import Choice, SelectionRequest
 
@@ -20,6 +20,8 @@ FADING_SECONDS = 3.0
 FADING_SECONDS_IN_SHOT = 10.0
 LEAST_PULLS = 8
 SHARE_OF_FPS = 25.0
+FLAT = {"fallback": "uniform: relevance is flat"}
+Density = Literal["squares", "likelihood_ratio"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,10 @@ class EvenCover(coverage.EvenPulls):
             shot only. Without sync frames, with groups of one length, or with more shots than pulls it changes nothing.
         weigh_cuts: with `cuts`, believe the shots as far as relevance differs between them: the density with shots
             and the one without are mixed by the share of relevance's variance that lies between shots.
+        shared_by: questions of a video that share its pulls (`coarse_seed: video`): so many times `share` is pulled,
+            which costs each of them `share`.
+        density: "squares" of relevance, or the "likelihood_ratio" of its log-odds (see `fusion`), without `cuts`.
+        value: see `coverage.best_cover`.
     """
 
     name: ClassVar[str] = "even_cover"
@@ -46,11 +52,16 @@ class EvenCover(coverage.EvenPulls):
     share: float = option(0.005, above=0, at_most=1)
     cuts: bool = option(False)
     weigh_cuts: bool = option(False)
+    shared_by: float = option(1.0, at_least=1, added=True)
+    density: Density = option("squares", added=True)
+    value: coverage.Value = option("recall", added=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weigh_cuts and not self.cuts:
             raise InvalidInput(f"sampler {self.name!r}: weigh_cuts=true needs cuts=true: there are no shots to weigh")
+        if self.cuts and self.density == "likelihood_ratio":
+            raise InvalidInput(f"sampler {self.name!r}: density=likelihood_ratio knows no shots; leave cuts out")
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Pull evenly in one batch, estimate, cover."""
@@ -58,16 +69,18 @@ class EvenCover(coverage.EvenPulls):
         n = self.n_pulls(video, k=request.k)
         shots = self.shots(video, n)
         frames = jittered(shots, coverage.shares_by_length(shots.sizes, n), request.coarse_rng)
+        if self.density == "likelihood_ratio":
+            return likely_choice(frames, request, self.value)
         relevance = request.ledger.relevance(frames)
         facts: dict[str, float] = {"shots": len(shots)} if self.cuts else {}
-        if not self.weigh_cuts:
-            return covering_choice(frames, relevance, shots, request, facts)
-        share = coverage.share_between_shots(frames, relevance, shots)
-        return covering_choice(frames, relevance, shots, request, {**facts, "shot_share": share}, shot_share=share)
+        share = 1.0
+        if self.weigh_cuts:
+            share = facts["shot_share"] = coverage.share_between_shots(frames, relevance, shots)
+        return covering_choice(frames, relevance, shots, request, facts, shot_share=share, value=self.value)
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
-        """Return `max(k, 8, share * 25 * seconds)`."""
-        return max(k, LEAST_PULLS, round(self.share * SHARE_OF_FPS * video.duration_seconds))
+        """Return `max(k, 8, share * shared_by * 25 * seconds)`."""
+        return max(k, LEAST_PULLS, round(self.share * self.shared_by * SHARE_OF_FPS * video.duration_seconds))
 
     def shots(self, video: VideoInfo, n_pulls: int) -> Clips:
         """Return the shots that pulls are shared out among; the whole video as one where they are not to be used."""
@@ -97,9 +110,10 @@ def covering_choice(
     relevance: FloatArray,
     shots: Clips,
     request: SelectionRequest,
-    facts: Mapping[str, float],
+    facts: Mapping[str, Any],
     *,
     shot_share: float = 1.0,
+    value: coverage.Value = "recall",
 ) -> Choice:
     """Return the keyframes that cover the most evidence estimated from `relevance` of ascending `frames`.
 
@@ -108,14 +122,25 @@ def covering_choice(
     """
     video, n = request.video, request.n_wanted
     if np.ptp(relevance) == 0:
-        return Choice(keyframes=coverage.evenly(video, n), facts={**facts, "fallback": "uniform: relevance is flat"})
+        return Choice(keyframes=coverage.evenly(video, n), facts={**facts, **FLAT})
     grid = coverage.grid_frames(video)
     at, times = grid / video.fps, frames / video.fps
     density = evidence_density(at, times, relevance, shots, video)
     if shot_share < 1 and len(shots) > 1:
         plain = evidence_density(at, times, relevance, equal_clips(video.n_frames, 1), video)
         density = shot_share * density / density.sum() + (1 - shot_share) * plain / plain.sum()
-    return Choice(keyframes=coverage.covering_frames(grid, density, n, video), facts=facts)
+    return Choice(keyframes=coverage.covering_frames(grid, density, n, video, value=value), facts=facts)
+
+
+def likely_choice(frames: IntArray, request: SelectionRequest, value: coverage.Value) -> Choice:
+    """Pull ascending `frames` and return the keyframes that cover the most of the likelihood ratio of their logits."""
+    video, n = request.video, request.n_wanted
+    relevance, logits = request.ledger.relevance_and_logits(frames)
+    if np.ptp(relevance) == 0:
+        return Choice(keyframes=coverage.evenly(video, n), facts=FLAT)
+    grid = coverage.grid_frames(video)
+    density = fusion.likelihood_ratio(grid / video.fps, frames / video.fps, logits)
+    return Choice(keyframes=coverage.covering_frames(grid, density, n, video, value=value))
 
 
 def evidence_density(

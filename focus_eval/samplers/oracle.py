@@ -21,6 +21,7 @@ class Oracle(FrameSampler):
 
     name: ClassVar[str] = "oracle"
     source: ClassVar[str] = "the benchmark's own annotation of evidence"
+    draws: ClassVar[bool] = False
     role: ClassVar[Role] = "ceiling"
     needs_encoder: ClassVar[bool] = False
     needs_evidence: ClassVar[bool] = True

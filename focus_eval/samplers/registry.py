@@ -1,11 +1,14 @@
 """Lists the samplers and makes one by name.
 
 Ours are the classes in the files of this package. Other packages add theirs through the entry-point group
-`focus_eval.samplers`; `path/to/file.py:Class` names a class in a file nobody installed.
+`focus_eval.samplers`; `path/to/file.py:Class` names a class in a file nobody installed, which runs in a process of its
+own (see `apart`).
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -51,7 +54,18 @@ def sampler_class(name: str) -> type[FrameSampler]:
         UnknownName: no such sampler; the message has the nearest name.
         PluginError: a plugin or file that cannot be used, with the reason.
     """
-    return SAMPLERS.load(parse_named(name)[0])
+    return _kind(parse_named(name)[0])
+
+
+def _kind(name: str) -> type[FrameSampler]:
+    return _stand_in(name) if ".py:" in name else SAMPLERS.load(name)
+
+
+def _stand_in(name: str, *, moves_clock: bool = False) -> type[FrameSampler]:
+    from focus_eval.samplers.apart import stand_in
+
+    # The other process stays in the folder that it was started in.
+    return stand_in(os.path.abspath(name) if ".py:" in name else name, moves_clock=moves_clock)
 
 
 def sampler_name(name: str) -> str:
@@ -77,6 +91,20 @@ def make_sampler(name: str, **options: Any) -> FrameSampler:
         MissingDependency: a package it needs is not installed; the message names the install command.
     """
     name, values = named_options(name, options)
-    kind = SAMPLERS.load(name)
+    return _made(_kind(name), name, values)
+
+
+def make_apart(name: str, *, moves_clock: bool = False, **options: Any) -> FrameSampler:
+    """Return the sampler `name` with `options`, to run in a process of its own, where the clock may be another."""
+    return _made(_stand_in(name, moves_clock=moves_clock), name, options)
+
+
+def make_here(name: str, **options: Any) -> FrameSampler:
+    """Return the sampler `name` with `options` as `make_sampler` does, that of a file in this process too."""
+    name, values = named_options(name, options)
+    return _made(SAMPLERS.load(name), name, values)
+
+
+def _made(kind: type[FrameSampler], name: str, values: Mapping[str, Any]) -> FrameSampler:
     with SAMPLERS.naming_extras(name):
         return make(f"sampler {kind.name!r}", kind, values)

@@ -16,6 +16,7 @@ class Uniform(FrameSampler):
 
     name: ClassVar[str] = "uniform"
     source: ClassVar[str] = "lmms-eval's model wrappers"
+    draws: ClassVar[bool] = False
     needs_encoder: ClassVar[bool] = False
 
     def choose(self, request: SelectionRequest) -> Choice:
@@ -32,6 +33,7 @@ class UniformOneFps(FrameSampler):
 
     name: ClassVar[str] = "uniform_1fps"
     source: ClassVar[str] = "LLaVA-Video's loader, behind the published LongVideoBench uniform row"
+    draws: ClassVar[bool] = False
     needs_encoder: ClassVar[bool] = False
     may_return_fewer: ClassVar[bool] = True
 

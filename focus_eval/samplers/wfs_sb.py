@@ -38,6 +38,7 @@ class WfsSb(FrameSampler):
 
     name: ClassVar[str] = "wfs_sb"
     source: ClassVar[str] = "WFS-SB (Chen et al., CVPR 2026), public code"
+    draws: ClassVar[bool] = False
     version: ClassVar[int] = 2
 
     balance: float = option(0.5, at_least=0, at_most=1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,15 +20,26 @@ from pydantic import BaseModel, ConfigDict, Field
 from focus_eval.benchmarks.question import LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.resources import lines_of, read_text
-from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.core.types import CoarseSeed, FloatArray, IntArray
 from focus_eval.pipeline.selector import Selector
+from focus_eval.report.cost import frame_shares
 from focus_eval.rows.identity import git_revision, identity_hash, selection_identity, versions
 from focus_eval.rows.records import RowWriter, SelectionRow, replace_file
 from focus_eval.rows.sealed import read_sealed_json, write_sealed_json
 from focus_eval.rows.store import compact, finished_questions
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_class
-from focus_eval.simulation.worlds import RecordedTrace, SimulatedTrace, World, make_trace, recorded_traces, world_of
+from focus_eval.simulation.channels import Channel, channel_of
+from focus_eval.simulation.features import TraceFeatures
+from focus_eval.simulation.worlds import (
+    RecordedTrace,
+    SimulatedTrace,
+    World,
+    make_trace,
+    recorded_traces,
+    scanned_traces,
+    world_of,
+)
 
 # Frames a second that a percentage of frames stands for, whatever the file's rate, as in `even_cover`.
 NOMINAL_FPS = 25.0
@@ -35,13 +48,18 @@ _FOCUS_RATE = 3 / 16 + 0.25
 
 
 class SamplerEntry(BaseModel):
-    """One sampler with options; with `budgets`, once more at each of the simulation's budgets."""
+    """One sampler with options; with `budgets`, once more at each of the simulation's budgets.
+
+    Args:
+        k: only at these K; at those of the simulation where it is empty.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sampler: str
     options: dict[str, Any] = {}
     budgets: bool = False
+    k: list[int] = []
 
 
 class SimulationConfig(BaseModel):
@@ -51,6 +69,7 @@ class SimulationConfig(BaseModel):
         minutes: shortest and longest video.
         budgets: percent of the frames scored, of 25 frames a second.
         recorded: folder of a run whose relevance is used instead of simulated worlds.
+        scan_recorded: folder of a run whose relevance a scan encoder sees, of the same questions.
         budget_k: the K at which budgets are compared; every K where it is empty.
     """
 
@@ -63,6 +82,7 @@ class SimulationConfig(BaseModel):
     minutes: tuple[float, float] = (1.0, 180.0)
     worlds: list[str | dict[str, Any]] = ["calibrated"]
     recorded: str = ""
+    scan_recorded: str = ""
     samplers: list[str | SamplerEntry] = Field(min_length=1)
     k: list[int] = Field(min_length=1)
     budgets: list[float] = []
@@ -99,7 +119,7 @@ class SimulationConfig(BaseModel):
         for entry in self.samplers:
             item = SamplerEntry(sampler=entry) if isinstance(entry, str) else entry
             sampler = make_sampler(item.sampler, **item.options)
-            pairs.update({(sampler, k): None for k in self.k})
+            pairs.update({(sampler, k): None for k in item.k or self.k})
             for percent in self.budgets if item.budgets else []:
                 made = make_sampler(item.sampler, **{**item.options, **options_at(item.sampler, percent)})
                 pairs.update({(made, k): None for k in self.budget_k or self.k})
@@ -136,9 +156,10 @@ AnyTrace = SimulatedTrace | RecordedTrace
 
 
 class TraceEncoder:
-    """An encoder that gives the relevance of the trace it was last shown."""
+    """An encoder that gives the relevance of the trace it was last shown; a frame is its unit of cost."""
 
     name: ClassVar[str] = "simulated"
+    gmacs: ClassVar[Mapping[str, float]] = {"image": 1.0}
 
     def __init__(self, revision: str) -> None:
         self.revision = revision
@@ -149,6 +170,38 @@ class TraceEncoder:
         if self.trace is None:
             raise RunError(f"{video}: no trace")
         return self.trace.relevance(frames)
+
+    def features_of(self, video: Path, query: str) -> TraceFeatures:
+        """Return relevance, logits and embeddings of the trace."""
+        if self.trace is None:
+            raise RunError(f"{video}: no trace")
+        return TraceFeatures(self.trace)
+
+    def facts_of_pulls(self, frames: IntArray) -> dict[str, int]:
+        """Return how many of `frames` were not recorded, and took the relevance of the nearest that was."""
+        if not isinstance(self.trace, RecordedTrace):
+            return {}
+        n = int(np.isin(frames, self.trace.frames, invert=True).sum())
+        return {"pulls_off_grid": n} if n else {}
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+class ChannelEncoder:
+    """The scan encoder of a simulation: another view of the video that was last shown."""
+
+    def __init__(self, text: str, source: Source, config: SimulationConfig) -> None:
+        self.name, channel = text or "fair", channel_of(text)
+        self.revision = identity_hash({"channel": asdict(channel), "source": source.revision})
+        self.gmacs = {"image": channel.cost}
+        self._made = lru_cache(maxsize=1)(lambda number: source.scan(number, config, channel))
+        self.number = 0
+
+    def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
+        """Return the relevance of `frames` in the scan's eyes, shape `(n,)`."""
+        values: FloatArray = self._made(self.number).relevance(frames)
+        return values
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -168,10 +221,39 @@ class Source:
     world: World | None = None
     traces: tuple[RecordedTrace, ...] = ()
 
+    @property
+    def coarse_seed(self) -> CoarseSeed:
+        """Whether questions share coarse draws: those of a recorded video do, as they would share its frames."""
+        return "question" if self.world else "video"
+
+    def number(self, question_id: str) -> int:
+        """Return which of the traces is that of a question."""
+        if self.world is None:
+            return [trace.question_id for trace in self.traces].index(question_id)
+        return int(question_id.rpartition("-")[2])
+
     def trace(self, number: int, config: SimulationConfig) -> AnyTrace:
         if self.world is None:
             return self.traces[number]
         return make_trace(self.world, number, seed=config.seed, minutes=config.minutes)
+
+    def scan(self, number: int, config: SimulationConfig, channel: Channel) -> AnyTrace:
+        """Return what a scan encoder sees of a video; of a recorded one what was recorded, at `channel`'s cost."""
+        if self.world is None:
+            scan = self.traces[number].scan
+            if scan is None:
+                raise InvalidInput(
+                    f"{self.name}: no scan was recorded; name one (--scan-relevance, scan_recorded), or leave samplers "
+                    "with a scan encoder out"
+                )
+            return scan
+        return make_trace(self.world, number, seed=config.seed, minutes=config.minutes, channel=channel)
+
+    def scan_encoder(self, sampler: FrameSampler, config: SimulationConfig) -> ChannelEncoder | None:
+        """Return the scan encoder of a sampler: the channel that its option `scan_encoder` names."""
+        if not sampler.needs_scan:
+            return None
+        return ChannelEncoder(str(sampler.options["scan_encoder"]), self, config)
 
 
 def run_simulation(
@@ -189,7 +271,7 @@ def run_simulation(
         progress: called with rows written and rows to write.
 
     Raises:
-        InvalidInput: `out` holds another simulation, or a sampler that needs logits or embeddings.
+        InvalidInput: `out` holds another simulation.
         RunError: another run writes there.
     """
     from focus_eval.rows.locks import FolderLock, Timeout
@@ -205,28 +287,83 @@ def run_simulation(
         raise RunError(f"{out}: another run writes here; wait for it, or name another folder") from error
 
 
+# Few enough digits to type, too many to try: the seed of a trial is found by making videos and comparing.
+SEED_BITS = 48
+
+
+def with_fresh_seed(config: SimulationConfig, out: Path) -> SimulationConfig:
+    """Return `config` with a seed drawn now, where samplers of files are tried and it states none.
+
+    What such a file could know when it was written are the videos of other seeds. `out` keeps the seed for these files.
+
+    Raises:
+        InvalidInput: `out` has the seed of another state of the files.
+    """
+    tried, file = tried_files(config), out / "run.json"
+    if not tried or config.recorded or "seed" in config.model_fields_set:
+        return config
+    if not file.exists():
+        return config.model_copy(update={"seed": secrets.randbits(SEED_BITS)})
+    kept = read_sealed_json(file)
+    if kept.get("tried") != tried:
+        raise InvalidInput(
+            f"{out}: its seed was drawn before the sampler's file was changed; name another folder (--out)"
+        )
+    return config.model_copy(update={"seed": kept["simulation"]["seed"]})
+
+
+def tried_files(config: SimulationConfig) -> list[str]:
+    """Return the hashes of the files of the samplers that nobody installed."""
+    return sorted({sampler.file_digest for sampler, _ in config.series()} - {""})
+
+
 def sources(config: SimulationConfig) -> list[Source]:
     """Return the worlds of `config`, or its recorded run."""
     if not config.recorded:
         return [Source(world.name, _revision(world.values, config), world) for world in config.made_worlds]
     traces = recorded_traces(Path(config.recorded))
-    digest = identity_hash({trace.question_id: [trace.frames.tolist(), trace.values.tolist()] for trace in traces})
-    return [Source(f"recorded {traces[0].benchmark}", digest, traces=tuple(traces))]
+    known = {trace.question_id: [trace.frames.tolist(), trace.values.tolist()] for trace in traces}
+    if config.scan_recorded:
+        traces = scanned_traces(traces, Path(config.scan_recorded))
+        known |= {f"{trace.question_id} scan": trace.scan.values.tolist() for trace in traces if trace.scan}
+    digest = identity_hash(known)
+    name = traces[0].benchmark if traces[0].is_published else f"recorded {traces[0].benchmark}"
+    return [Source(name, digest, traces=tuple(traces))]
 
 
 def selection_ids(config: SimulationConfig) -> set[str]:
     """Return the ids of the selections that `config` asks for, as the code of its samplers is now."""
     series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
-    encoders = [TraceEncoder(source.revision) for source in sources(config)]
-    return {Selector(sampler=s, encoder=e, k=k, seed=seed).selection_id for e in encoders for s, k, seed in series}
+    return {
+        Selector(
+            sampler=sampler,
+            encoder=TraceEncoder(source.revision),
+            scan_encoder=source.scan_encoder(sampler, config),
+            k=k,
+            seed=seed,
+            coarse_seed=source.coarse_seed,
+        ).selection_id
+        for source in sources(config)
+        for sampler, k, seed in series
+    }
 
 
 def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k: int, number: int) -> SelectionRow:
     """Return one row with everything that was scored, for a timeline: the same selection as in the run."""
     encoder = TraceEncoder(source.revision)
     trace = encoder.trace = source.trace(number, config)
-    selector = Selector(sampler=sampler, encoder=encoder, k=k, seed=config.seeds[0])
-    return selector.select(_question(source, trace), Path(_video(trace)), info=trace.info)
+    scan = source.scan_encoder(sampler, config)
+    if scan is not None:
+        scan.number = number
+    selector = Selector(
+        sampler=sampler,
+        encoder=encoder,
+        scan_encoder=scan,
+        k=k,
+        seed=config.seeds[0],
+        coarse_seed=source.coarse_seed,
+    )
+    return _row(selector, _question(source, trace), Path(_video(trace)), trace)
 
 
 def _run_source(
@@ -235,13 +372,12 @@ def _run_source(
     n = config.videos if source.world else len(source.traces)
     numbers = range(min(n, limit) if limit else n)
     series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
-    _check_samplers(series)
-    folders = [_part(out, source, sampler, k, seed) for sampler, k, seed in series]
+    folders = [_part(out, source, config, sampler, k, seed) for sampler, k, seed in series]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
     # Read once, before any worker writes: reading at every chunk would take the square of the videos.
     finished = {folder: finished_questions(folder, SelectionRow) for folder in folders}
-    chunks = [numbers[at : at + VIDEOS_AT_ONCE] for at in range(0, len(numbers), VIDEOS_AT_ONCE)]
+    chunks = list(_chunks(source, numbers))
     done, about = 0, []
     # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import.
     with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork")) as pool:
@@ -259,6 +395,50 @@ def _run_source(
         compact(folder, SelectionRow, order)
 
 
+def _chunks(source: Source, numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the traces that a process takes at once: the questions of a video together, since they share frames."""
+    videos: dict[Any, list[int]] = {}
+    for number in numbers:
+        videos.setdefault(number if source.world else source.traces[number].video, []).append(number)
+    chunk: list[int] = []
+    for asked in videos.values():
+        chunk += asked
+        if len(chunk) >= VIDEOS_AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _with_shares(rows: Sequence[SelectionRow]) -> list[SelectionRow]:
+    """Return the rows of one selection with how many frames were scored for them, and their share of each video's."""
+    videos = [row.video for row in rows]
+    main, scan = (
+        frame_shares(videos, [np.array(frames, dtype=np.int64) for frames in lists])
+        for lists in ([row.pulled_frames for row in rows], [row.scanned_frames for row in rows])
+    )
+    return [
+        replace(row.without_pulls(), encoded={"main": round(a, 6), "scan": round(b, 6)})
+        for row, a, b in zip(rows, main.tolist(), scan.tolist(), strict=True)
+    ]
+
+
+def _shared_by(sampler: FrameSampler, rows: Sequence[SelectionRow]) -> list[SelectionRow]:
+    """Return simulated rows with the part of a video's frames that each pays for, where the sampler says who shares.
+
+    A simulated video has one question; `shared_by` says how many more would have asked for the same frames: the scanned
+    ones, or the pulls of a sampler without a scan.
+    """
+    questions, shared = sampler.options.get("shared_by", 1.0), "scan" if sampler.needs_scan else "main"
+    if questions == 1:
+        return list(rows)
+    parts = [{"main": float(row.frames_scored), "scan": float(row.frames_scanned)} for row in rows]
+    return [
+        replace(row, encoded={**part, shared: round(part[shared] / questions, 6)})
+        for row, part in zip(rows, parts, strict=True)
+    ]
+
+
 def _run_chunk(
     source: Source, config: SimulationConfig, finished: Mapping[Path, Set[str]], numbers: Sequence[int]
 ) -> list[dict[str, Any]]:
@@ -269,21 +449,44 @@ def _run_chunk(
     """
     encoder = TraceEncoder(source.revision)
     series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
+    # One for each channel: what a scan encoder sees of a video is made once.
+    scans = {sampler.options["scan_encoder"]: source.scan_encoder(sampler, config)
+             for sampler, _, _ in series if sampler.needs_scan}  # fmt: skip
     parts = [
-        (Selector(sampler=sampler, encoder=encoder, k=k, seed=seed, keep_pulls=False), known, folder)
+        (
+            Selector(
+                sampler=sampler,
+                encoder=encoder,
+                scan_encoder=scans.get(sampler.options.get("scan_encoder")),
+                k=k,
+                seed=seed,
+                coarse_seed=source.coarse_seed,
+                keep_pulls=not source.world,
+            ),
+            known,
+            folder,
+        )
         for (sampler, k, seed), (folder, known) in zip(series, finished.items(), strict=True)
     ]
+    videos: dict[str, set[str]] = {}
+    for number in () if source.world else numbers:
+        videos.setdefault(source.traces[number].video, set()).add(source.traces[number].question_id)
     about = []
     rows: list[list[SelectionRow]] = [[] for _ in parts]
     for number in numbers:
         trace = encoder.trace = source.trace(number, config)
+        for scan in scans.values():
+            if scan is not None:
+                scan.number = number
         about.append(_about(source, trace, number))
         question, path = _question(source, trace), Path(_video(trace))
         for (selector, known, _), mine in zip(parts, rows, strict=True):
-            if question.id not in known:
+            # A video's questions together, or their shares of its frames would not add up.
+            if not videos.get(question.video, {question.id}) <= known:
                 mine.append(_row(selector, question, path, trace))
-    for (_, _, folder), mine in zip(parts, rows, strict=True):
-        _append(folder / f"rows-{numbers[0]:06d}.jsonl", mine)
+    for (selector, known, folder), mine in zip(parts, rows, strict=True):
+        made = _shared_by(selector.sampler, mine) if source.world else _with_shares(mine)
+        _append(folder / f"rows-{numbers[0]:06d}.jsonl", [row for row in made if row.question_id not in known])
     return about
 
 
@@ -328,22 +531,25 @@ def _video(trace: AnyTrace) -> str:
     return trace.video if isinstance(trace, RecordedTrace) else f"{trace.question_id}.mp4"
 
 
-def _check_samplers(series: Iterable[tuple[FrameSampler, int, int]]) -> None:
-    for sampler, _, _ in series:
-        if sampler.needs_logits or sampler.needs_embeddings:
-            raise InvalidInput(f"sampler {sampler.name!r} needs logits or embeddings; a trace has relevance only")
-
-
 def _revision(values: dict[str, Any], config: SimulationConfig) -> str:
     return identity_hash({"version": VERSION, "world": values, "seed": config.seed, "minutes": list(config.minutes)})
 
 
-def _part(out: Path, source: Source, sampler: FrameSampler, k: int, seed: int) -> Path:
+def _part(out: Path, source: Source, config: SimulationConfig, sampler: FrameSampler, k: int, seed: int) -> Path:
     default = type(sampler)().options
     changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
     # A sampler that never pulls sees no relevance, but its questions are those of the source as well.
-    identity = selection_identity(sampler, k=k, seed=seed, encoder=TraceEncoder.name, encoder_revision=source.revision)
+    scan = source.scan_encoder(sampler, config)
+    identity = selection_identity(
+        sampler,
+        k=k,
+        seed=seed,
+        encoder=TraceEncoder.name,
+        encoder_revision=source.revision,
+        scan_encoder=scan.name if scan else "",
+        scan_encoder_revision=scan.revision if scan else "",
+    )
     readable = re.sub(r"[^\w.,=+-]+", "_", f"{source.name}-{','.join([sampler.name, *changed])}-k{k}-seed{seed}")
     return out / "selections" / f"{readable}-{identity_hash(identity)[:8]}"
 
@@ -353,6 +559,7 @@ def _about(source: Source, trace: AnyTrace, number: int) -> dict[str, Any]:
     about |= {"seconds": trace.info.duration_seconds, "n_events": len(trace.evidence_seconds)}
     if isinstance(trace, SimulatedTrace):
         about |= {"event_seconds": float(np.mean(trace.event_lengths)), "strength": trace.strength}
+        about |= {"events": trace.events, "likeness": trace.likeness}
     return about
 
 
@@ -375,11 +582,11 @@ def _write_traces(source: Source, out: Path, about: Sequence[dict[str, Any]]) ->
 def _describe(config: SimulationConfig, out: Path) -> None:
     file = out / "run.json"
     document: dict[str, Any] = {"name": config.name, "simulation": config.model_dump(mode="json")}
-    document |= {"git": git_revision(), "versions": versions()}
+    document |= {"git": git_revision(), "versions": versions(), "tried": tried_files(config)}
     if file.exists():
         mine = (document["simulation"], read_sealed_json(file).get("simulation", {}))
-        for key in ("seed", "minutes", "worlds", "recorded"):
-            if mine[0][key] != mine[1].get(key):
+        for key in ("seed", "minutes", "worlds", "recorded", "scan_recorded"):
+            if mine[0][key] != mine[1].get(key, ""):  # a key of later versions was not set
                 raise InvalidInput(
                     f"{out}: holds a simulation with another value of {key!r}; name another folder with --out"
                 )

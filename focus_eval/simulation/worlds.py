@@ -18,6 +18,9 @@ from focus_eval.rows.records import SelectionRow
 from focus_eval.rows.store import load_rows
 from focus_eval.samplers.bandit import nearest_pulled
 from focus_eval.samplers.base import derived_rng
+from focus_eval.selections.relevance import SCORED
+from focus_eval.simulation.channels import Channel
+from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES, PlacedEvidence, check_shapes, place_evidence
 
 Range = tuple[float, float]
 
@@ -43,6 +46,10 @@ class World:
         related_height, related_seconds: the event lies somewhere in a stretch of so many seconds raised by so much.
         noise: standard deviation of what changes from frame to frame.
         evidence_at: "middle" of the event, or "anywhere" in it.
+        cluster_seconds: all events of a question lie in one stretch of so many seconds, log-uniform, which takes the
+            place of `related_seconds`; None: anywhere in the video.
+        evidence: benchmarks in whose likeness evidence is made (see `EVIDENCE_SHAPES`), each for an equal share of
+            the questions; instead of `events`, `event_seconds`, `evidence_at` and `cluster_seconds`.
         encoder_quality: factor on every height that has to do with the question.
         location, scale, skew: of the marginal; skew above 0 has its tail at high relevance.
     """
@@ -67,6 +74,8 @@ class World:
     location: float = -2.5
     scale: float = 1.0
     skew: float = 0.3
+    cluster_seconds: Range | None = None
+    evidence: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         positive = (self.half_life_seconds, self.shot_seconds, self.scale, self.skew, *self.event_seconds)
@@ -76,11 +85,20 @@ class World:
             raise InvalidInput(f"world {self.name!r}: shot_share lies in [0, 1], events are at least 1, ascending")
         if self.evidence_at not in ("middle", "anywhere"):
             raise InvalidInput(f"world {self.name!r}: evidence_at is middle or anywhere, got {self.evidence_at!r}")
+        if self.cluster_seconds is not None and (self.evidence is not None or min(self.cluster_seconds) <= 0):
+            raise InvalidInput(f"world {self.name!r}: cluster_seconds are above 0, and not given with evidence")
+        check_shapes(self.evidence or ())
+
+    @property
+    def least_seen_seconds(self) -> float:
+        """Annotations in whole seconds hold events of 0 s: what they show is seen for about a second."""
+        return 1.0 if self.evidence else 0.0
 
     @property
     def values(self) -> dict[str, Any]:
-        """Every parameter, JSON values only."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        """Every parameter that is not None, JSON values only: worlds made before there was a choice keep their ids."""
+        given = {key: value for key, value in asdict(self).items() if value is not None}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
 
 
 _SMOOTH = World(name="smooth")
@@ -104,7 +122,10 @@ _CALIBRATED = World(
     scale=2.5,
     skew=0.01,
 )
+# Evidence of real lengths and distances; relevance as in the demo, but an event adds to the pictures it lies in.
+_REALISTIC = replace(_CALIBRATED, name="realistic", event_is_shot=False, evidence=tuple(EVIDENCE_SHAPES))
 _ALL = (
+    _REALISTIC,
     _CALIBRATED,
     _SMOOTH,
     replace(_SMOOTH, name="cuts", shot_share=0.6, event_is_shot=True),
@@ -112,6 +133,7 @@ _ALL = (
     replace(_SMOOTH, name="distractors", distractors_per_minute=2.0),
     replace(_SMOOTH, name="weak", strength=1.2),
     replace(_SMOOTH, name="related", related_height=1.5),
+    replace(_SMOOTH, name="clustered", events=(3, 6), cluster_seconds=(60.0, 180.0), related_height=1.5),
 )
 WORLDS: dict[str, World] = {world.name: world for world in _ALL}
 
@@ -152,6 +174,10 @@ class SimulatedTrace:
         key: decides the noise of each frame.
         strength: mean height of this question's events.
         event_lengths: seconds, in the order of `evidence_seconds`.
+        event_starts: seconds, likewise.
+        cuts: where the pictures change at once, seconds.
+        looks: which scene each shot shows, `(n_cuts + 1,)`.
+        likeness: the benchmark in whose likeness the evidence was made; "" where there is none.
     """
 
     world: World
@@ -162,6 +188,17 @@ class SimulatedTrace:
     evidence_seconds: tuple[float, ...]
     event_lengths: tuple[float, ...]
     strength: float
+    event_starts: tuple[float, ...]
+    cuts: FloatArray
+    looks: IntArray
+    likeness: str = ""
+
+    @property
+    def events(self) -> list[tuple[float, float]]:
+        """Start and stop of what is seen of each event, in the order of `evidence_seconds`."""
+        least = self.world.least_seen_seconds
+        placed = zip(self.event_starts, self.event_lengths, strict=True)
+        return [(start, start + max(length, least)) for start, length in placed]
 
     def relevance(self, frames: IntArray) -> FloatArray:
         """Return the relevance of `frames`, in (0, 1), shape `(n,)`; the same in whatever order they are asked."""
@@ -188,8 +225,10 @@ def frame_noise(frames: IntArray, key: int) -> FloatArray:
     return noise
 
 
-def make_trace(world: World, number: int, *, seed: int, minutes: tuple[float, float]) -> SimulatedTrace:
-    """Return video `number` of `world`; the same whatever other videos are made.
+def make_trace(
+    world: World, number: int, *, seed: int, minutes: tuple[float, float], channel: Channel | None = None
+) -> SimulatedTrace:
+    """Return video `number` of `world`, or what a scan encoder sees of it; the same whatever other videos are made.
 
     Lengths are log-uniform in `minutes` and spread by the golden ratio, so that the first videos cover the range too.
     """
@@ -200,24 +239,39 @@ def make_trace(world: World, number: int, *, seed: int, minutes: tuple[float, fl
     n_frames = max(1, round(seconds * fps))
     n_grid = math.ceil(n_frames / fps * GRID_HZ) + 1
     strength = world.encoder_quality * rng.normal(world.strength, world.strength_spread)
-    starts, lengths = _placed_events(world, seconds, rng)
-    latent, cuts = _background(world, n_grid, rng)
-    _add_related(latent, world, starts, lengths, rng)
+    likeness = str(rng.choice(world.evidence)) if world.evidence else ""
+    placed = _placed(world, likeness, seconds, rng)
+    starts, lengths = placed.starts, placed.lengths
+    latent, shot_cuts, looks = _background(world, n_grid, rng)
+    if channel is not None:
+        # From a generator of its own: what the main encoder sees stays the same.
+        rng_of_scan = derived_rng(seed, "simulation", world.name, str(number), "scan")
+        own, _, _ = _background(world, n_grid, rng_of_scan)
+        latent = np.float32(channel.rho) * latent + np.float32(math.sqrt(1 - channel.rho**2)) * own
+        world, strength = replace(world, encoder_quality=channel.q * world.encoder_quality), channel.q * strength
+    _add_related(latent, world, placed, rng)
     heights = strength + world.encoder_quality * world.event_spread * rng.standard_normal(starts.size)
     _add_events(latent, starts, lengths, heights, world)
     _add_distractors(latent, world, seconds, rng)
+    cuts = shot_cuts
     if world.event_is_shot:
         cuts = np.union1d(cuts, np.concatenate([starts, starts + lengths]))
-    where = 0.5 if world.evidence_at == "middle" else rng.uniform(size=starts.size)
+    moments = placed.moments
+    if moments is None:
+        moments = starts + lengths * (0.5 if world.evidence_at == "middle" else rng.uniform(size=starts.size))
     return SimulatedTrace(
         world=world,
         question_id=f"{world.name}-{number:04d}",
         info=VideoInfo(n_frames, fps, sync_frames=_sync_frames(cuts, n_frames, fps, rng)),
         latent=latent,
-        key=int(rng.integers(2**63)),
-        evidence_seconds=tuple((starts + lengths * where).tolist()),
+        key=int((rng if channel is None else rng_of_scan).integers(2**63)),
+        evidence_seconds=tuple(moments.tolist()),
         event_lengths=tuple(lengths.tolist()),
         strength=float(strength),
+        event_starts=tuple(starts.tolist()),
+        cuts=shot_cuts,
+        looks=looks,
+        likeness=likeness,
     )
 
 
@@ -239,6 +293,19 @@ def autoregression(keep: float, n: int, rng: np.random.Generator) -> NDArray[np.
     return values
 
 
+def _placed(world: World, likeness: str, seconds: float, rng: np.random.Generator) -> PlacedEvidence:
+    """Return where the events lie: as in a benchmark, in one stretch, or anywhere."""
+    if likeness:
+        return place_evidence(EVIDENCE_SHAPES[likeness], seconds, rng)
+    if world.cluster_seconds is None:
+        starts, lengths = _placed_events(world, seconds, rng)
+        return PlacedEvidence(starts=starts, lengths=lengths)
+    stretch = min(float(_log_uniform(world.cluster_seconds, 1, rng)[0]), seconds)
+    first = rng.uniform(0, seconds - stretch)
+    starts, lengths = _placed_events(world, stretch, rng)
+    return PlacedEvidence(starts=first + starts, lengths=lengths, stretch=(first, first + stretch))
+
+
 def _placed_events(world: World, seconds: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Return starts, ascending, and lengths of events that do not overlap, in seconds, both `(n_events,)`."""
     low, high = world.events
@@ -253,11 +320,11 @@ def _log_uniform(ends: tuple[float, float], n: int, rng: np.random.Generator) ->
     return np.exp(rng.uniform(math.log(ends[0]), math.log(ends[1]), size=n))
 
 
-def _background(world: World, n: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], FloatArray]:
-    """Return the background, variance 1, float32 `(n,)`, and the times of its cuts in seconds."""
+def _background(world: World, n: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], FloatArray, IntArray]:
+    """Return the background, variance 1, float32 `(n,)`, the times of its cuts in seconds, and each shot's look."""
     smooth = autoregression(0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ)), n, rng)
     if world.shot_share == 0:
-        return smooth, np.empty(0)
+        return smooth, np.empty(0), np.zeros(1, dtype=np.int64)
     n_shots = max(2, int(3 * n / GRID_HZ / world.shot_seconds) + 8)
     stops = np.cumsum(world.shot_seconds * np.exp(0.7 * rng.standard_normal(n_shots)))
     looks = rng.standard_normal(world.n_looks or n_shots)
@@ -266,25 +333,28 @@ def _background(world: World, n: int, rng: np.random.Generator) -> tuple[NDArray
     level = looks[look][at].astype(np.float32)
     share = np.float32(world.shot_share)
     background: NDArray[np.float32] = np.sqrt(share) * level + np.sqrt(1 - share) * smooth
-    return background, stops[stops < n / GRID_HZ]
+    cuts = stops[stops < n / GRID_HZ]
+    return background, cuts, look[: cuts.size + 1]
 
 
 def _add_events(
     latent: NDArray[np.float32], starts: FloatArray, lengths: FloatArray, heights: FloatArray, world: World
 ) -> None:
-    for start, length, height in zip(starts, lengths, heights, strict=True):
-        here = _cells(start, start + length, latent.size)
-        latent[here] = height + (0.3 if world.event_is_shot else 1.0) * latent[here]
+    """Raise each event by its height; where events overlap the highest counts."""
+    background = latent.copy()
+    for at in np.argsort(heights, kind="stable"):
+        here = _cells(starts[at], starts[at] + max(lengths[at], world.least_seen_seconds), latent.size)
+        latent[here] = heights[at] + (0.3 if world.event_is_shot else 1.0) * background[here]
 
 
-def _add_related(
-    latent: NDArray[np.float32], world: World, starts: FloatArray, lengths: FloatArray, rng: np.random.Generator
-) -> None:
-    """Raise a stretch around every event, with the event anywhere in it; where two overlap, once."""
+def _add_related(latent: NDArray[np.float32], world: World, placed: PlacedEvidence, rng: np.random.Generator) -> None:
+    """Raise the stretch that holds all events, or one around each with the event anywhere in it; overlaps once."""
     if world.related_height == 0:
         return
     raised = np.zeros(latent.size, dtype=bool)
-    for start, length in zip(starts, lengths, strict=True):
+    if placed.stretch is not None:
+        raised[_cells(*placed.stretch, latent.size)] = True
+    for start, length in () if placed.stretch is not None else zip(placed.starts, placed.lengths, strict=True):
         stretch = rng.uniform(*world.related_seconds)
         first = start - rng.uniform(0, stretch)
         raised[_cells(first, max(first + stretch, start + length), latent.size)] = True
@@ -324,6 +394,9 @@ class RecordedTrace:
 
     Args:
         frames, values: what was scored, ascending, `(n,)`.
+        is_cosine: relevance is `(1 + cosine) / 2`, and no probability.
+        is_published: imported relevance of a benchmark's own questions; rows of it may be compared with its answers.
+        scan: the same question as a scan encoder sees it; None where there is none.
     """
 
     benchmark: str
@@ -334,6 +407,9 @@ class RecordedTrace:
     evidence_seconds: tuple[float, ...]
     frames: IntArray
     values: FloatArray
+    is_cosine: bool = False
+    is_published: bool = False
+    scan: RecordedTrace | None = None
 
     def relevance(self, frames: IntArray) -> FloatArray:
         """Return the recorded relevance nearest to each of `frames`, shape `(n,)`."""
@@ -363,6 +439,19 @@ def recorded_traces(folder: Path) -> list[RecordedTrace]:
     return [_trace(rows, folder) for _, rows in sorted(by_question.items())]
 
 
+def scanned_traces(traces: Sequence[RecordedTrace], folder: Path) -> list[RecordedTrace]:
+    """Return `traces` with the relevance that the run in `folder` recorded as what a scan encoder sees.
+
+    Raises:
+        InvalidInput: as `recorded_traces`, or a question that `folder` does not have.
+    """
+    scans = {trace.question_id: trace for trace in recorded_traces(folder)}
+    missing = [trace.question_id for trace in traces if trace.question_id not in scans]
+    if missing:
+        raise InvalidInput(f"{folder}: nothing recorded for {len(missing)} questions, the first: {missing[0]}")
+    return [replace(trace, scan=scans[trace.question_id]) for trace in traces]
+
+
 def _trace(rows: Sequence[SelectionRow], folder: Path) -> RecordedTrace:
     known: dict[int, float] = {}
     if len({row.query for row in rows}) > 1:
@@ -384,4 +473,6 @@ def _trace(rows: Sequence[SelectionRow], folder: Path) -> RecordedTrace:
         evidence_seconds=tuple(row.evidence_seconds),
         frames=frozen_ints(frames),
         values=frozen_floats([known[frame] for frame in frames]),
+        is_cosine=bool(row.facts.get("is_cosine")),
+        is_published=row.sampler == SCORED,
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import ClassVar, TypeVar
 
@@ -12,11 +14,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.types import FloatArray, IntArray
-from focus_eval.video.manifest import file_state
+from focus_eval.video.decoder import Decoder
+from focus_eval.video.manifest import FileState, file_state
 from focus_eval.video.reader import Pixels, checked_file, checked_frames
 from focus_eval.video.scan_cache import scan_video
 
 ReaderT = TypeVar("ReaderT", bound="ScannedReader")
+
+
+_reading = Lock()
+
+
+@lru_cache(maxsize=64)
+def _reference_frames(path: Path, state: FileState) -> IntArray | None:
+    index = scan_video(path).index
+    if index is None:
+        return None
+    decoder = Decoder(path, state=state)
+    try:
+        return np.flatnonzero(decoder.are_references()[index.frame_packet])
+    finally:
+        decoder.close()
 
 
 class ScannedReader(ABC):
@@ -58,6 +76,13 @@ class ScannedReader(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the file and its threads."""
+
+    @property
+    def reference_frames(self) -> IntArray | None:
+        """Frames that others may refer to, ascending: all where packets do not show it; None for counted files."""
+        # Read when they are asked for: it takes as long as opening does.
+        with _reading:
+            return _reference_frames(self.path, self._state)
 
     def frame_times(self, frames: ArrayLike) -> FloatArray:
         """Return presentation times in seconds since the first frame, shape `(n,)`; `frame / fps` for counted files."""

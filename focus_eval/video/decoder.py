@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import av
+import numpy as np
 from av.stream import Disposition
 from av.video.frame import PictureType
+from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
 from focus_eval.video.bitstream import blank_test, form_test, reference_test
@@ -213,6 +215,12 @@ class Decoder:
         self.restart()
         is_blanked = self._is_blanked
         return is_blanked is not None and any(is_blanked(packet, padding) for packet in self._packets())
+
+    def are_references(self) -> NDArray[np.bool_]:
+        """Return of each packet in file order whether other pictures may refer to it; reads the whole file."""
+        self.restart()
+        is_reference = self._is_reference or (lambda packet: True)
+        return np.array([is_reference(packet) for packet in self._packets()], dtype=bool)
 
     def frames(self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted: Set[int]) -> Iterator[Step]:
         """Decode the packets `[first_packet, last_packet]` and yield what each step gave, and how the next one begins.

@@ -54,6 +54,16 @@ class VideoReader(Protocol):
     ) -> None: ...
 
 
+@runtime_checkable
+class TellsReferences(Protocol):
+    """A reader that knows which frames others refer to: they are decoded on the way to a later frame anyway."""
+
+    @property
+    def reference_frames(self) -> IntArray | None:
+        """These frames, ascending: all where packets do not show it; None where frames are only counted."""
+        ...
+
+
 def checked_file(path: Path) -> Path:
     """Return `path` where it is a readable file with content.
 

@@ -13,6 +13,7 @@ from focus_eval.demo import photo_events
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import run_matrix
 from focus_eval.report.lab import draw_frontier
+from focus_eval.report.measures import FRAMES_SCORED
 from tests.matrix.conftest import write_simulation
 
 MEASURED = ["benchmark", "question_id", "label", "k", "n_pulls", "recall@2"]
@@ -59,13 +60,13 @@ def test_a_replay_is_the_same_again_and_changes_nothing_of_the_run(run, replayed
 def a_frame(points):
     """One question for each (sampler, label, percent of 1000 frames, recall)."""
     columns = ["sampler", "label", "n_pulls", "recall@2"]
-    return pd.DataFrame(points, columns=columns).assign(k=8, n_frames=1000, error=None)
+    return pd.DataFrame(points, columns=columns).assign(k=8, n_frames=1000, error=None, has_cost=True)
 
 
 def test_lines_are_the_replayed_budgets_and_filled_marks_the_run():
     measured = a_frame([("focus", "focus", 20, 0.5), ("topk", "topk", 40, 0.7)])
     replayed = a_frame([("focus", "focus a", 40, 0.6), ("focus", "focus b", 10, 0.3)])
-    (axes,) = draw_frontier(measured, replayed=replayed).axes
+    (axes,) = draw_frontier(measured, replayed=replayed, cost=FRAMES_SCORED).axes
     lines = [line for line in axes.lines if len(line.get_xdata())]
     hollow = [line for line in lines if line.get_markerfacecolor() == "none"]
     filled = {line.get_label(): line for line in lines if line not in hollow}

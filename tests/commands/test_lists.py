@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 
+import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
@@ -23,7 +26,7 @@ def test_json_lists_every_sampler_with_options_and_pulls():
     assert [row["name"] for row in listing["samplers"]] == sorted(sampler_classes())
     for row in listing["samplers"]:
         assert row["options"] == make_sampler(row["name"]).options
-        assert (row["pulls"] == 0) == (row["needs"] == "nothing")
+        assert (row["pulls"] == 0) == (row["needs"] in ("nothing", "a scan"))
     assert {row["name"]: row["pulls"] for row in listing["samplers"]}["topk"] == 600
 
 
@@ -59,3 +62,14 @@ def test_a_broken_matrix_gives_no_script(tmp_path):
     done = CliRunner().invoke(app, ["slurm-script", str(tmp_path / "m.yaml")])
     assert isinstance(done.exception, InvalidInput)
     assert "#SBATCH" not in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands(shell):
+    words = {"COMP_WORDS": "focus-eval comp", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "focus-eval comp"}
+    asked = {**words, "_TYPER_COMPLETE_FISH_ACTION": "get-args", "_FOCUS_EVAL_COMPLETE": f"complete_{shell}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "focus_eval"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert "compare-samplers" in done.stdout
+    assert "leaderboard" not in done.stdout

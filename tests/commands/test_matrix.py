@@ -33,7 +33,8 @@ def test_the_plan_says_once_what_all_selections_share(simulation):
     assert heading[:3] == ["encoder", "sampler", "pulls"]  # longer titles are folded over two lines
     assert heading[3] in ("frames", "scored")
     # 3 questions about 60 seconds, 3 about 157, one frame a second; two videos
-    assert ["trace", "topk", "651", "3.33%", "651", "217"] in [line.split() for line in lines]
+    assert ["trace", "topk", "651", "3.33%", "651", "217", "651", "217"] in [line.split() for line in lines]
+    assert any("trace: its cost is not known here" in line for line in lines)
     assert any("frames to embed: all share one store" in line for line in lines)
     alone = invoke("plan", simulation, "--set", "share_frames=false").output
     assert "each question pays for its own" in alone

@@ -10,6 +10,7 @@ from contextlib import redirect_stderr
 import numpy as np
 from rich.progress import Progress
 
+from focus_eval.api import selection_of
 from focus_eval.commands.console import ProgressLines, PullProgress, progress_line, say_if_slow
 from focus_eval.commands.select import _print, alike_keyframes
 from focus_eval.rows.records import SelectionRow
@@ -78,19 +79,22 @@ def test_keyframes_that_look_like_an_earlier_one_are_named():
     assert alike_keyframes({0: first, 10: other, 20: brighter, 30: other}) == {20: 0, 30: 10}
 
 
-def test_select_says_not_scored_and_prints_times_at_80_columns(monkeypatch, capsys):
+def test_select_marks_what_was_not_scored_and_prints_times_at_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     row = SelectionRow(
         benchmark="", question_id="1", video="v.mp4", query="a cat", selection_id="1", sampler="focus", options={},
         encoder="offline", encoder_revision="1", k=3, seed=0, bucket="", duration_seconds=7300, n_frames=73000, fps=10,
         keyframes=[10, 650, 72500], times_seconds=[1.0, 65.0, 7250.0], pulled_frames=[650], pulled_relevance=[0.51239],
     )  # fmt: skip
-    _print(row, {72500: 10})
+    chosen = selection_of(row, sampler_version=1, reopen=lambda: None)
+    noise = np.random.default_rng(0).integers(0, 255, (2, 32, 48, 3)).astype(np.uint8)
+    chosen.__dict__["thumbnails"] = {10: noise[0], 650: noise[1], 72500: noise[0]}
+    _print(chosen)
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
-    lines = [re.findall(r"[\w.:]+(?: scored)?", line) for line in printed.splitlines() if "│" in line]
+    lines = [re.findall(r"[\w.:~]+", line) for line in printed.splitlines() if "│" in line]
     assert lines[-3:] == [
-        ["10", "0:00:01", "1.00", "not scored"],
+        ["10", "0:00:01", "1.00", "~0.5124"],
         ["650", "0:01:05", "65.00", "0.5124"],
-        ["72500", "2:00:50", "7250.00", "not scored", "10"],
+        ["72500", "2:00:50", "7250.00", "~0.5124", "10"],
     ]

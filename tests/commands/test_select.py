@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from focus_eval.pipeline.api import select_keyframes
+from focus_eval.api import select_keyframes
+from focus_eval.core.errors import FocusEvalError
 from focus_eval.video.clip_writer import ClipWriter
 
 
@@ -58,6 +59,20 @@ def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
         assert image.width > 800
         assert len(set(image.convert("L").resize((64, 64)).getdata())) > 20
     assert select_keyframes(clip, query="a cat", k=3, sampler="topk", seed=0).keyframes == tuple(written["keyframes"])
+
+
+def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip):
+    arguments = ("--sampler", "scan_cover", "-o", "scan_encoder=offline:size=64", "-o", "share=0.1")
+    done = focus_eval("select", clip, "--query", "a cat", "-k", "3", *arguments, "--out", clip.with_suffix(".json"))
+    assert done.returncode == 0, done.stderr
+    written = json.loads(clip.with_suffix(".json").read_text())
+    said = " ".join(done.stdout.split())
+    total = written["n_scanned"] or len(written["scanned_frames"])
+    assert f"{total} frames scanned with offline:size=64, each 0.0847 of a forward: as much work as" in said
+    sampler = "scan_cover:scan_encoder=offline:size=64,share=0.1"
+    with pytest.raises(FocusEvalError, match="size"):  # the comma belongs to the sampler, a colon opens its options
+        select_keyframes(clip, query="a cat", k=3, sampler="scan_cover:scan_encoder=offline:sise=64,share=0.1")
+    assert select_keyframes(clip, query="a cat", k=3, sampler=sampler).keyframes == tuple(written["keyframes"])
 
 
 def broken_files(folder):

@@ -224,3 +224,25 @@ def test_a_question_is_tokenized_once_for_all_its_frames(folder, frames, monkeyp
     assert asked == [[query] for query in QUERIES[:2]]
     together = scorer.relevance_many(scorer.embed(frames), QUERIES[:2])
     assert np.abs(np.concatenate(batches).reshape(2, -1) - together).max() < TOLERANCE
+
+
+def test_further_questions_about_the_same_frames_find_the_images_keys_and_values(folder, frames, monkeypatch):
+    scorer = make(folder)
+    readers = [layer.crossattention.self for layer in scorer._model.text_encoder.encoder.layer]
+    projected = []
+    for reader in readers:
+        reader.key.register_forward_hook(lambda *_: projected.append(1))
+    tokens, others = scorer.embed(frames), scorer.embed(frames[::-1])
+    found = [scorer.relevance(tokens, query) for query in QUERIES]
+    assert len(projected) == len(readers), "once for all questions"
+    # The same frames again, but in another tensor: nothing of the first one passes for it.
+    assert np.array_equal(scorer.relevance(others.flip(0), QUERIES[0]), found[0])
+    assert np.abs(scorer.relevance(others, QUERIES[0]) - found[0][::-1]).max() < TOLERANCE
+    assert len(projected) == 3 * len(readers)
+    fresh = [make(folder).relevance(tokens, query) for query in QUERIES]
+    assert np.array_equal(found, fresh), "to the bit"
+    monkeypatch.setattr(blip, "_KEPT_BYTES", 0)
+    assert [np.array_equal(scorer.relevance(tokens, query), found[at]) for at, query in enumerate(QUERIES)] == [
+        True
+    ] * 5
+    assert len(projected) == 8 * len(readers), "what would take too much memory is not kept"

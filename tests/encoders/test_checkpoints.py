@@ -76,7 +76,7 @@ def test_an_unknown_repository_that_is_missing_says_how_to_fetch_it(hub):
 
 
 def test_a_mistyped_name_is_told_with_the_nearest_of_the_known_ones(hub):
-    with pytest.raises(MissingWeights, match=r"did you mean 'clip-vit-base-patch32'\? known: .*siglip"):
+    with pytest.raises(MissingWeights, match=r"did you mean 'clip-vit-base-patch32'"):
         locate("clip-vit-base-patch23", model_type="clip")
 
 

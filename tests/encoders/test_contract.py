@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from focus_eval.core.errors import InvalidInput
+from focus_eval.encoders.cost import encoder_gmacs
 from focus_eval.encoders.protocol import GivesEmbeddings, GivesLogits, Scorer, ScoresFrames
 from focus_eval.encoders.recorded import RecordedScorer
-from focus_eval.encoders.registry import ENCODERS, make_encoder
+from focus_eval.encoders.registry import ENCODERS, encoder_gmacs_of, make_encoder
 from focus_eval.encoders.store import RelevanceStore
 from support.random_weights import (
     TINY_BLIP_HEADS,
@@ -114,6 +115,12 @@ def test_it_says_who_it_is_in_one_line(scorer):
     assert scorer.name in ENCODERS.names()
     assert scorer.revision.strip() == scorer.revision != ""
     assert "\n" not in scorer.revision
+
+
+def test_it_says_what_a_frame_costs_also_before_its_weights_are_read(scorer, weights):
+    options = {"checkpoint": str(weights)} if (weights / "config.json").exists() else {}
+    assert encoder_gmacs(scorer) == encoder_gmacs_of(scorer.name, options)
+    assert encoder_gmacs(scorer)["image"] > 0
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=["short", "question", "chinese", "emoji", "one long word", "long"])

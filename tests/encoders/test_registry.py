@@ -73,7 +73,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
 
 
 def test_options_are_the_keywords_of_the_constructor():
-    assert list(declared_types(ENCODERS.load("offline"))) == ["n_classes", "centred"]
+    assert list(declared_types(ENCODERS.load("offline"))) == ["n_classes", "centred", "size"]
     assert make_encoder("offline", n_classes=3).n_classes == 3
 
 

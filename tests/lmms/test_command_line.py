@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import socket
 import subprocess
@@ -132,12 +133,18 @@ def timeless(tools, record, kind):
     }
 
 
-def test_a_wrong_argument_ends_the_command_line_with_one_line_and_code_2(monkeypatch, capsys):
-    import lmms_eval.__main__ as command_line
+@pytest.fixture
+def command_line():
+    """lmms-eval's command line as the running program; later tests of this process find it gone again."""
+    importlib.import_module("lmms_eval.__main__")
+    yield
+    del sys.modules["lmms_eval.__main__"]
 
+
+@pytest.mark.usefixtures("command_line")
+def test_a_wrong_argument_ends_the_command_line_with_one_line_and_code_2(capsys):
     from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
-    monkeypatch.setitem(sys.modules, "lmms_eval.__main__", command_line)
     with pytest.raises(SystemExit) as end:  # lmms-eval's command line catches every Exception and ends with code 0
         FocusQwen2VL(pretrained="no/such", device="cpu", sampler="unifrom")
     assert end.value.code == 2
@@ -145,12 +152,10 @@ def test_a_wrong_argument_ends_the_command_line_with_one_line_and_code_2(monkeyp
     assert line.startswith("focus-eval: unknown sampler 'unifrom'; did you mean 'uniform'?")
 
 
-def test_a_model_that_cannot_be_loaded_ends_the_command_line_with_code_2(monkeypatch, capsys, tiny_qwen):
-    import lmms_eval.__main__ as command_line
-
+@pytest.mark.usefixtures("command_line")
+def test_a_model_that_cannot_be_loaded_ends_the_command_line_with_code_2(capsys, tiny_qwen):
     from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
-    monkeypatch.setitem(sys.modules, "lmms_eval.__main__", command_line)
     with pytest.raises(SystemExit) as end:
         FocusQwen2VL(pretrained=str(tiny_qwen), device="cuda:99", device_map="cuda:99", sampler="uniform", frames=2)
     assert end.value.code == 2

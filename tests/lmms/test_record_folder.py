@@ -91,7 +91,7 @@ def test_other_weights_under_the_same_name_get_rows_of_their_own(evaluate, tools
         evaluate(model, ["focus_mlvu"])
     identities = [json.loads(file.read_text())["identity"] for file in (tmp_path / "record").glob("*/cell.json")]
     assert len({identity["weights"] for identity in identities}) == 2
-    assert {"transformers", "lmms-eval"} == set(identities[0]["versions"])
+    assert {"transformers", "lmms-eval", "qwen-vl-utils"} == set(identities[0]["versions"])
 
 
 def test_a_question_that_failed_is_asked_again_and_its_answer_counts(load, evaluate, home, tmp_path):

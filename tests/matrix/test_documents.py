@@ -184,3 +184,36 @@ def test_evidence_comes_from_the_annotation_beside_documents_without_it(hub):
     (folder / "lvb_val.json").write_text(json.dumps([{"id": row["id"], "position": [48]} for row in bare[:3]]))
     found = load_questions(benchmark()).questions
     assert [match.evidence_seconds for match in found] == [(2.0,), (2.0,), (2.0,), ()]
+
+
+def test_a_matrix_asks_with_the_prompts_a_task_has_for_the_wrapper_behind_the_model(tmp_path, monkeypatch):
+    from focus_eval.matrix.questions import TaskRequests
+    from support.lmms_data import _videomme_rows, write_parquet
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    rows = [{**row, "video_id": row["videoID"]} for row in _videomme_rows()]
+    config = BenchmarkConfig(
+        name="videomme", benchmark="videomme", task="videomme", dataset=str(write_parquet(tmp_path, "test", rows))
+    )
+    asked = {}
+    for model in ("focus_qwen3_vl", "focus_llava_video", "focus_gpt4o"):
+        cell = _cell(config, model)
+        requests = TaskRequests(load_questions(config, limit=1), kind="simple", prompts=cell.prompts)
+        asked[cell.prompts] = requests.of((rows[0]["question_id"],))[0].args[0]
+        assert cell.identity.get("prompts", "default") == cell.prompts
+    assert sorted(asked) == ["default", "llava_vid", "qwen3_vl"]
+    assert asked["llava_vid"].endswith("The best answer is:")
+    assert len(set(asked.values())) == 3
+    ours = _cell(config.model_copy(update={"task": "focus_videomme"}), "focus_qwen3_vl")
+    assert (ours.prompts, "prompts" in ours.identity) == ("default", False)
+
+
+def _cell(config, model):
+    from focus_eval.matrix.cells import cells
+    from focus_eval.matrix.config import MatrixConfig, ModelConfig, SamplerConfig
+
+    matrix = MatrixConfig(
+        name="one", benchmarks=[config], samplers=[SamplerConfig(sampler="uniform")], k=[4],
+        models=[ModelConfig(name="m", model=model, frames=4)],
+    )  # fmt: skip
+    return cells(matrix)[0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -11,7 +13,16 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, UnknownName
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.plan import Machine, hours_lines, hours_totals, load_machine, load_sets, make_plan, time_text
+from focus_eval.matrix.plan import (
+    Machine,
+    SelectionPlan,
+    hours_lines,
+    hours_totals,
+    load_machine,
+    load_sets,
+    make_plan,
+    time_text,
+)
 from focus_eval.samplers.registry import make_sampler
 
 from .conftest import write_simulation
@@ -63,6 +74,19 @@ def test_frames_to_embed_are_counted_for_each_question_and_for_each_video(matrix
     topk = next(item for item in make_plan(matrix).selections if item.spec.sampler == make_sampler("topk"))
     assert topk.pulls == topk.embedded_alone == sum(n_asked * frames for n_asked, frames in videos)
     assert topk.embedded_shared == sum(frames for _, frames in videos) < topk.embedded_alone
+
+
+def test_a_plan_counts_scans_and_matching_in_forwards_of_the_encoder():
+    about = SimpleNamespace(gmacs={"image": 200.0, "keys": 10.0, "fusion": 4.0, "scan_image": 5.0},
+                            sampler=SimpleNamespace(options={}))  # fmt: skip
+    counted = SelectionPlan(spec=about, questions=3, pulls=30, frames=900, embedded_alone=30, embedded_shared=10,
+                            scanned=60, scanned_shared=20)  # fmt: skip
+    assert counted.forward_equivalents(shared=False) == pytest.approx(30 * 1.05 + 60 * 0.025 + 30 * 0.02)
+    assert counted.forward_equivalents(shared=True) == pytest.approx(10 * 1.05 + 20 * 0.025 + 30 * 0.02)
+    about.gmacs = {}
+    assert np.isnan(counted.forward_equivalents(shared=True)), "a scan of unknown cost"
+    about.sampler.options["relative_cost"] = 0.1
+    assert counted.forward_equivalents(shared=True) == pytest.approx(10 + 20 * 0.1)
 
 
 def test_each_cheaper_setting_saves_what_it_says(matrix_file):

@@ -7,9 +7,11 @@ import sys
 import threading
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from focus_eval.core.errors import InvalidInput
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import run_matrix
 from focus_eval.report.page import browser as question_browser
@@ -17,7 +19,7 @@ from focus_eval.report.page.charts import telling_question
 from focus_eval.report.page.html import render_html
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter, SelectionRow
-from focus_eval.rows.store import FinishedQuestions, compact, load_rows
+from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, load_rows
 from support.load import measured, write_load_matrix
 
 
@@ -163,9 +165,25 @@ def test_fields_that_nobody_asks_for_are_left_out_of_finished_rows(tmp_path):
     assert run.selection_frame["n_pulls"].tolist() == [100] * 20
 
 
-def test_rows_that_a_run_replaces_while_they_are_read_are_an_error(tmp_path):
-    from focus_eval.core.errors import InvalidInput
+def test_a_part_that_is_compacted_while_it_is_opened_is_not_taken_for_empty(tmp_path, monkeypatch):
+    part, exists = tmp_path / "part", Path.exists
+    write_part(part, 20)
 
+    def and_then_a_run_ends(path):
+        found = exists(path)
+        if path.name == "rows.parquet":
+            monkeypatch.undo()
+            compact(part, SelectionRow, [f"q{number}" for number in range(20)])
+        return found
+
+    monkeypatch.setattr(Path, "exists", and_then_a_run_ends)
+    rows = StoredRows(part, SelectionRow)
+    assert exists(part / "rows.parquet")
+    with pytest.raises(InvalidInput, match="changed while it was read"):
+        list(rows)
+
+
+def test_rows_that_a_run_replaces_while_they_are_read_are_an_error(tmp_path):
     part = tmp_path / "run" / "selections" / "part"
     write_part(part, 20)
     run = load_run(tmp_path / "run")

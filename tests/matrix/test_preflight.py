@@ -143,7 +143,7 @@ BROKEN = {
     ),
     "a model lmms-eval does not know": (
         change(("models", 0, "model"), "focus_qwen2_vll"),
-        r"model qwen \| unknown lmms-eval model 'focus_qwen2_vll'; did you mean 'focus_qwen2_vl'\? known: focus_gpt4o,",
+        r"model qwen \| unknown lmms-eval model 'focus_qwen2_vll'; did you mean 'focus_qwen2_vl'\?",
     ),
     "a folder of weights that is not there": (
         change(("models", 0, "args", "pretrained"), "/absent/my-qwen"),
@@ -296,3 +296,26 @@ def test_the_bytes_to_write_grow_with_questions_pulls_and_models(machine):
     only_uniform = whole.model_copy(update={"samplers": whole.samplers[:1]})
     assert disk_estimate(fewer, found.sets).rows < disk_estimate(whole, found.sets).rows
     assert disk_estimate(only_uniform, found.sets).rows < disk_estimate(whole, found.sets).rows
+
+
+def test_with_half_the_videos_the_available_questions_are_asked_and_called_partial(machine, monkeypatch):
+    half_the_videos(machine, monkeypatch)
+    (lack,) = machine.check().missing
+    assert "--available-only" in lack.fix
+    machine.matrix["available_only"] = True
+    found = machine.check()
+    assert found.missing == ()
+    assert "videomme: 2 of 4 questions are asked, those whose video is here: every figure of this run is partial" in (
+        found.notes
+    )
+    asked = found.sets["table/videomme"]
+    assert (len(asked.questions), len(asked.all_ids)) == (2, 4)
+    assert {question.video for question in asked.questions} == {"m0.mp4", "m2.mp4"}
+    assert running._asked_of({"videomme": asked}) == {"videomme": [question.id for question in asked.questions]}
+
+
+def test_with_no_video_at_all_even_the_available_questions_are_missing(machine, monkeypatch):
+    for video in (machine.root / "videomme/data").glob("*.mp4"):
+        video.unlink()
+    machine.matrix["available_only"] = True
+    assert any(lack.what == "every video of videomme" for lack in machine.check().missing)

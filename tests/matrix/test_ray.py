@@ -42,7 +42,9 @@ def cluster(whatever_is_free):
 
 @pytest.fixture
 def matrix(tmp_path):
-    return load_matrix(write_simulation(tmp_path / "simulation", n_questions=240, n_videos=24))
+    scan = {"sampler": "scan_cover", "options": {"scan_encoder": "trace", "relative_cost": 0.05}}
+    samplers = ["uniform", "focus", "focus_released", scan]
+    return load_matrix(write_simulation(tmp_path / "simulation", n_questions=240, n_videos=24, samplers=samplers))
 
 
 def engine():

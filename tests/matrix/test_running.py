@@ -229,3 +229,17 @@ def test_a_question_without_a_rate_is_one_error_row(tmp_path):
     frame = run_matrix(load_matrix(file, overrides={"max_error_share": 0.5}), out=tmp_path / "run")
     assert set(frame[frame["error"].notna()]["question_id"]) == {"q4"}
     assert len(frame) == 24 * 4
+
+
+def test_a_sampler_that_draws_nothing_is_run_under_one_seed():
+    from focus_eval.matrix.cells import cells, selection_specs
+    from focus_eval.matrix.config import load_matrix
+
+    matrix = load_matrix("main_results").model_copy(update={"seeds": [3, 1, 2]})
+    seeds = {}
+    for spec in selection_specs(matrix):
+        seeds.setdefault(spec.sampler.name, set()).add(spec.seed)
+    assert seeds["uniform"] == {3}
+    assert seeds["focus"] == {1, 2, 3}
+    asked = [cell for cell in cells(matrix) if cell.selection.sampler.name == "uniform"]
+    assert len(asked) == len({(cell.model.name, cell.benchmark.name) for cell in asked})

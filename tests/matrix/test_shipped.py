@@ -9,7 +9,8 @@ from focus_eval.cli import app
 from focus_eval.commands.lists import matrix_size
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.resources import resource_path
-from focus_eval.matrix.cells import cells
+from focus_eval.encoders.cost import blip_gmacs, dual_encoder_gmacs
+from focus_eval.matrix.cells import cells, selection_specs
 from focus_eval.matrix.config import NO_MATRICES, find_matrix, load_matrix, shipped_matrices
 
 
@@ -50,9 +51,9 @@ def test_the_list_names_every_matrix_with_table_benchmarks_models_and_size():
     for name in shipped_matrices():
         assert any(line.split(" (")[0] == name for line in lines)
     at = lines.index("by_length (table 2)")
-    # 6 samplers on 1337 + 2700 questions, one model
+    # 8 samplers on 1337 + 2700 questions, one model
     entry = " ".join(lines[at : at + 4])
-    for part in ("K = 64", "longvideobench, videomme with llava_video_7b", "24,222 answers"):
+    for part in ("K = 64", "longvideobench, videomme with llava_video_7b", "32,296 answers"):
         assert part in entry
 
 
@@ -72,3 +73,26 @@ def test_a_copy_can_be_edited_and_run_where_it_lies(tmp_path):
     again = CliRunner().invoke(app, ["configs", "--copy", str(tmp_path / "mine")])
     assert isinstance(again.exception, InvalidInput)
     assert "my/checkpoint" in model.read_text()
+
+
+def test_the_relative_costs_of_shipped_matrices_are_those_of_the_networks():
+    transformers = pytest.importorskip("transformers")
+    large = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "image_size": 384}
+    text = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
+    base = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16}
+    so400m = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "image_size": 384}
+    found = {
+        "clip": dual_encoder_gmacs(transformers.CLIPConfig()),
+        "blip": blip_gmacs(transformers.BlipConfig(vision_config={**large, "patch_size": 16}, text_config=text), 35),
+        "siglip2_base": dual_encoder_gmacs(transformers.SiglipConfig(vision_config=base)),
+        "siglip2": dual_encoder_gmacs(transformers.SiglipConfig(vision_config={**so400m, "patch_size": 14})),
+    }
+    stated = {
+        (spec.scan_encoder.name, spec.encoder.name): spec.sampler.relative_cost
+        for name in ("scan", "by_length")
+        for spec in selection_specs(load_matrix(name))
+        if spec.scan_encoder
+    }
+    ratios = {(scan, main): found[scan]["image"] / found[main]["image"] for scan, main in stated}
+    assert stated == pytest.approx(ratios, rel=2e-3)
+    assert {*stated} == {("clip", "blip"), ("siglip2_base", "siglip2")}

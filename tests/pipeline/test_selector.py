@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler, select_keyframes
+from focus_eval.api import query_question, selection_of
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import EncoderError, InvalidInput, UnknownName, VideoError
 from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.recorded import RecordedScorer
 from focus_eval.encoders.store import RelevanceStore
-from focus_eval.pipeline.api import query_question, selection_of
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.base import FlatSource, derived_rng
 from focus_eval.video import open_video
@@ -87,6 +87,17 @@ def test_the_order_of_questions_and_the_batch_size_change_nothing(clip):
     small = selector(Brightness(), batch_size=3)
     backward = [small.select(question(n, clip), clip).keyframes for n in reversed(range(4))]
     assert forward == backward[::-1]
+
+
+def test_a_row_says_what_its_encoder_costs_and_how_many_frames_were_decoded_for_it(clip, tmp_path):
+    encoder, store = Brightness(), RelevanceStore(tmp_path / "store")
+    encoder.gmacs = {"image": 2.0}
+    rows = [selector(encoder, store=store).select(question(1, clip), clip) for _ in range(2)]
+    assert rows[0].gmacs == rows[1].gmacs == {"image": 2.0}
+    # Passing through a group of pictures leaves out what nothing refers to.
+    assert rows[0].decoded["all"] >= len(rows[0].pulled_frames)
+    assert rows[1].decoded == {"all": 0}
+    assert selector(Brightness()).select(question(1, clip), clip).gmacs == {}
 
 
 @pytest.mark.parametrize("stores_embeddings", [True, False])
@@ -202,7 +213,7 @@ def test_a_selection_that_failed_is_not_read_as_one(clip):
     made = selector(Brightness())
     row = made.error_row(question(1, clip), VideoError("clip.mp4: broken"))
     with pytest.raises(Exception, match=r"clip\.mp4: broken"):
-        selection_of(row)
+        selection_of(row, sampler_version=1, reopen=lambda: open_video(clip))
 
 
 def test_nan_relevance_is_refused(clip):

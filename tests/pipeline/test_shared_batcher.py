@@ -79,6 +79,20 @@ def test_seconds_are_shared_out_and_none_is_lost(clip):
     assert all(row.seconds.get("encode", 0) == 0 for row in rows if row.forwards == 0 and row.sampler == "uniform")
 
 
+def test_decoded_frames_are_shared_out_and_those_passed_through_are_counted(clip):
+    with open_video(clip) as reader:
+        batcher = SharedBatcher(reader, batch_size=16)
+        works = [
+            partial(item.select, question, clip, batcher=batcher)
+            for item in selectors(Brightness())
+            for question in questions(clip)
+        ]
+        rows = batcher.run(works)
+        assert sum(row.decoded["all"] for row in rows) == reader.n_decoded
+    assert reader.n_decoded > len({frame for row in rows for frame in row.pulled_frames})
+    assert all(row.decoded == {"all": 0} for row in rows if row.sampler == "uniform")
+
+
 def test_a_big_encoder_and_a_small_one_each_pay_for_their_own_time(clip, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0], thread_time=lambda: 0.0))

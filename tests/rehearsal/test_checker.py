@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from focus_eval.rows.records import AnswerRow, SelectionRow
+from support.independent_costs import Cost, costs_of
 from support.independent_formulas import holm, mean_with_interval, question_weights, sign_flip_p
 from support.rehearsal_more import wrong_parts
 from support.report_check import check_report
@@ -39,16 +40,34 @@ def test_four_videos_give_no_interval_and_five_do():
     assert (mean, 0 < low < mean < high < 100) == (40.0, True)
 
 
+def test_two_questions_share_a_frame_and_a_stored_frame_costs_a_mean_forward():
+    made = [
+        _selection("scan_cover", 0, at) for at in (0, 1)
+    ]  # pulled 3 and 4, 4 distinct; scanned 13 each, 14 distinct
+    rows = [dataclasses.asdict(row) for row in (*made, _selection("focus", 1, 1))]
+    costs = costs_of({(row["benchmark"], row["question_id"], row["selection_id"]): row for row in rows})
+    a_pull, a_scan, a_pair = 1 + 10.9 / 191.1, 4.4 / 191.1, 3.9 / 191.1
+    first = Cost(forwards=1.5 * a_pull + 7 * a_scan + 3 * a_pair, seconds=0.5 + 2.6 + 12 + 1)
+    # The run waited 0.25 + 0.25 s for 33 forwards, and a forward of the encoder took 4 s.
+    stored = Cost(forwards=4 * a_pull + 4 * a_pair, seconds=1.5 + 4 * (4 + 0.5 / 33))
+    assert [dataclasses.astuple(cost) for cost in costs.values()][::2] == [
+        pytest.approx(dataclasses.astuple(cost)) for cost in (first, stored)
+    ]
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A folder of rows: two samplers, two seeds, six videos, a failed and an unparsed answer; and its report."""
+    """A folder of rows and its report: three samplers, two seeds, two questions on each of six videos.
+
+    One answer failed, one cannot be parsed; seed 1 found its frames in the store.
+    """
     from focus_eval.commands.reports import report
 
     folder = tmp_path_factory.mktemp("reported") / "run"
     selections, answers = [], []
-    for sampler in ("uniform", "focus"):
+    for sampler in ("uniform", "focus", "scan_cover"):
         for seed in (0, 1):
-            for at in range(6):
+            for at in range(12):
                 selections.append(_selection(sampler, seed, at))
                 answers.append(_answer(sampler, seed, at))
     for kind, rows in (("selections", selections), ("answers", answers)):
@@ -73,7 +92,12 @@ def test_every_figure_of_a_report_is_computed_again_from_its_rows(reported):
     assert checked.figures > 40
 
 
-@pytest.mark.parametrize("column", ["Overall", "Overall low", "Frames scored (%)", "unparsed", "p"])
+COLUMNS = (
+    "Overall", "Overall low", "Frames scored (%)", "Forward equivalents (%)", "Device-hours (cpu)", "unparsed", "p",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("column", COLUMNS)
 def test_a_figure_that_the_rows_do_not_give_is_found(reported, column):
     name = "report-against_baseline.csv" if column == "p" else "report.csv"
     with open(reported / name, newline="") as file:
@@ -90,28 +114,40 @@ def test_a_figure_that_the_rows_do_not_give_is_found(reported, column):
 
 
 def _selection(sampler, seed, at):
+    pulled = list(range(at + 3)) if sampler != "uniform" else []
+    scanned = [*range(0, 60, 5), 60 + at] if sampler == "scan_cover" else []
+    made = seed == 0
     return SelectionRow(
-        benchmark="longvideobench", question_id=f"q{at}", video=f"v{at}.mp4", query="what?",
-        selection_id=f"{sampler}{seed}", sampler=sampler, options={}, encoder="blip" if sampler == "focus" else "",
-        encoder_revision="", k=2, seed=seed, bucket=("short", "medium", "long")[at % 3], duration_seconds=100.0,
-        n_frames=1000, fps=10.0, keyframes=[10, 500], times_seconds=[1.0, 50.0 + at * seed],
-        pulled_frames=list(range(at + 3)) if sampler == "focus" else [], evidence_seconds=[1.5, 52.0],
-        pulled_relevance=[0.5] * (at + 3 if sampler == "focus" else 0), seconds={"select": 1.0}, forwards=at + 3,
+        benchmark="longvideobench", question_id=f"q{at}", video=_video(at), query="what?",
+        selection_id=f"{sampler}{seed}", sampler=sampler, options={}, encoder="blip" if pulled else "",
+        encoder_revision="", k=2, seed=seed, bucket=("short", "medium", "long")[at // 2 % 3], duration_seconds=100.0,
+        n_frames=1000, fps=10.0, keyframes=[10, 500], times_seconds=[1.0, 50.0 + at * seed], device="cpu",
+        pulled_frames=pulled, evidence_seconds=[1.5, 52.0], pulled_relevance=[0.5] * len(pulled),
+        scan_encoder="clip" if scanned else "", scanned_frames=scanned, scan_forwards=len(scanned) * made,
+        gmacs={"image": 191.1, "keys": 10.9, "fusion": 3.9, "scan_image": 4.4} if pulled else {},
+        seconds={"open": 0.5, "scan": 0.2 * len(scanned) * made, "encode": 4.0 * len(pulled) * made,
+                 "select": 1.0, "idle": 0.25 * at, "decode": 9.0},
+        forwards=len(pulled) * made,
     )  # fmt: skip
+
+
+def _video(at):
+    return f"v{at // 2}.mp4"
 
 
 def _answer(sampler, seed, at):
     failed = sampler == "focus" and seed == 1 and at == 5
     parsed = None if failed or (sampler == "uniform" and at == 1) else "A"
     return AnswerRow(
-        benchmark="longvideobench", question_id=f"q{at}", video=f"v{at}.mp4", selection_id=f"{sampler}{seed}",
-        cell_id=f"{sampler}{seed}", cell=f"{sampler}{seed}", model="m", bucket=("short", "medium", "long")[at % 3],
+        benchmark="longvideobench", question_id=f"q{at}", video=_video(at), selection_id=f"{sampler}{seed}",
+        cell_id=f"{sampler}{seed}", cell=f"{sampler}{seed}", model="m", bucket=("short", "medium", "long")[at // 2 % 3],
         frames_asked=2, frames_chosen=2, frames_fed=2, answer="A", parsed=parsed, correct_answer="A",
-        score=float(parsed is not None and (sampler == "focus" or (at + seed) % 3 == 0)),
+        score=float(parsed is not None and (sampler != "uniform" or (at + seed) % 3 == 0)),
         error="broken" if failed else None,
     )  # fmt: skip
 
 
 def test_a_part_without_rows_is_named_not_raised(tmp_path):
     (tmp_path / "answers" / "cell").mkdir(parents=True)
-    assert list(wrong_parts(tmp_path)) == ["cell: no rows"]
+    (tmp_path / "answers" / "cell" / "cell.json").touch()
+    assert list(wrong_parts(tmp_path)) == ["cell: no rows, holds cell.json"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from statistics import fmean
 
 import pytest
 
-from focus_eval.report.lab import demo_tables
+from focus_eval.report.evidence import evidence_answers, view_of
+from focus_eval.report.lab import demo_tables, lab_frame, recall_overview
 from focus_eval.report.run import load_run
+from focus_eval.report.table import Value
+from focus_eval.report.tables import results_table
 from tests.report.simulated import Simulation, simulate_run
 
 SAMPLERS = ("uniform", "topk", "focus", "oracle")
@@ -111,7 +115,45 @@ def test_every_k_has_its_column_and_a_sampler_that_did_not_run_there_a_dash(run,
     simulate_run(folder, Simulation(n_questions=60, samplers=("uniform", "focus"), k=8))
     simulate_run(folder, Simulation(n_questions=60, samplers=("focus",), k=16, models=()))
     by_k = demo_tables(load_run(folder), "focus")[1]
-    assert by_k.columns == ("frames scored (%)", "K = 8", "K = 16")
-    missing = {row.keys[-1]: [figure.ours is None for figure in row.figures[1:]] for row in by_k.rows}
+    assert by_k.columns == ("forward equivalents (%)", "frames scored (%)", "K = 8", "K = 16")
+    missing = {row.keys[-1]: [figure.ours is None for figure in row.figures[2:]] for row in by_k.rows}
     assert missing["uniform"] == [False, True]
     assert next(values for label, values in missing.items() if label.startswith("focus")) == [False, False]
+
+
+def test_small_frames_are_shown_both_ways_and_views_are_of_any_size(tmp_path):
+    folder = simulate_run(tmp_path / "sizes", Simulation(n_questions=60, samplers=("uniform", "focus"), seeds=(0,)))
+    (file,) = folder.glob("selections/*focus*/rows-0.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    small = [{**row, "scales": [0.5] * len(row["keyframes"])} for row in rows]
+    file.write_text("".join(json.dumps(row) + "\n" for row in small))
+    run = load_run(folder)
+    found = {"equal pixels": [], "any size": []}
+    for row in run.selections:
+        if row.sampler == "focus" and row.error is None:
+            near = [sum(abs(time - at) <= 2 for time in set(row.times_seconds)) for at in row.evidence_seconds]
+            found["equal pixels"].append(fmean(1 - 0.75**n for n in near))
+            found["any size"].append(fmean(n > 0 for n in near))
+    for table in (demo_tables(run, "focus")[0], results_table(run)):
+        (line,) = [line for line in table.rows if any(key.startswith("focus") for key in line.keys)]
+        shown = dict(zip(table.columns, line.figures, strict=True))
+        both = [name for name in shown if "any size" in name]
+        assert [shown[name].ours for name in both] == [pytest.approx(100 * fmean(found["any size"]))]
+        (equal,) = [name for name in shown if name in ("recall within 2 s (%)", "Recall@2 s (%)")]
+        assert shown[equal].ours == pytest.approx(100 * fmean(found["equal pixels"]))
+        assert any("worth a full frame drawn with probability s²" in note for note in table.notes)
+    in_view = evidence_answers(run, min_seconds=0)
+    assert {"all", "none"} <= set(view_of(in_view[in_view["sampler"] == "focus"]["recall@5 any size"]))
+
+
+def test_a_run_of_full_frames_has_no_column_for_sizes(run):
+    for table in (*demo_tables(run, "focus"), results_table(run), recall_overview(lab_frame(run))):
+        assert not [column for column in table.columns if "any size" in column or "pixels" in column]
+
+
+def test_an_arrow_stands_only_where_the_adjusted_p_is_below_the_bound():
+    def text(ours, p):
+        return Value(ours=ours, is_difference=True, p_adjusted=p).ours_text
+
+    assert [text(2.0, 0.049), text(-2.0, 0.049)] == ["+2.0 ↑", "−2.0 ↓"]
+    assert [text(2.0, 0.05), text(-2.0, None)] == ["+2.0", "−2.0"]

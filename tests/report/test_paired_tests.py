@@ -8,14 +8,15 @@ from math import comb
 import numpy as np
 import pytest
 
+from focus_eval.report.sign_flips import sign_flip_p
 from focus_eval.report.statistics import (
     compare_paired,
     detectable_difference,
     holm,
     mcnemar_p,
-    sign_flip_p,
     video_sums,
 )
+from support.independent_formulas import sign_flip_p as counted_out
 
 
 def all_signs(n):
@@ -27,6 +28,14 @@ def test_the_sign_flip_test_counts_every_assignment_of_signs():
     seen = 5.5
     totals = [sum(s * v for s, v in zip(signs, sums, strict=True)) for signs in all_signs(6)]
     assert sign_flip_p(sums) == (pytest.approx(np.mean([abs(total) >= seen for total in totals])), True)
+    weights = [0.3, 0.1, 0.1, 0.2, 0.1, 0.2]
+    assert sign_flip_p(sums, weights=weights) == (pytest.approx(counted_out(sums, weights)), True)
+
+
+def test_fourteen_videos_are_still_counted_out():
+    sums = np.random.default_rng(3).normal(0.1, 0.3, 14).round(3).tolist()
+    assert sign_flip_p(sums) == (pytest.approx(counted_out(sums, [1 / 14] * 14), abs=1e-12), True)
+    assert not sign_flip_p([*sums, 0.2])[1]
 
 
 def test_five_videos_that_all_differ_one_way_give_two_in_thirty_two():
@@ -41,12 +50,12 @@ def test_sums_that_are_equal_but_for_rounding_count_as_equal():
 
 
 def test_random_signs_agree_with_all_signs():
-    sums = np.random.default_rng(3).normal(0.3, 1, 20)
-    exact, is_exact = sign_flip_p(sums)
+    sums = np.random.default_rng(3).normal(0.3, 1, 14)
+    exact, is_exact = sign_flip_p([*sums, 0.0])
     # A video more, whose difference is next to nothing, makes it the random form.
     drawn, is_drawn_exact = sign_flip_p([*sums, 1e-9])
     assert (is_exact, is_drawn_exact) == (True, False)
-    assert drawn == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 100_000) ** 0.5)
+    assert drawn == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 20_000) ** 0.5)
 
 
 def test_the_p_of_random_signs_is_never_0():
@@ -75,10 +84,11 @@ def test_the_test_does_not_depend_on_order_nor_on_which_sampler_is_named_first()
     assert compare_paired(b, a, videos).difference.value == -compared.difference.value
 
 
-def test_no_difference_is_no_evidence_and_has_no_interval():
+def test_no_difference_is_no_evidence_and_says_little_of_six_videos():
     compared = compare_paired([1, 0, 1] * 4, [1, 0, 1] * 4, np.repeat(np.arange(6), 2))
     assert (compared.p_value, compared.mcnemar, compared.detectable) == (1.0, 1.0, None)
-    assert (compared.difference.value, compared.difference.low) == (0.0, None)
+    # None of six differ: at most 45.9 % of all do (1 - .025 ** (1 / 6)).
+    assert (compared.difference.value, compared.difference.low) == (0.0, pytest.approx(-0.459, abs=1e-3))
 
 
 def test_partial_credit_is_not_cut_at_one_half():

@@ -15,7 +15,7 @@ from focus_eval.report.power import (
     PUBLISHED,
     Discordance,
     least_difference,
-    power_text,
+    more_videos_text,
     seen_discordance,
     videos_needed,
 )
@@ -81,9 +81,9 @@ def test_nothing_that_differs_says_nothing_of_power():
 def test_a_comparison_says_what_it_can_show(tmp_path):
     run = load_run(simulate_run(tmp_path / "r", Simulation(n_questions=90, samplers=("uniform", "topk"))))
     table = baseline_table(run)
-    note = next(note for note in table.notes if note.startswith("Power:"))
-    assert "(80 % power); 2 points need " in note
-    assert note.endswith("more videos like these.")
+    note = next(note for note in table.notes if note.startswith("Power (80 %)"))
+    assert "in the line with the largest spread, 2 points take " in note
+    assert "more videos like these, 1 point " in note
     discordance = run_discordance(run)
     assert 0 < discordance.share < 1
     assert "1 pairs of samplers" in discordance.source
@@ -96,7 +96,7 @@ def test_a_plan_states_what_its_questions_can_show(shared):
     arguments += ["--only", "sampler=uniform"]
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     said = " ".join(done.output.split())
-    assert "1,337 questions on 753 videos can show a difference of 3.6 points (80 % power)" in said
+    assert "1,337 questions on 753 videos can show a difference of 3.6 points with 80 % power" in said
     done = CliRunner().invoke(app, [str(argument) for argument in [*arguments, "--discordance", "0.4"]])
     assert "a difference of 5.0 points" in " ".join(done.output.split())
     done = CliRunner().invoke(app, [str(argument) for argument in [*arguments, "--discordance", "many"]])
@@ -104,6 +104,5 @@ def test_a_plan_states_what_its_questions_can_show(shared):
 
 
 def test_a_text_names_points_and_videos():
-    assert power_text(0.01, 1000) == (
-        "a difference of 1.0 points (80 % power); 2 points need no more, 1 point needs no more"
-    )
+    assert more_videos_text(0.01, 1000) == "2 points take no more videos like these, 1 point no"
+    assert more_videos_text(0.036, 753) == "2 points take 1,683 more videos like these, 1 point 8,983"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from focus_eval.benchmarks.registry import make_benchmark, read_annotations, read_rates
 from focus_eval.core.errors import InvalidInput
@@ -11,6 +15,7 @@ from focus_eval.report.recall import (
     EvidenceCase,
     evidence_cases,
     random_recall,
+    recall,
     recall_rows,
     recall_table,
     recall_within,
@@ -65,6 +70,37 @@ def test_recall_is_the_share_of_evidence_with_a_frame_that_near():
     assert shares == pytest.approx([1 / 3, 2 / 3, 2 / 3])
 
 
+def test_a_small_frame_is_worth_a_whole_one_that_is_drawn_with_the_probability_of_its_pixels():
+    moments, times, scales = np.array([10.0, 20.0, 90.0]), [9.5, 10.5, 22.0, 50.0], [0.5, 0.5, 1.0, 0.25]
+    # 10 s has two frames of a quarter of the pixels, 20 s a whole one 2 s away, 90 s none.
+    shares = recall_within(moments, times, (1.0, 2.0, 40.0), scales=scales)
+    expected = [(1 - 0.75**2) / 3, (1 - 0.75**2 + 1) / 3, (1 + 1 + 1 / 16) / 3]
+    assert shares == pytest.approx(expected)
+    rng = np.random.default_rng(0)
+    drawn = [np.array(times)[rng.random(4) < np.square(scales)] for _ in range(20_000)]
+    assert np.mean([recall_within(moments, kept, (2.0,)) for kept in drawn]) == pytest.approx(expected[1], abs=0.01)
+
+
+@given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 8), side=st.sampled_from([2, 4, 8]))
+def test_frames_at_full_size_count_as_ever_and_shrinking_an_even_grid_gains_nothing(seed, k, side):
+    rng = np.random.default_rng(seed)
+    moments, times = rng.uniform(0, 3600, 5), rng.uniform(0, 3600, k)
+    distances = (1.0, 2.0, 5.0)
+    whole = recall_within(moments, times, distances)
+    assert recall_within(moments, times, distances, scales=np.ones(k)) == pytest.approx(whole)
+    # Any moment: more frames near it, each worth less, are together worth at most the K frames' share of the video.
+    many = np.linspace(0, 3600, k * side**2 + 1)
+    share = recall_within(np.arange(10.0, 3590.0), many, (2.0,), scales=np.full(many.size, 1 / side))[0]
+    assert share <= (k + 1) * 5 / 3580  # at most five whole seconds lie within 2 s of a frame
+
+
+def test_the_recall_of_one_question_takes_one_scale_per_keyframe():
+    assert recall([10.0, 50.0], [10.0], scales=[0.5, 1.0]) == pytest.approx(0.25)
+    for wrong in ([0.5], [0.5, 0.0], [0.5, 2.0]):
+        with pytest.raises(InvalidInput, match=r"one scale in \(0, 1\] per keyframe, got \d for 2"):
+            recall([10.0, 50.0], [10.0], scales=wrong)
+
+
 def test_a_selection_of_nothing_recalls_nothing():
     assert recall_within(np.array([1.0]), [], (1.0, 5.0)).tolist() == [0.0, 0.0]
 
@@ -81,6 +117,18 @@ def test_evidence_past_the_end_is_dropped_and_questions_without_any_do_not_count
     assert late.n_dropped == 1
     table = recall_table([late, case("none", evidence=())], {"one": {"late": [50.0]}})
     assert table.loc[table.bucket == "all", "questions"].item() == 1
+
+
+def test_the_table_of_selections_counts_pixels_and_says_so():
+    chosen = [
+        ImportedSelection(question_id="q", sampler="x", keyframes=(100, 900), scales=scales)
+        for scales in (None, (0.5, 0.5))
+    ]
+    table = recall_rows([case()], {"whole": {"q": chosen[0]}, "small": {"q": chosen[1]}}, {"q": 10.0})
+    found = {row.keys[0]: row.figures[table.columns.index("all @1")] for row in table.rows}
+    assert (found["whole"], found["small"]) == ("1.0000", "0.2500")
+    assert any("a frame at scale s is worth a full frame drawn with probability s²" in note for note in table.notes)
+    assert not any("scale" in note for note in recall_rows([case()], {"whole": {"q": chosen[0]}}, {"q": 10.0}).notes)
 
 
 def test_a_repeated_frame_counts_once_among_the_frames():
@@ -124,3 +172,14 @@ def test_random_frames_of_a_video_no_longer_than_k_are_all_frames():
     table = random_recall([case(seconds=2.0, fps=4.0, evidence=(1.0,))], k=64)
     assert table["recall@1"].tolist() == [1.0, 1.0]
     assert table["mean_frames"].tolist() == [8.0, 8.0]
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.4, 5.0, 9.0, 9.6])
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_the_random_row_counts_every_draw_of_a_short_video(moment, k):
+    short = case(evidence=(moment,), seconds=10.0, fps=1.0)
+    for distance in (1.0, 2.0, 5.0):
+        draws = list(itertools.combinations(range(10), k))
+        hits = np.mean([any(abs(frame - moment) <= distance + 1e-9 for frame in draw) for draw in draws])
+        found = random_recall([short], k=k)[f"recall@{distance:g}"]
+        assert found.tolist() == [pytest.approx(hits)] * 2

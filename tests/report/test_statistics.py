@@ -7,10 +7,12 @@ import pytest
 
 from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
+from focus_eval.report.sign_flips import sign_flip_p
 from focus_eval.report.statistics import (
     Estimate,
     compare_paired,
     difference_estimate,
+    equivalence_p,
     mean_estimate,
     spread_over_seeds,
     standard_error,
@@ -65,30 +67,36 @@ def test_a_differences_interval_is_the_clustered_t_interval_where_videos_are_man
 def test_the_ends_of_a_mean_are_the_outer_ones_with_and_without_the_imagined_half_video(sizes):
     from scipy.stats import t
 
-    def ends(weights, values):
-        centre = np.average(values, weights=weights)
-        n = len(weights)
-        error = np.sqrt(((weights * (values - centre)) ** 2).sum() * n / (n - 1)) / weights.sum()
-        reach = t.ppf(0.975, 5) * error / (centre * (1 - centre))
+    scores, sizes = np.array([0.9, 0.95, 0.9, 1.0, 0.85, 0.95]), np.array(sizes)
+    mean, share = np.average(scores, weights=sizes), sizes / sizes.sum()
+    # The mean without one video, for each: the jackknife's pseudo-deviations.
+    without = np.array([np.average(np.delete(scores, at), weights=np.delete(sizes, at)) for at in range(6)])
+    parts = np.sqrt(5 / 6) * (mean - without)
+    freedom = 1 / (share**2).sum() - 1
+
+    def ends(centre, error):
+        reach = t.ppf(0.975, freedom) * error / (centre * (1 - centre))
         return [1 / (1 + np.exp(-(np.log(centre / (1 - centre)) + sign * reach))) for sign in (-1, 1)]
 
-    scores = [0.9, 0.95, 0.9, 1.0, 0.85, 0.95]
-    plain = ends(np.array(sizes), np.array(scores))
-    # Half a video of average size.
-    imagined = ends(np.array([*sizes, 0.5 * np.mean(sizes)]), np.array([*scores, 0.5]))
+    plain = ends(mean, np.sqrt((parts**2).sum()))
+    half = 0.5 / 6  # half a video of average size
+    centre = (mean + 0.5 * half) / (1 + half)
+    moved = np.append(parts + (mean - centre) * share, (0.5 - centre) * half * np.sqrt(6 / 5))
+    imagined = ends(centre, np.sqrt((moved**2).sum()) / (1 + half))
     assert imagined[0] < plain[0] - 0.05, "here it decides"
     made = mean_estimate(np.repeat(scores, sizes), np.repeat(range(6), sizes).tolist())
     assert (made.low, made.high) == pytest.approx((min(plain[0], imagined[0]), max(plain[1], imagined[1])))
 
 
-def test_the_interval_of_a_difference_has_two_imagined_half_videos():
-    from scipy.stats import t
-
-    sums, weights = np.array([1, 1, 1, 1, 1, 0, 0.5, -0.5]), np.array([1] * 6 + [0.5] * 2)
-    centre = 5 / 7
-    reach = t.ppf(0.975, 5) * np.sqrt(((sums - weights * centre) ** 2).sum() * 6 / 5) / 7
-    made = difference_estimate([1, 1, 1, 1, 1, 0], range(6))
-    assert (made.value, made.low, made.high) == pytest.approx((5 / 6, centre - reach, min(1, centre + reach)))
+def test_the_ends_of_a_differences_interval_are_the_means_the_test_rejects_at_five_percent():
+    rng = np.random.default_rng(8)
+    sizes = rng.integers(1, 9, 60)
+    differences = np.repeat(np.clip(rng.exponential(0.3, 60) - 0.2, -1, 1), sizes)
+    made = difference_estimate(differences, np.repeat(np.arange(60), sizes))
+    # Moved by an end, 0 is just not rejected; the two imagined half videos matter little among 60.
+    for end in (made.low, made.high):
+        sums = np.bincount(np.repeat(np.arange(60), sizes), weights=(differences - end) / sizes.sum())
+        assert sign_flip_p(sums, weights=sizes / sizes.sum())[0] == pytest.approx(0.05, abs=0.012)
 
 
 def test_questions_of_one_video_do_not_count_as_independent():
@@ -113,10 +121,14 @@ def test_fewer_than_five_videos_allow_no_interval(n_videos):
     assert compare_paired([0, 0, 0] * n_videos, scores, videos).detectable is None
 
 
-def test_four_videos_that_differ_among_forty_allow_no_interval_of_the_difference():
-    differences = [1.0] * 4 + [0.0] * 36
-    assert difference_estimate(differences, range(40)).low is None
-    assert difference_estimate([1.0] * 5 + [0.0] * 35, range(40)).low is not None
+def test_where_fewer_than_five_videos_differ_the_interval_is_that_of_how_many_do():
+    from scipy.stats import binomtest
+
+    made = difference_estimate([1.0] * 4 + [0.0] * 36, range(40))
+    ends = [binomtest(count, 40).proportion_ci().high for count in (0, 4)]
+    assert (made.low, made.high) == pytest.approx((-ends[0], ends[1]))
+    alike = difference_estimate([0.0] * 150, range(150))
+    assert (alike.low, alike.high) == pytest.approx((-0.0243, 0.0243), abs=1e-4)
 
 
 def test_no_interval_has_width_zero():
@@ -197,3 +209,58 @@ def test_the_interval_covers_the_true_accuracy(n_videos, mean, seeds):
         covered += estimate.low <= mean <= estimate.high
     # 94 to 99 % (docs/statistics.md); three standard errors of 400 repeats are 3.3 points.
     assert covered / repeats > 0.915
+
+
+@pytest.mark.parametrize("counts", [[2] * 9, [1] * 12, [1, 4, 4, 4, 4, 4]])
+def test_the_interval_covers_a_mean_over_task_types_of_few_questions(counts):
+    # 71 to 75 % before each type's n / (n - 1), and with types of one question that had no spread.
+    rng, kind, repeats = np.random.default_rng(sum(counts)), np.repeat(np.arange(len(counts)), counts), 300
+    chance = 0.7 + np.linspace(-0.15, 0.15, len(counts))
+    covered = 0
+    for _ in range(repeats):
+        scores = (rng.random(kind.size) < chance[kind]).astype(float)
+        made = mean_estimate(scores, range(kind.size), strata=kind.astype(str))
+        covered += made.low <= 0.7 <= made.high
+    assert covered / repeats > 0.91
+
+
+def test_a_type_of_one_question_adds_to_the_spread():
+    scores, strata = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0], ["a"] * 3 + ["b"] * 3 + ["alone"]
+    # The other two types weigh a third each; 1/3 is the variance of 1, 0, 1.
+    of_others = np.sqrt(2 * (1 / 3) ** 2 * (1 / 3) / 3)
+    for alone in (1.0, 0.0):
+        assert standard_error([*scores, alone], range(7), strata=strata) > 1.1 * of_others
+
+
+@pytest.mark.parametrize("shape", ["skewed", "rare"])
+def test_skewed_differences_of_very_unequal_videos_are_told_from_0_in_about_five_of_a_hundred_runs(shape):
+    rng, repeats, rejected, unstudentised = np.random.default_rng(11), 250, 0, 0
+    for _ in range(repeats):
+        sizes = np.ceil(np.exp(rng.normal(0.5, 1.2, 60))).astype(int)
+        exponential = rng.exponential(0.2, 60) - 0.2
+        mean = np.where(rng.random(60) < 0.1, 0.9, -0.1) if shape == "rare" else exponential
+        sums, weights = sizes * mean / sizes.sum(), sizes / sizes.sum()
+        rejected += sign_flip_p(sums, weights=weights, draws=500)[0] <= 0.05
+        plain = np.abs((1.0 - 2.0 * rng.integers(0, 2, (500, 60))) @ sums)
+        unstudentised += (plain >= abs(sums.sum())).mean() <= 0.05
+    assert rejected / repeats < 0.095
+    assert shape == "skewed" or unstudentised / repeats > 0.11
+
+
+def test_two_one_sided_tests_agree_with_the_ninety_percent_interval():
+    rng = np.random.default_rng(9)
+    videos = np.repeat(np.arange(80), 2)
+    differences = np.clip(rng.normal(0.01, 0.15, 160), -1, 1)
+    narrow = difference_estimate(differences, videos, level=0.9)
+    reach = max(abs(narrow.low), abs(narrow.high))
+    assert equivalence_p(differences, videos, margin=1.1 * reach) < 0.05
+    assert equivalence_p(differences, videos, margin=0.9 * reach) > 0.05
+    with pytest.raises(InvalidInput, match="margin must be above 0"):
+        equivalence_p(differences, videos, margin=0)
+
+
+def test_samplers_that_choose_the_same_are_equivalent_once_the_videos_are_enough():
+    # If 3 % of videos differed, none of 98 would with a chance of .97 ** 98, just above .05.
+    assert equivalence_p([0.0] * 98, range(98), margin=0.03) == pytest.approx(0.97**98)
+    assert equivalence_p([0.0] * 99, range(99), margin=0.03) < 0.05
+    assert equivalence_p([0.0] * 4, range(4), margin=0.5) == 1.0

@@ -110,8 +110,8 @@ def test_hours_on_a_cpu_are_never_compared_with_the_papers(tmp_path):
     for device, title, published in (("cpu: x", "Device-hours (cpu)", None), ("cuda: NVIDIA x", "GPU hours", 5.5)):
         folder = simulate_run(tmp_path / title, Simulation(samplers=("focus",), device=device, **PAPERS))
         table = results_table(load_run(folder), "efficiency")
-        assert table.columns == ("Frames scored (%)", title)
-        assert line(table, "focus").figures[1].published == published
+        assert table.columns == ("Frames scored (%)", "Forward equivalents (%)", title)
+        assert line(table, "focus").figures[2].published == published
 
 
 def test_frames_seen_are_pulls_over_frames(by_length_run):
@@ -152,7 +152,7 @@ def test_samplers_that_do_not_differ_get_no_arrow(by_length_run):
     same = replace(by_length_run, selections=by_length_run.selections, answers=by_length_run.answers)
     itself = run_comparison(by_length_run, same)
     assert not any(row.figures[0].is_clear for row in itself.rows)
-    assert all(row.figures[0].has_too_few_videos for row in itself.rows)
+    assert all(row.figures[0].ours == 0 for row in itself.rows)
     assert [row.figures[2] for row in itself.rows] == ["0 / 0"] * 4
 
 
@@ -248,6 +248,7 @@ def test_a_run_that_only_selects_has_a_table_too(demo_run):
         "Recall@2 s (%)",
         "Recall@5 s (%)",
         "Frames scored (%)",
+        "Forward equivalents (%)",
         "Device-hours (cpu)",
     )
     assert table.rows[0].counts.errors == 2, "one question under two seeds"
@@ -275,8 +276,8 @@ def test_hours_that_another_selection_paid_for_are_neither_compared_nor_drawn(tm
     shared = replace(
         paid, selections=[replace(row, forwards=0) if row.sampler == "focus" else row for row in paid.selections]
     )
-    for run, published, charts, notes in ((paid, 5.5, 4, 0), (shared, None, 3, 1)):
+    for run, published, charts, notes in ((paid, 5.5, 6, 0), (shared, None, 5, 1)):
         table = results_table(run, "efficiency")
-        assert line(table, "focus").figures[1].published == published
-        assert sum("share_frames: false" in note for note in table.notes) == notes
+        assert line(table, "focus").figures[2].published == published
+        assert sum("would have taken alone" in note for note in table.notes) == notes
         assert len(charts_of(run)) == charts

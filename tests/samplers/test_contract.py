@@ -17,20 +17,21 @@ from typer.testing import CliRunner
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
 from focus_eval.core.errors import EncoderError, FocusEvalError, PluginError, UnknownName
+from focus_eval.samplers.base import FlatSource, derived_rng
 from focus_eval.samplers.contract import (
     PROMISES,
+    SCAN_COST,
     Case,
     broken_promises,
     check_sampler,
     differing,
     fingerprints,
-    fingerprints_elsewhere,
     select,
 )
-from focus_eval.samplers.registry import sampler_classes
+from focus_eval.samplers.registry import make_apart, sampler_classes
 
 NAMES = list(sampler_classes())
-PULLING = [name for name, kind in sampler_classes().items() if kind.needs_encoder]
+PULLING = [name for name, kind in sampler_classes().items() if kind.needs_encoder and name != "scan_only"]
 COUNTED_AHEAD = [name for name in NAMES if name not in ("focus_iterative", "focus_released")]
 
 # Every sampler of this file breaks what stands beside it, and nothing that is not a consequence.
@@ -69,13 +70,12 @@ BROKEN = {
 def test_a_registered_sampler_keeps_every_promise(name):
     verdict = check_sampler(name, elsewhere=False)
     assert verdict.broken == ()
-    assert verdict.not_tried == ()
+    assert verdict.not_tried == ("process", "alone")
 
 
-def test_another_process_gives_the_frames_of_this_one():
-    answers = fingerprints_elsewhere([(name, {}) for name in NAMES])
-    for name, there in zip(NAMES, answers, strict=True):
-        assert differing(there, fingerprints(make_sampler(name))) is None, name
+@pytest.mark.parametrize("name", NAMES)
+def test_a_process_that_knows_only_the_request_gives_the_frames_of_this_one(name):
+    assert differing(make_apart(name, moves_clock=True), fingerprints(make_sampler(name))) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,7 +102,11 @@ def test_every_broken_sampler_is_tried_and_a_sound_one_passes():
     kinds = {node.name for node in ast.parse(BROKEN_FILE.read_text()).body if isinstance(node, ast.ClassDef)}
     assert kinds == {*BROKEN, "Fine"}
     assert check_sampler(f"{BROKEN_FILE}:Fine").broken == ()
-    assert {promise for promises in BROKEN.values() for promise in promises} == set(PROMISES) - {"errors", "options"}
+    assert {promise for promises in BROKEN.values() for promise in promises} == set(PROMISES) - {
+        "errors",
+        "options",
+        "alone",
+    }
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,9 @@ def test_every_frame_is_a_keyframe_where_there_are_not_more_than_asked(name, k):
 @pytest.mark.parametrize(("n_frames", "fps"), [(40, 10.0), (1000, 24.0), (7201, 29.97), (30000, 60.0)])
 def test_pulls_are_counted_without_looking(name, n_frames, fps):
     sampler, case = make_sampler(name), Case(n_frames, 16, fps)
-    assert sampler.count_pulls(case.video, k=16) == select(sampler, case).n_pulls
+    counted, selection = sampler.at_cost(SCAN_COST), select(sampler, case)
+    assert counted.count_pulls(case.video, k=16) == pytest.approx(selection.n_pulls, abs=selection.n_scanned and 2)
+    assert counted.count_scans(case.video, k=16) == selection.n_scanned
 
 
 @pytest.mark.parametrize("name", ["focus_iterative", "focus_released"])
@@ -146,8 +152,11 @@ def test_what_an_encoder_cannot_give_is_refused_by_name(name):
         return np.full(frames.shape, 1.5)
 
     reason = "plain_encoder gives no" if kind.needs_logits or kind.needs_embeddings else r"relevance 1\.5"
+    sampler = make_sampler(name, **({"share": 0.5} if name == "scan_cover" else {}))  # long enough for pulls
     with pytest.raises(EncoderError, match=reason):
-        make_sampler(name).select(VideoInfo(900, 30.0), k=4, pull=plain_encoder, rng=np.random.default_rng(0))
+        sampler.select(
+            VideoInfo(900, 30.0), k=4, pull=plain_encoder, rng=np.random.default_rng(0), scan=np.sin, scan_cost=0.1
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -187,8 +196,23 @@ def test_check_of_a_broken_sampler_says_where_and_what_to_do_and_ends_with_exit_
     assert "smallest case: 2 frames at 24 fps, k = 2" in done.stdout
     assert "1 keyframes, 2 were asked, of a video of 2 frames (0.1 s)" in done.stdout
     assert "declare may_return_fewer = True" in done.stdout
-    assert "not tried until the rest is fixed: budget, planned, errors, order, process" in done.stdout
+    assert "not tried until the rest is fixed: budget, planned, errors, order, process, alone" in done.stdout
     assert "1 promise is broken" in done.stdout
+
+
+def test_what_a_sampler_that_only_raises_never_came_to_is_not_called_ok():
+    verdict = check_sampler(f"{BROKEN_FILE}:Exits")
+    assert [item.promise for item in verdict.broken] == ["runs"]
+    assert set(verdict.not_tried) == set(PROMISES) - {"class", "runs", "options"}
+    late = check_sampler(f"{BROKEN_FILE}:Seconds")  # its frames are no integers: looked at after the Choice
+    assert {"range", "count", "ledger"} <= set(late.not_tried)
+    assert "choice" not in late.not_tried
+
+
+def test_a_sampler_may_import_libraries_that_derive_from_datetime(tmp_path):
+    libraries = "import datetime\nimport pandas as pd\n\nassert issubclass(pd.Timestamp, datetime.datetime)\n"
+    (tmp_path / "mine.py").write_text(BROKEN_FILE.read_text().replace("import time\n", f"import time\n{libraries}"))
+    assert check_sampler(f"{tmp_path}/mine.py:Fine").broken == ()
 
 
 def test_check_of_another_signature_is_a_broken_promise_in_one_line():
@@ -204,3 +228,9 @@ def test_check_of_what_does_not_exist_is_a_usage_error():
     with pytest.raises(PluginError, match="there is no file"):
         check_sampler("nowhere.py:Mine")
     assert isinstance(check("focsu").exception, UnknownName)
+
+
+def test_a_sampler_that_draws_nothing_is_asked_in_a_process_of_its_own_too():
+    sampler = make_apart("maxinfo")
+    chosen = sampler.select(VideoInfo(500, 25.0), k=8, pull=FlatSource(), rng=derived_rng(0))
+    assert len(chosen.keyframes) >= 1

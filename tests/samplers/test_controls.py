@@ -217,6 +217,8 @@ def test_roles_tell_samplers_from_controls():
         "even_diverse": "control",
         "focus_diverse": "control",
         "focus_cover": "control",
+        "scan_only": "control",
+        "all_frames": "control",
         "oracle": "ceiling",
         "blind": "floor",
     }

@@ -10,7 +10,7 @@ import pytest
 
 from focus_eval import VideoInfo
 from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput, SamplerError
-from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest
+from focus_eval.samplers.base import Choice, FlatSource, FrameSampler, Ledger, SelectionRequest
 from tests.samplers.worlds import World, bumpy
 
 VIDEO = VideoInfo(100, 10.0)
@@ -160,3 +160,35 @@ def test_a_sampler_that_breaks_its_promise_is_refused(frames, error, says):
 
 def test_keyframes_come_out_in_order_whatever_order_they_were_chosen_in():
     assert Says(frames="9 4 50").select(VIDEO, k=3, pull=None, rng=None).keyframes == (4, 9, 50)
+
+
+def scanning_ledger(**given):
+    return Ledger(FlatSource(), VideoInfo(100, 25.0), scan=lambda frames: frames * 2.0 - 7, **given)
+
+
+def test_scans_are_raw_logits_and_no_pulls():
+    ledger = scanning_ledger(budget=2)
+    assert ledger.scan(np.array([50, 3, 9])).tolist() == [93.0, -1.0, 11.0]
+    ledger.relevance(np.array([3, 9]))  # scanned before, pulled now
+    assert (ledger.n_scanned, ledger.scanned_frames.tolist()) == (3, [3, 9, 50])
+    assert (ledger.n_pulls, ledger.frames.tolist()) == (2, [3, 9])
+
+
+def test_a_frame_is_scanned_once_and_lies_in_the_video():
+    ledger = scanning_ledger()
+    ledger.scan(np.arange(100))
+    with pytest.raises(BrokenContract, match="frame 7 scanned twice"):
+        ledger.scan(np.array([7]))
+    with pytest.raises(BrokenContract, match="frame 100 asked, video has 100"):
+        ledger.scan(np.array([100]))
+
+
+def test_a_scan_needs_a_scan_encoder():
+    with pytest.raises(InvalidInput, match="scan_encoder missing; name one"):
+        Ledger(FlatSource(), VideoInfo(100, 25.0)).scan(np.array([1]))
+
+
+def test_scan_logits_are_finite():
+    ledger = Ledger(FlatSource(), VideoInfo(9, 25.0), scan=lambda frames: np.where(frames == 4, np.nan, 300.0))
+    with pytest.raises(EncoderError, match="frame 4: scan logit nan is not a finite number"):
+        ledger.scan(np.arange(9))

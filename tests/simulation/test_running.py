@@ -11,9 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.commands.lab import simulation_sections
+from focus_eval.commands.compare import simulation_sections
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report.lab import differences_by_event, differences_by_length, lab_frame, read_traces, recall_overview
+from focus_eval.report.lab import (
+    differences_by_event,
+    differences_by_length,
+    lab_frame,
+    off_grid_lines,
+    read_traces,
+    recall_overview,
+)
 from focus_eval.report.recall import recall_within
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import SelectionRow
@@ -135,9 +142,16 @@ def test_a_printed_recall_is_the_mean_of_the_rows(ran):
     by_hand = np.mean([recall_within(np.array(row.evidence_seconds), row.times_seconds, [2.0])[0] for row in rows])
     table = recall_overview(lab_frame(load_run(ran)))
     printed = next(row for row in table.rows if row.keys == ("flashes", "8", "topk"))
-    assert printed.figures[2].ours == pytest.approx(100 * by_hand)
+    figures = dict(zip(table.columns, printed.figures, strict=True))
+    assert figures["2 s"].ours == pytest.approx(100 * by_hand)
     cost = 100 * sum(row.frames_scored for row in rows) / sum(row.n_frames for row in rows)
-    assert printed.figures[0].ours == pytest.approx(cost)
+    assert figures["frames scored (%)"].ours == pytest.approx(cost)
+    assert figures["near frames"].ours == pytest.approx(np.mean([near_frames_of(row) for row in rows]))
+
+
+def near_frames_of(row):
+    """Mean over the row's moments of log(1 + keyframes within five seconds)."""
+    return np.mean([np.log1p(sum(abs(t - moment) <= 5 for t in row.times_seconds)) for moment in row.evidence_seconds])
 
 
 def test_the_oracle_finds_everything_and_uniform_pulls_nothing(ran):
@@ -183,7 +197,8 @@ def test_rows_of_an_older_state_of_a_sampler_are_never_pooled_with_those_of_now(
         differences_by_length(lab_frame(run), "topk")
     now = lab_frame(run, only=selection_ids(config))
     assert sorted(now["label"]) == ["topk"] * 6 + ["uniform"] * 6
-    title, (verdict, *_) = simulation_sections(run, config, "topk", ["uniform"])[0]
+    config = config.model_copy(update={"samplers": ["topk", "uniform"]})
+    title, (verdict, *_) = simulation_sections(config, now, now, share=1.0, margin=3.0)[0]
     assert title == "Verdict in the world 'calibrated', 6 videos"
     assert verdict.startswith("K = 8, topk against uniform: ")
 
@@ -202,7 +217,7 @@ def test_a_sampler_that_fails_leaves_an_error_and_the_run_goes_on(tmp_path):
     run_simulation(config, tmp_path / "out")
     rows = load_run(tmp_path / "out").selections
     failed = [row for row in rows if row.error]
-    assert {row.error for row in failed} == {"ValueError: too long"}
+    assert {row.error for row in failed} == {"ValueError: too long (mine.py:13)"}
     assert {row.question_id for row in failed} == {row.question_id for row in rows if row.duration_seconds > 300}
     assert 0 < len(failed) < len(rows)
 
@@ -224,6 +239,74 @@ def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):
             for row in load_rows(part, SelectionRow)} == {row.question_id for row in rows}  # fmt: skip
 
 
+def recorded_run(folder, name="dense", *, every_seconds=0.5, world="calibrated"):
+    """A run with relevance of the first four videos of a world, under one set of ids."""
+    config = CONFIG.model_copy(update={"worlds": [world]})
+    part = folder / "selections" / name
+    part.mkdir(parents=True)
+    dense = make_sampler("topk", every_seconds=every_seconds)
+    rows = [select_on(sources(config)[0], config, dense, 8, number) for number in range(4)]
+    lines = [json.dumps({**vars(row), "question_id": f"q-{at}"}) for at, row in enumerate(rows)]
+    (part / "rows-a.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_pulls_between_recorded_frames_take_the_nearest_and_are_counted(tmp_path):
+    samplers = ["focus", "topk", "maxinfo", "qframe", "wfs_sb", "focus_gop"]
+    recorded = {"recorded": str(recorded_run(tmp_path / "run")), "samplers": samplers, "k": [8], "budgets": []}
+    config = CONFIG.model_copy(update=recorded)
+    run_simulation(config, tmp_path / "out", n_workers=1)
+    [source], run = sources(config), load_run(tmp_path / "out")
+    known = {trace.question_id: trace.frames for trace in source.traces}
+    off = dict.fromkeys(samplers, 0)
+    assert not [row.error for row in run.selections if row.error]
+    for row in run.selections:
+        sampler = make_sampler(row.sampler)
+        full = select_on(source, config, sampler, 8, source.number(row.question_id))
+        n_off = int(np.isin(full.pulled_frames, known[row.question_id], invert=True).sum())
+        assert row.facts.get("pulls_off_grid", 0) == n_off
+        off[row.sampler] += n_off
+    assert min(off.values()) > 0
+    [line] = off_grid_lines(run)
+    pulls = sum(row.frames_scored for row in run.selections if row.sampler == "focus")
+    assert f"focus {off['focus']:,} of {pulls:,}" in line
+
+
+def test_a_recorded_scan_is_what_scan_cover_scans(tmp_path):
+    main, scan = recorded_run(tmp_path / "main"), recorded_run(tmp_path / "scan", world="flashes")
+    given = {"recorded": str(main), "samplers": ["scan_cover"], "k": [8], "budgets": []}
+    alone = CONFIG.model_copy(update=given)
+    row = select_on(sources(alone)[0], alone, make_sampler("scan_cover"), 8, 0)
+    assert "no scan was recorded; name one" in row.error
+    config = CONFIG.model_copy(update={**given, "scan_recorded": str(scan)})
+    row = select_on(sources(config)[0], config, make_sampler("scan_cover"), 8, 0)
+    assert row.error is None
+    assert row.frames_scanned > 0
+    other = CONFIG.model_copy(update={**given, "scan_recorded": str(main)})
+    assert sources(other)[0].revision != sources(config)[0].revision
+
+
+def test_a_scan_that_lacks_a_question_is_refused(tmp_path):
+    main, scan = recorded_run(tmp_path / "main"), recorded_run(tmp_path / "scan")
+    [file] = scan.glob("selections/*/rows-a.jsonl")
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
+    config = CONFIG.model_copy(update={"recorded": str(main), "scan_recorded": str(scan)})
+    with pytest.raises(InvalidInput, match="nothing recorded for 1 questions, the first: q-0"):
+        sources(config)
+
+
+def test_compare_samplers_replays_relevance_and_says_so(tmp_path):
+    folder = recorded_run(tmp_path / "run")
+    command = ["compare-samplers", "even_cover", "topk", "--relevance", str(folder), "--no-demo"]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    said = "Pulls between recorded frames, which took the relevance of the nearest: even_cover"
+    assert said in " ".join(done.output.split())
+    assert "Verdict on recorded calibrated, 4 questions" in (tmp_path / "out" / "compare.html").read_text()
+    lone = CliRunner().invoke(app, ["compare-samplers", "even_cover", "topk", "--scan-relevance", str(folder)])
+    assert lone.exit_code == 2
+
+
 def test_relevance_of_several_queries_is_no_source(tmp_path):
     row = select_on(sources(CONFIG)[0], CONFIG, make_sampler("topk", every_seconds=0.5), 8, 0)
     for query in ("the question", "the question and its options"):
@@ -243,3 +326,26 @@ def test_a_run_that_scored_too_little_is_no_source(tmp_path):
     (folder / "rows-a.jsonl").write_text(json.dumps(vars(row)) + "\n")
     with pytest.raises(InvalidInput, match="needs one a second"):
         recorded_traces(tmp_path)
+
+
+def test_questions_of_a_recorded_video_share_its_frames_and_say_their_shares(tmp_path):
+    file = recorded_run(tmp_path / "run") / "selections" / "dense" / "rows-a.jsonl"
+    first, *others = [json.loads(line) for line in file.read_text().splitlines()]
+    again = {**first, "question_id": "q-again", "pulled_relevance": first["pulled_relevance"][::-1]}
+    file.write_text("".join(json.dumps(row) + "\n" for row in (first, *others, again)))
+    given = {"recorded": str(tmp_path / "run"), "samplers": ["even_cover", "focus"], "k": [8], "budgets": []}
+    config = CONFIG.model_copy(update=given)
+    run_simulation(config, tmp_path / "out")
+    run, source = load_run(tmp_path / "out"), sources(config)[0]
+    for row in run.selections:
+        both = [select_on(source, config, make_sampler(row.sampler), 8, source.number(question_id))
+                for question_id in ("q-0", "q-again")]  # fmt: skip
+        asked = [set(full.pulled_frames) for full in both]
+        shares = {full.question_id: sum(1 / sum(f in a for a in asked) for f in mine)
+                  for full, mine in zip(both, asked, strict=True)}  # fmt: skip
+        assert row.pulled_frames == []
+        assert row.encoded["main"] == pytest.approx(shares.get(row.question_id, row.n_pulls), abs=1e-5)
+    for sampler, part in run.selection_frame.groupby("sampler"):
+        pair = part[part["question_id"].isin(["q-0", "q-again"])]
+        share = pair["n_encoded"].sum() / pair["n_pulls"].sum()
+        assert share == 0.5 if sampler == "even_cover" else 0.5 < share < 1

@@ -53,7 +53,7 @@ def test_frame_noise_has_mean_0_variance_1_and_no_correlation_between_neighbours
 @pytest.mark.parametrize("name", WORLDS)
 def test_events_stand_above_the_background_and_hold_the_evidence(name):
     inside, outside = [], []
-    for number in range(20):
+    for number in range(80):
         trace = make_trace(WORLDS[name], number, seed=0, minutes=(2, 10))
         assert len(trace.evidence_seconds) == len(trace.event_lengths) >= 1
         assert all(0 <= time <= trace.info.duration_seconds for time in trace.evidence_seconds)
@@ -113,3 +113,29 @@ def test_unknown_worlds_and_parameters_are_refused_with_the_nearest_name():
         world_of({"world": "smooth", "strenght": 1.0})
     with pytest.raises(InvalidInput, match="two worlds have one name"):
         SimulationConfig(samplers=["topk"], k=[8], worlds=["smooth", {"world": "smooth", "noise": 0.1}]).made_worlds  # noqa: B018
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.9])
+def test_the_background_with_cuts_has_variance_1_of_which_the_shots_have_their_share(share):
+    quiet = replace(
+        WORLDS["smooth"],
+        shot_share=share,
+        strength=0.0,
+        strength_spread=0.0,
+        event_spread=0.0,
+        distractors_per_minute=0.0,
+    )
+    trace = make_trace(quiet, 0, seed=0, minutes=(1200, 1200.001))
+    latent, times = trace.latent.astype(float), np.arange(trace.latent.size) / GRID_HZ
+    assert latent.var() == pytest.approx(1.0, abs=0.05)
+    # Half a minute later the smooth part is forgotten: what is still alike lies in the same, long shot.
+    lag, shot = 30 * GRID_HZ, np.searchsorted(trace.cuts, times, side="right")
+    alike = shot[lag:] == shot[:-lag]
+    assert np.corrcoef(latent[:-lag][alike], latent[lag:][alike])[0, 1] == pytest.approx(share, abs=0.15)
+
+
+def test_an_encoder_sees_the_share_of_cuts_that_was_measured():
+    trace = make_trace(WORLDS["cuts"], 0, seed=0, minutes=(1200, 1200.001))
+    cuts = (trace.cuts * trace.info.fps).astype(int)
+    assert len(cuts) > 5000
+    assert np.isin(cuts, trace.info.sync_frames).mean() == pytest.approx(335 / 362, abs=0.01)

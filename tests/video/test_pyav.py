@@ -49,6 +49,24 @@ def test_frames_nobody_refers_to_are_dropped_on_the_way(tmp_path):
         assert [frame_number(pixels) for pixels in video.read([1, 50, 51, 98])] == [1, 50, 51, 98]
 
 
+def test_reference_frames_are_decoded_on_the_way_to_the_last_anyway(tmp_path):
+    clip = write_numbered_clip(
+        tmp_path / "clip.mp4", 100, options={"x264-params": "scenecut=0:bframes=3:b-adapt=0:b-pyramid=none"}
+    )
+    with open_video(clip) as video:
+        frames = video.reference_frames
+        assert frames.tolist() == [*range(0, 100, 4), 99]
+        assert [frame_number(pixels) for _, pixels in video.stream(frames)] == frames.tolist()
+        assert video.n_decoded == frames.size
+
+
+def test_where_packets_show_no_references_every_frame_counts_and_counted_files_know_none(made):
+    with open_video(made("odd_vp9.webm")) as video:
+        assert video.reference_frames.tolist() == list(range(video.info.n_frames))
+    with open_video(made("mpeg4_b.avi")) as video:
+        assert video.reference_frames is None
+
+
 def test_a_repeated_frame_is_decoded_once(made):
     with open_video(made("all_intra.mp4")) as video:
         assert [frame_number(pixels) for pixels in video.read([7] * 5)] == [7] * 5

@@ -13,6 +13,7 @@ from focus_eval.core.errors import InvalidInput, MissingWeights
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.encoders.preprocess import BICUBIC, ImageRules, normalise, resize_frames
 from focus_eval.lmms.llava_video import checkpoint
+from focus_eval.lmms.sent import numbers_of
 from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
@@ -344,6 +345,15 @@ class LlavaVideo:
         )
         before, after = (self.tokenizer(half, add_special_tokens=False)["input_ids"] for half in halves)
         return before, after
+
+    def sent(self, asked: VideoQuestion) -> dict[str, Any]:
+        """Return what one question looks like to the network: text, frame size, kind of numbers and of attention."""
+        before, after = (self.tokenizer.decode(ids) for ids in self.prompt_ids(asked))
+        return {
+            "text": f"{before}<video: {self.network.layout.count(len(asked.frames))} tokens>{after}",
+            "frame_pixels": [int(self.config.vision["image_size"])] * 2,
+            **numbers_of(self.network.network),
+        }
 
     def inputs(self, asked: VideoQuestion, *, max_new_tokens: int) -> torch.Tensor:
         """Return the input embeddings `(tokens, hidden)` of one question.

@@ -178,6 +178,7 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
     """LLaVA-Video, shown the chosen frames."""
 
     model_id: ClassVar[str] = "focus_llava_video"
+    stock_name: ClassVar[str] = "llava_vid"
     checkpoint_types: ClassVar[tuple[str, ...]] = ("llava_qwen",)
     frames_argument: ClassVar[str] = "max_frames_num"
 
@@ -222,6 +223,8 @@ class _TracedLlavaVideo:
         trace = self._trace
         trace.n_calls += 1
         trace.frames = [len(asked.frames) for asked in batch]
+        if trace.wants_sent:
+            trace.sent = {**self._model.sent(batch[0]), "generation": options}
         started = time.perf_counter()
         answers = self._model.answer(batch, **options)
         trace.generate_seconds += time.perf_counter() - started

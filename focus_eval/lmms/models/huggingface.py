@@ -24,6 +24,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
     """
 
     model_id: ClassVar[str] = "focus_huggingface"
+    stock_name: ClassVar[str] = "huggingface"
     is_simple: ClassVar[bool] = False
     frames_argument: ClassVar[str] = "max_num_frames"
     takes_mixed_sizes: ClassVar[bool] = True

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from lmms_eval.models.simple.llava_hf import LlavaHf
 
+from focus_eval.core.errors import InvalidInput
 from focus_eval.lmms.adapter import FrameAdapter
-from focus_eval.lmms.checks import rank_and_world
+from focus_eval.lmms.checks import command_line_errors, rank_and_world
 from focus_eval.lmms.frames import PathWithFrames
 from focus_eval.video.reader import Pixels
 
@@ -20,6 +21,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
     """
 
     model_id: ClassVar[str] = "focus_llava_onevision"
+    stock_name: ClassVar[str] = "llava_hf"
     checkpoint_types: ClassVar[tuple[str, ...]] = ("llava_onevision",)
     frames_argument: ClassVar[str] = "max_frames_num"
     largest_batch: ClassVar[int | None] = 1
@@ -31,6 +33,14 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
         # With several GPUs the wrapper places each process itself, and only where it is given no map.
         if device == "cpu" or rank_and_world()[1] == 1:
             wrapper_arguments.setdefault("device_map", device)
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        # The stock wrapper would take Vicuna's template, which the checkpoint was not trained with, and say nothing.
+        if getattr(self.tokenizer, "chat_template", None) is None and getattr(self, "chat_template", None) is None:
+            with command_line_errors():
+                where = self._wrapper_arguments["pretrained"]
+                raise InvalidInput(f"{where}: the tokenizer has no chat template; add the checkpoint's to its files")
 
     def load_video(self, video_path: Any, max_frames_num: int) -> Pixels:
         """Return the frames `(n, height, width, 3)` that the path carries; other paths are read as always."""

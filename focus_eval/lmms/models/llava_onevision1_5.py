@@ -17,6 +17,7 @@ class FocusLlavaOnevision1_5(QwenAdapter, Llava_OneVision1_5):  # type: ignore[m
     """LLaVA-OneVision-1.5, chat requests; lmms-eval's simple wrapper hands the model a time it does not take."""
 
     model_id: ClassVar[str] = "focus_llava_onevision1_5"
+    stock_name: ClassVar[str] = "llava_onevision1_5"
     is_simple: ClassVar[bool] = False
 
     @classmethod

@@ -32,6 +32,7 @@ from focus_eval.lmms.arguments import read_argument
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.sent import sent_messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +240,8 @@ class QuestionClient:
             n_images = len(list(image_parts(payload["messages"])))
             if self._shown is not None:
                 self._shown.put_into(payload)
+            if self._trace.wants_sent:
+                self._trace.sent = sent_messages(payload)
             self._cost["images"] = n_images
             self._trace.frames = [n_images]
             completion = self._retrying()(self._send, payload)
@@ -454,6 +457,7 @@ class FocusGPT4o(OpenAIAdapter, OpenAISimple):  # type: ignore[misc]
     """OpenAI-compatible API, simple requests: the text first, then the frames."""
 
     model_id: ClassVar[str] = "focus_gpt4o"
+    stock_name: ClassVar[str] = "openai"
 
     def encode_video(self, video_path: Any, for_get_frames_num: int) -> list[str]:
         """Return one stand-in per frame for a path that carries frames; other paths are read as always."""
@@ -466,4 +470,5 @@ class FocusGPT4oChat(OpenAIAdapter, OpenAIChat):  # type: ignore[misc]
     """OpenAI-compatible API, chat requests: the frames where the document has its video."""
 
     model_id: ClassVar[str] = "focus_gpt4o"
+    stock_name: ClassVar[str] = "openai"
     is_simple: ClassVar[bool] = False

@@ -25,6 +25,8 @@ from focus_eval.core.errors import MissingDependency
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.patches import wrap_video_readers
+from focus_eval.lmms.protocol import GenerateTrace
+from focus_eval.lmms.requests import PendingRequest
 
 VideoReading = tuple[torch.Tensor, dict[str, Any], float]
 
@@ -32,6 +34,7 @@ VideoReading = tuple[torch.Tensor, dict[str, Any], float]
 class QwenAdapter(FrameAdapter):
     """The adapter of every wrapper that reads videos through qwen-vl-utils."""
 
+    packages: ClassVar[tuple[str, ...]] = ("qwen-vl-utils",)
     frames_argument: ClassVar[str] = "max_num_frames"
     frames_merged: ClassVar[int] = 2  # the vision tower takes frames in pairs; an odd last one is repeated
     takes_mixed_sizes: ClassVar[bool] = True
@@ -66,6 +69,7 @@ class FocusQwen2VL(QwenAdapter, Qwen2_VL):  # type: ignore[misc]
     """Qwen2-VL, which has simple requests only."""
 
     model_id = "focus_qwen2_vl"
+    stock_name: ClassVar[str] = "qwen2_vl"
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_vl",)
 
     def _encode_image_data_url(self, image: Image.Image) -> str:
@@ -77,13 +81,22 @@ class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
     """Qwen2.5-VL, simple requests."""
 
     model_id = "focus_qwen2_5_vl"
+    stock_name: ClassVar[str] = "qwen2_5_vl"
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_5_vl",)
+
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+        """Also give the processor the frames' times: the wrapper leaves them out, and 24 frames a second are taken."""
+        super().trace_model(view, batch, trace)
+        shown = [pending.frame_batch for pending in batch if pending.frame_batch is not None]
+        if len(shown) == len(batch) and all(frame_batch.scales is None for frame_batch in shown):
+            view.processor = TimedProcessor(self.processor, [metadata_of(frame_batch) for frame_batch in shown])
 
 
 class FocusQwen2_5VLChat(QwenAdapter, Qwen2_5VLChat):  # type: ignore[misc]
     """Qwen2.5-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen2_5_vl"
+    stock_name: ClassVar[str] = "qwen2_5_vl"
     is_simple: ClassVar[bool] = False
 
 
@@ -91,6 +104,7 @@ class FocusQwen3VL(QwenAdapter, Qwen3_VL):  # type: ignore[misc]
     """Qwen3-VL, simple requests."""
 
     model_id = "focus_qwen3_vl"
+    stock_name: ClassVar[str] = "qwen3_vl"
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen3_vl", "qwen3_vl_moe")
 
 
@@ -98,6 +112,7 @@ class FocusQwen3VLChat(QwenAdapter, Qwen3VLChat):  # type: ignore[misc]
     """Qwen3-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_vl"
+    stock_name: ClassVar[str] = "qwen3_vl"
     is_simple: ClassVar[bool] = False
 
 
@@ -105,13 +120,42 @@ class FocusQwen3_5(QwenAdapter, Qwen3_5):  # type: ignore[misc]
     """Qwen3.5, simple requests. Its wrapper samples answers at temperature 0.7 where a task sets none."""
 
     model_id = "focus_qwen3_5"
+    stock_name: ClassVar[str] = "qwen3_5"
 
 
 class FocusQwen3_5Chat(QwenAdapter, Qwen3_5Chat):  # type: ignore[misc]
     """Qwen3.5, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_5"
+    stock_name: ClassVar[str] = "qwen3_5"
     is_simple: ClassVar[bool] = False
+
+
+class TimedProcessor:
+    """Wraps a processor so that it is told rate, length and indices of its videos; everything else is its own."""
+
+    def __init__(self, processor: Any, metadata: list[dict[str, Any]]) -> None:
+        self._processor = processor
+        self._metadata = metadata
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._processor, name)
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Process `inputs`, whose videos are those of the metadata in this order."""
+        if len(inputs.get("videos") or []) != len(self._metadata):
+            return self._processor(**inputs)
+        return self._processor(**inputs, video_metadata=self._metadata, do_sample_frames=False)
+
+
+def metadata_of(frame_batch: FrameBatch) -> dict[str, Any]:
+    """Return what qwen-vl-utils's readers say of a video and of the frames they read."""
+    return {
+        "fps": frame_batch.fps,
+        "frames_indices": list(frame_batch.frames),
+        "total_num_frames": frame_batch.n_frames,
+        "video_backend": "focus_eval",
+    }
 
 
 def feeding(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[str, Any]], VideoReading]:
@@ -125,13 +169,7 @@ def feeding(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[st
             return read(element)
         frame_batch = video.frame_batch
         frames = torch.from_numpy(frame_batch.take()).permute(0, 3, 1, 2)
-        metadata = {
-            "fps": frame_batch.fps,
-            "frames_indices": list(frame_batch.frames),
-            "total_num_frames": frame_batch.n_frames,
-            "video_backend": "focus_eval",
-        }
-        return frames, metadata, len(frame_batch.frames) / frame_batch.n_frames * frame_batch.fps
+        return frames, metadata_of(frame_batch), len(frame_batch.frames) / frame_batch.n_frames * frame_batch.fps
 
     read_or_feed.feeds_frames = True  # type: ignore[attr-defined]
     return read_or_feed

@@ -1,7 +1,7 @@
 """Shows the chosen frames to models that run in vLLM, through lmms-eval's `vllm_generate` and `vllm` wrappers.
 
 The engine was not at hand when this was written: tests run both with a stand-in at the calls `LLM.generate` and
-`LLM.chat`.
+`LLM.chat`, and vLLM's own processor on the requests of the first.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from PIL import Image
 
 from focus_eval.core.errors import MissingDependency
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
-from focus_eval.lmms.models.qwen_vl import QwenAdapter
+from focus_eval.lmms.models.qwen_vl import QwenAdapter, metadata_of
+from focus_eval.lmms.patches import resize_to_patches
 from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.sent import sent_messages
 
 
 class VLLMAdapter(QwenAdapter):
     """The adapter of both vLLM wrappers, which read videos through qwen-vl-utils as the in-process ones do."""
 
+    packages: ClassVar[tuple[str, ...]] = ("qwen-vl-utils", "vllm")
     frames_argument: ClassVar[str] = "nframes"
     takes_mixed_sizes: ClassVar[bool] = False
 
@@ -68,7 +71,39 @@ class FocusVLLM(VLLMAdapter, VLLMGenerate):  # type: ignore[misc]
     """Qwen2-VL, 2.5 and 3 in vLLM, given token prompts and whole videos (`LLM.generate`)."""
 
     model_id: ClassVar[str] = "focus_vllm"
+    stock_name: ClassVar[str] = "vllm_generate"
     is_simple: ClassVar[bool] = False
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Also let the wrapper resize frames to the model's own patches."""
+        super().check_installed()
+        resize_to_patches()
+
+    def ready(self, frame_batch: FrameBatch) -> None:
+        """Say what the model's patches are."""
+        frame_batch.patch_size = getattr(getattr(self.processor, "video_processor", None), "patch_size", None)
+
+    def make_one_request(self, request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the stock request, its frames not to be resized again; those of Qwen2.5-VL with their metadata.
+
+        Without metadata vLLM refuses the videos of Qwen2.5-VL; its processor would resize to its own limits.
+        """
+        inputs, params = super().make_one_request(request)
+        _, _, _, doc_id, task, split = request.arguments
+        messages = self.task_dict[task][split][doc_id].messages
+        parts = [part for message in messages for part in message["content"] if part["type"] == "video"]
+        videos = inputs["multi_modal_data"].get("video") or []
+        if any(isinstance(part["url"], PathWithFrames) for part in parts):
+            inputs["mm_processor_kwargs"]["do_resize"] = False
+        # Qwen2-VL takes frames alone; for Qwen3-VL the stock wrapper attaches the metadata.
+        if videos and "Qwen2VL" not in type(self.processor).__name__:
+            inputs["multi_modal_data"]["video"] = [
+                video if isinstance(video, tuple) or not isinstance(part["url"], PathWithFrames)
+                else (video, metadata_of(part["url"].frame_batch))
+                for video, part in zip(videos, parts, strict=True)
+            ]  # fmt: skip
+        return inputs, params
 
 
 class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
@@ -81,6 +116,7 @@ class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
     """
 
     model_id: ClassVar[str] = "focus_vllm_chat"
+    stock_name: ClassVar[str] = "vllm"
     is_simple: ClassVar[bool] = False
     frames_merged: ClassVar[int] = 1
 
@@ -131,17 +167,22 @@ class TracedEngine:
     def generate(self, inputs: list[dict[str, Any]], *args: Any, **options: Any) -> Any:
         """Generate, and note seconds, tokens, frames and an exception, which is raised on."""
         frames = [_frames_in(given) for given in inputs]
-        return self._traced(frames, lambda: self._engine.generate(inputs, *args, **options))
+        ids = inputs[0].get("prompt_token_ids")
+        sent = {"token_ids": list(ids)} if ids is not None else {"text": str(inputs[0].get("prompt", ""))}
+        return self._traced(frames, sent, lambda: self._engine.generate(inputs, *args, **options))
 
     def chat(self, *, messages: list[list[dict[str, Any]]], **options: Any) -> Any:
         """Answer conversations, and note the same."""
         frames = [sum(1 for _ in _images_in(conversation)) for conversation in messages]
-        return self._traced(frames, lambda: self._engine.chat(messages=messages, **options))
+        sent = sent_messages({"messages": messages[0]})
+        return self._traced(frames, sent, lambda: self._engine.chat(messages=messages, **options))
 
-    def _traced(self, frames: list[int], run: Callable[[], Any]) -> Any:
+    def _traced(self, frames: list[int], sent: dict[str, Any], run: Callable[[], Any]) -> Any:
         trace = self._trace
         trace.n_calls += 1
         trace.frames = frames
+        if trace.wants_sent:
+            trace.sent = sent
         started = time.perf_counter()
         try:
             outputs = run()

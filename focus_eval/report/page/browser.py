@@ -328,10 +328,11 @@ def _line(rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | No
 
 
 def _recall_percent(row: SelectionRow) -> int | None:
-    """Share of the evidence with a keyframe within `NEAR_SECONDS`, in percent; None where nothing can be said."""
+    """Evidence recall within `NEAR_SECONDS` in percent, at equal pixels; None where nothing can be said."""
     if row.error is not None or not row.evidence_seconds or not row.has_times:
         return None
-    return round(100 * float(recall_within(frozen_floats(row.evidence_seconds), row.times_seconds, (NEAR_SECONDS,))[0]))
+    evidence = frozen_floats(row.evidence_seconds)
+    return round(100 * float(recall_within(evidence, row.times_seconds, (NEAR_SECONDS,), scales=row.scales)[0]))
 
 
 def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:

@@ -14,6 +14,7 @@ from focus_eval.benchmarks.evidence import NEAR_SECONDS
 from focus_eval.benchmarks.question import in_order
 from focus_eval.report import figures, measures
 from focus_eval.report.figures import Style, figure_style, styles_of
+from focus_eval.report.measures import COSTS, FRAMES_SCORED
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import Value
@@ -66,7 +67,6 @@ class Bar:
 
 # The frames shown in the published points: LongVideoBench under LLaVA-Video-7B.
 PUBLISHED_K = 64
-FRAMES_SCORED = "frames scored (%)"
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def figures_of(run: Run) -> dict[str, list[Panel]]:
 
 
 def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str) -> list[Panel]:
-    """Return accuracy against frames scored, and hours where they are each question's own, once per K."""
-    costs = [FRAMES_SCORED]
+    """Return accuracy against forwards and frames scored, and hours where they are each question's own, per K."""
+    costs = list(COSTS)
     if all(paid for (name, _), paid in run.pays_its_own.items() if name == benchmark):
         costs.append("GPU hours" if measures.runs_on_gpu(measures.selections_of(run, part)) else "device-hours (cpu)")
     panels = []
@@ -141,15 +141,16 @@ def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str)
 
 
 def recall_panels(chosen: pd.DataFrame) -> list[Panel]:
-    """Return recall within `NEAR_SECONDS` against frames scored, per K, for lines of selections of one benchmark."""
+    """Return recall within `NEAR_SECONDS` against each cost, per K, for lines of selections of one benchmark."""
     panels = []
-    for k, here in chosen[chosen[_RECALL].notna()].groupby("k"):
-        points = []
-        for label, same in here.groupby("label"):
-            value, spent = measures.recall_figure(same, _RECALL), measures.frames_scored_percent(same)
-            if value.ours is not None and spent is not None:
-                points.append(Point(label=str(label), cost=spent, value=value))
-        panels.append(Panel(int(k), f"Evidence recall, {NEAR_SECONDS:g} s (%)", FRAMES_SCORED, points))
+    for cost, count in COSTS.items():
+        for k, here in chosen[chosen[_RECALL].notna()].groupby("k"):
+            points = []
+            for label, same in here.groupby("label"):
+                value, spent = measures.recall_figure(same, _RECALL), count(same)
+                if value.ours is not None and spent is not None:
+                    points.append(Point(label=str(label), cost=spent, value=value))
+            panels.append(Panel(int(k), f"Evidence recall, {NEAR_SECONDS:g} s (%)", cost, points))
     return [panel for panel in panels if panel.points]
 
 
@@ -181,8 +182,7 @@ def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
     points = []
     for label, here in part.groupby("label"):
         value, chosen = measures.reported_figure(here), measures.selections_of(run, here)
-        spend = measures.frames_scored_percent if cost.startswith("frames") else measures.hours_per_seed
-        spent = spend(chosen)
+        spent = COSTS.get(cost, measures.hours_per_seed)(chosen)
         if value.ours is not None and spent is not None:
             points.append(Point(label=str(label), cost=spent, value=value))
     return points

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -70,6 +70,7 @@ def render_html(
         run=run,
         facts=_facts(run, browser),
         tables=[narrowed(item) for item in notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
+        prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},
         charts=charts_of(run),
         legend=[(label, styles[label].css) for label in sorted(set(run.labels.values()), key=sampler_order)],
         index=json_for_script(browser.index),
@@ -154,6 +155,7 @@ def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
         ("Benchmark", benchmarks),
         ("Questions", _questions(browser)),
         ("Model", models),
+        *_asked(run),
         ("Started", str(last.get("time", ""))),
         ("Device", str(last.get("device", ""))),
         ("GPU energy", _energy(starts)),
@@ -161,6 +163,22 @@ def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
         ("Code", " ".join(str(item) for item in (versions.get("focus-eval", ""), _short(last.get("git"))) if item)),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def prompts_of(run: Run) -> dict[str, Mapping[str, Any]]:
+    """Return what each model was sent first, of its first cell."""
+    return {model: run.prompts[cell] for *_, cell, model in reversed(list(run.cells)) if cell in run.prompts}
+
+
+def _asked(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield how each model was asked: size of a frame, visual tokens, kind of numbers and attention, template."""
+    for model, sent in prompts_of(run).items():
+        said = [f"{sent['frame_pixels'][1]} × {sent['frame_pixels'][0]} px a frame"] if "frame_pixels" in sent else []
+        said += [f"{sent['visual_tokens']:,} visual tokens"] if "visual_tokens" in sent else []
+        said += [str(sent[name]) for name in ("dtype", "attention") if name in sent]
+        said += [f"template {sent['template']}"] if "template" in sent else []
+        if said:
+            yield f"Asked, {model}", ", ".join(said)
 
 
 def _questions(browser: Browser) -> str:

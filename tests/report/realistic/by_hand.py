@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict
 from statistics import fmean
 
+from support.independent_formulas import sign_flip_p
 from tests.report.realistic.made_run import BENCHMARKS, FRAMES, MODELS
 
 LABELS = ("uniform", "random [control]", "aks max_depth=3", "focus (blip)", "focus (clip)")
@@ -61,15 +62,11 @@ def recalls_of(rows, benchmark, label, k, distance):
 
 def flips_p(differences):
     """The sign-flip p of differences by (question, video, ...), counted out."""
-    sums = defaultdict(float)
+    sums, sizes = defaultdict(float), defaultdict(int)
     for (_, video, *_), value in differences.items():
-        sums[video] += value
-    seen = abs(sum(sums.values())) - 1e-9
-    totals = [
-        abs(sum(sign * value for sign, value in zip(signs, sums.values(), strict=True)))
-        for signs in itertools.product((1, -1), repeat=len(sums))
-    ]
-    return fmean(total >= seen for total in totals)
+        sums[video] += value / len(differences)
+        sizes[video] += 1
+    return sign_flip_p([sums[video] for video in sums], [sizes[video] / len(differences) for video in sums])
 
 
 CELLS = [*itertools.product(BENCHMARKS, MODELS, LABELS, FRAMES)]

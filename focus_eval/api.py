@@ -1,0 +1,391 @@
+"""Chooses keyframes of videos outside any benchmark: `select_keyframes` and what it returns."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from focus_eval.benchmarks.question import Question
+from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.core.types import ClipReport, Selection, VideoInfo, frozen_floats, frozen_ints
+from focus_eval.encoders.protocol import AnyScorer, ScoresFrames, checked_query
+from focus_eval.encoders.registry import make_encoder, make_scan_encoder
+from focus_eval.pipeline.relevance import Progress, decoded_batches
+from focus_eval.pipeline.selector import Selector
+from focus_eval.pipeline.shared_batcher import SharedBatcher
+from focus_eval.pipeline.timing import Meter
+from focus_eval.rows.identity import versions
+from focus_eval.rows.records import SelectionRow, replace_file
+from focus_eval.samplers.base import FrameSampler
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.video import open_video
+from focus_eval.video.pictures import PictureReader
+from focus_eval.video.reader import Pixels, VideoReader
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+    from focus_eval.encoders.store import RelevanceStore
+
+# One file, one folder of pictures, or the pictures themselves.
+Video: TypeAlias = "str | Path | Pixels"
+
+DEFAULT_SAMPLER = "even_cover"
+# One frame a second of ten minutes: some ten seconds of decoding and scoring on two cores with the small encoder.
+DEFAULT_PULLS = 600
+BUDGET_OPTIONS = ("pulls", "every_seconds", "budget_of", "share")
+# Queries of one video that are served at once; each waits in a thread of its own.
+QUERIES_AT_ONCE = 64
+
+log = logging.getLogger("focus_eval")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class VideoSelection(Selection):
+    """The keyframes of one video for one query; a `Selection` that knows its video.
+
+    Args:
+        row: the record of the selection, as a run would write it.
+        sampler_version: of the sampler's code.
+        reopen: opens the video again for its pictures.
+    """
+
+    row: SelectionRow
+    sampler_version: int
+    reopen: Callable[[], VideoReader]
+
+    @property
+    def path(self) -> Path:
+        """The video file or folder; `Path("array")` for an array."""
+        return Path(self.row.video)
+
+    @property
+    def query(self) -> str:
+        """What was looked for."""
+        return self.row.query
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Presentation time of each keyframe by the file's own clock, in seconds since the first frame."""
+        return tuple(self.row.times_seconds)
+
+    def images(self) -> Iterator[Image]:
+        """Yield the keyframes as PIL images at full size, in their order; the video is decoded as they are asked for.
+
+        Raises:
+            VideoError: the file has gone, has changed, or is damaged.
+        """
+        from PIL import Image
+
+        with self.reopen() as reader:
+            for frame, pixels in reader.stream(frozen_ints(self.keyframes)):
+                for _ in range(self.keyframes.count(frame)):
+                    yield Image.fromarray(pixels)
+
+    def save_sheet(self, path: str | Path) -> Path:
+        """Write the contact sheet, keyframes over the relevance of all scored frames, to a .png, .pdf or .svg file."""
+        file = Path(path)
+        with replace_file(file) as part:
+            self.sheet.savefig(part, dpi=150, format=file.suffix.lstrip(".") or "png")
+        return file
+
+    def to_json(self) -> str:
+        """Return the row, the share of frames scored and the versions of all that took part, as JSON."""
+        return json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what `to_json` says, as Python values."""
+        return {
+            **asdict(self.row),
+            "frames_scored": self.frames_scored,
+            "sampler_version": self.sampler_version,
+            "versions": versions(),
+        }
+
+    @cached_property
+    def thumbnails(self) -> dict[int, Pixels]:
+        """The keyframes at most 320 pixels wide and high, by frame."""
+        pictures = {}
+        for frame, image in zip(self.keyframes, self.images(), strict=True):
+            image.thumbnail((320, 320))
+            pictures[frame] = np.asarray(image)
+        return pictures
+
+    @property
+    def sheet(self) -> Figure:
+        """The contact sheet as a matplotlib figure."""
+        from focus_eval.report.figures import draw_sheet
+
+        return draw_sheet(self.row, list(self.thumbnails.values()))
+
+    def __repr__(self) -> str:
+        scored = f"{self.n_pulls} of {self.video.n_frames} frames scored"
+        return f"<{self.path.name}: {len(self.keyframes)} keyframes for {self.query!r}, {self.sampler}, {scored}>"
+
+    def _repr_html_(self) -> str:
+        buffer = io.BytesIO()
+        self.sheet.savefig(buffer, dpi=100, format="png")
+        picture = base64.b64encode(buffer.getvalue()).decode()
+        return f'<img style="max-width: 100%" alt="keyframes" src="data:image/png;base64,{picture}">'
+
+
+def select_keyframes(
+    video: Video | list[Video],
+    *,
+    query: str | Sequence[str],
+    k: int = 8,
+    sampler: str | FrameSampler | None = None,
+    sampler_options: Mapping[str, Any] | None = None,
+    encoder: str | AnyScorer = "offline",
+    encoder_options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    store: RelevanceStore | str | Path | None = None,
+    backend: str = "pyav",
+    share: float | None = None,
+    seconds: float | None = None,
+    fps: float | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Return the `VideoSelection` of `k` keyframes of `video` for `query`.
+
+    Of a list of videos or of queries, a list in its order; of both, a list by video of lists by query.
+
+    Args:
+        video: a file, a folder of pictures, RGB uint8 `(n, height, width, 3)`, or a list of these.
+        query: what to look for, or a list; the queries of one video share its decoded and encoded frames.
+        k: keyframes, at most as many as the video has frames.
+        sampler: a name, with options or without ("focus:alpha=0.1"), or a made sampler. By default `even_cover` with
+            600 scored frames.
+        sampler_options, encoder_options: by name, beside those in the text.
+        encoder: a name or a made encoder. A sampler that never pulls loads none.
+        store: file that keeps embeddings for the next call.
+        share, seconds: score this share of the video's frames, or as many as take about so long here (by timing a few).
+        fps: pictures per second of a folder or an array, which do not say it themselves.
+        progress: is told of the frames as they are scored.
+
+    Raises:
+        FocusEvalError: the video, an option or the encoder's output is invalid; the message says what to do.
+    """
+    queries = [query] if isinstance(query, str) else query
+    if not isinstance(queries, (list, tuple)):
+        raise InvalidInput(f"query must be text or a list of texts, got {query!r}")
+    budget = Budget(share=share, seconds=seconds)
+    selector = make_selector(
+        sampler, sampler_options or {}, encoder, encoder_options or {}, k=k, seed=seed, store=store, backend=backend
+    )
+    videos = video if isinstance(video, list) else [video]
+    opening = [partial(open_source, item, fps=fps, backend=backend, kept=selector.store) for item in videos]
+    found = [select_with(selector, reopen, queries, budget, progress=progress) for reopen in opening]
+    chosen = [entries[0] if isinstance(query, str) else entries for entries in found]
+    return chosen if isinstance(video, list) else chosen[0]
+
+
+def make_selector(
+    sampler: str | FrameSampler | None,
+    sampler_options: Mapping[str, Any],
+    encoder: str | AnyScorer,
+    encoder_options: Mapping[str, Any],
+    *,
+    store: RelevanceStore | str | Path | None = None,
+    **rest: Any,
+) -> Selector:
+    """Return the selector of these names and options; a sampler that never pulls gets no encoder.
+
+    Raises:
+        FocusEvalError: a name or an option is invalid, or options for a made object.
+    """
+    made = default_or_named(sampler, sampler_options)
+    scorer: AnyScorer | None = None
+    if made.needs_encoder and isinstance(encoder, str):
+        scorer = make_encoder(encoder, **encoder_options)
+    elif made.needs_encoder:
+        _refuse_options("encoder", encoder_options)
+        scorer = _checked_encoder(encoder)
+    if isinstance(store, (str, Path)):
+        from focus_eval.encoders.store import RelevanceStore
+
+        store = RelevanceStore(Path(store))
+    return Selector(sampler=made, encoder=scorer, scan_encoder=make_scan_encoder(made), store=store, **rest)
+
+
+def default_or_named(sampler: str | FrameSampler | None, options: Mapping[str, Any]) -> FrameSampler:
+    """Return the sampler, the default one with its budget of pulls where the options do not state another."""
+    if sampler is None:
+        budget = {} if {*options} & {*BUDGET_OPTIONS} else {"pulls": DEFAULT_PULLS}
+        return make_sampler(DEFAULT_SAMPLER, **budget, **options)
+    if isinstance(sampler, str):
+        return make_sampler(sampler, **options)
+    _refuse_options("sampler", options)
+    if not isinstance(sampler, FrameSampler):
+        raise InvalidInput(f"sampler must be a name or a made sampler, got {sampler!r}; see focus-eval samplers")
+    return sampler
+
+
+def open_source(
+    video: Video, *, fps: float | None = None, backend: str = "pyav", kept: RelevanceStore | None = None
+) -> VideoReader:
+    """Open a video file, a folder of pictures or an array of them.
+
+    Raises:
+        VideoError: the source cannot be read.
+        InvalidInput: pictures without `fps`, a file with it, or something else.
+    """
+    if not isinstance(video, (str, Path, np.ndarray)):
+        raise InvalidInput(f"video must be a path or an array of pictures, got {type(video).__name__}")
+    path = None if isinstance(video, np.ndarray) else Path(video)
+    if path is not None and not path.is_dir():
+        if fps is not None:
+            raise InvalidInput(f"{path}: a video file has a frame rate of its own; leave fps out")
+        return open_video(path, backend=backend, kept=kept)
+    if fps is None:
+        what = f"{path}: a directory" if path is not None else "an array"
+        raise InvalidInput(f"{what} of pictures has no frame rate: give fps, e.g. 1 for one a second")
+    return PictureReader(path if path is not None else video, fps=fps)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How many frames to score, where it is not said as an option of the sampler: at most one of the two.
+
+    Args:
+        share: of the video's frames, in (0, 1].
+        seconds: as many as take about so long here.
+
+    Raises:
+        InvalidInput: both, or a value out of range.
+    """
+
+    share: float | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.share is not None and self.seconds is not None:
+            raise InvalidInput("give share or seconds of scoring, not both")
+        for name, value in (("share", self.share), ("seconds", self.seconds)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                raise InvalidInput(f"{name} must be a number, got {value!r}")
+        if self.share is not None and not 0 < self.share <= 1:
+            raise InvalidInput(f"share of frames to score must be above 0 and at most 1, got {self.share}")
+        if self.seconds is not None and not self.seconds > 0:
+            raise InvalidInput(f"seconds of scoring must be above 0, got {self.seconds}")
+
+    def applied(self, selector: Selector, reader: VideoReader) -> Selector:
+        """Return `selector` with so many pulls; its rows say how many, so the selection can be made again.
+
+        Raises:
+            InvalidInput: a sampler without the option `pulls`.
+        """
+        sampler, n_frames = selector.sampler, reader.info.n_frames
+        if self.share is None and self.seconds is None:
+            return selector
+        if "pulls" not in sampler.options:
+            raise InvalidInput(f"sampler {sampler.name!r} has no option pulls: leave out share and seconds")
+        n = round(self.share * n_frames) if self.share is not None else frames_in(self.seconds or 0, selector, reader)
+        defaults = {each.name: each.default for each in fields(sampler) if each.name in BUDGET_OPTIONS}
+        limited = copy(selector)
+        limited.sampler = replace(sampler, **{**defaults, "pulls": min(max(1, n), n_frames)})
+        return limited
+
+
+def frames_in(seconds: float, selector: Selector, reader: VideoReader) -> int:
+    """Return how many frames can be decoded and encoded in `seconds`, by timing some of them."""
+    encoder = selector.encoder
+    if encoder is None or isinstance(encoder, ScoresFrames):
+        return reader.info.n_frames
+    frames = np.unique(np.linspace(0, reader.info.n_frames - 1, 16).astype(np.int64))
+    encoder.embed(reader.read(frames[:1]))  # loads the weights
+    started = time.perf_counter()
+    for _, pixels in decoded_batches(reader, frames, frames.size, Meter()):
+        encoder.embed(pixels)
+    return int(seconds * frames.size / (time.perf_counter() - started))
+
+
+def query_question(path: str | Path, query: str) -> Question:
+    """Return the question of a single query on a single file, outside any benchmark."""
+    if not isinstance(query, str):
+        raise InvalidInput(f"a query is text, got {query!r}")
+    query = checked_query(query)
+    return Question(benchmark="video", id=query, query=query, options=(), video=str(path), answer=None)
+
+
+def selection_of(row: SelectionRow, *, sampler_version: int, reopen: Callable[[], VideoReader]) -> VideoSelection:
+    """Return the selection that `row` records.
+
+    Raises:
+        SelectionMismatch: a row that records an error instead.
+    """
+    if row.error is not None:
+        raise SelectionMismatch(f"{row.benchmark} {row.question_id}: no selection, {row.error}")
+    relevance = [np.nan if value is None else value for value in row.pulled_relevance]
+    return VideoSelection(
+        keyframes=tuple(row.keyframes),
+        video=VideoInfo(row.n_frames, row.fps),
+        k=row.k,
+        sampler=row.sampler,
+        options=row.options,
+        pulled_frames=frozen_ints(row.pulled_frames),
+        pulled_relevance=frozen_floats(relevance),
+        scanned_frames=frozen_ints(row.scanned_frames),
+        scales=None if row.scales is None else tuple(row.scales),
+        clips=tuple(ClipReport(*clip) for clip in row.clips),
+        facts=row.facts,
+        row=row,
+        sampler_version=sampler_version,
+        reopen=reopen,
+    )
+
+
+def select_with(
+    selector: Selector,
+    reopen: Callable[[], VideoReader],
+    queries: Sequence[str],
+    budget: Budget,
+    *,
+    progress: Progress | None = None,
+) -> list[VideoSelection]:
+    """Return one selection per query; each frame of the video is decoded and encoded once for all of them."""
+    with reopen() as reader:
+        selector = budget.applied(selector, reader)
+        if isinstance(reader, PictureReader) and selector.store is not None:
+            raise InvalidInput(
+                f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
+            )
+        questions = [query_question(reader.path, query) for query in queries]
+        rows: list[SelectionRow] = []
+        for at in range(0, len(questions), QUERIES_AT_ONCE):
+            batcher = SharedBatcher(reader)
+            asked = questions[at : at + QUERIES_AT_ONCE]
+            jobs = [
+                partial(selector.select, question, reader.path, batcher=batcher, progress=progress)
+                for question in asked
+            ]
+            rows += batcher.run(jobs)
+    for row in rows:
+        log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes), row.query)
+    version = selector.sampler.version
+    return [selection_of(row, sampler_version=version, reopen=reopen) for row in rows]
+
+
+def _refuse_options(what: str, options: Mapping[str, Any]) -> None:
+    if options:
+        raise InvalidInput(f"{what} is a made object, so its options ({', '.join(options)}) are set already")
+
+
+def _checked_encoder(encoder: Any) -> AnyScorer:
+    missing = [name for name in ("name", "revision", "close") if not hasattr(encoder, name)]
+    if missing:
+        raise InvalidInput(f"encoder must be a name or a made encoder, got {encoder!r}; see focus-eval plugins")
+    scorer: AnyScorer = encoder
+    return scorer

@@ -1,0 +1,333 @@
+"""`focus-eval compare-samplers`: from a sampler to a verdict, on one page."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focus_eval.commands.console import print_table, table_console
+from focus_eval.commands.lab import RelevanceOption, ScanRelevanceOption, check, replayed, run_with_progress
+from focus_eval.core.options import parse_named
+from focus_eval.rows.records import replace_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from focus_eval.report.table import Table
+    from focus_eval.report.verdict import Compared, Rival
+    from focus_eval.simulation.running import SamplerEntry, SimulationConfig
+
+_K = [8, 32]
+# Percent of the frames at which controls run for the frontier.
+_FRONTIER_PERCENT = [0.25, 0.5, 1.0, 2.0, 4.0]
+
+Section = tuple[str, "list[str | Table]"]
+
+
+def compare_samplers(
+    sampler: Annotated[str, typer.Argument(help="Name of the new sampler, or FILE.py:Class, with :OPTION=VALUE.")],
+    others: Annotated[
+        list[str],
+        typer.Argument(metavar="OTHERS", help="Samplers to compare with, beside the controls. [default: focus]"),
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: results/runs/compare-NAME]")] = None,
+    videos: Annotated[
+        int | None,
+        typer.Option(help="Simulated videos of each world. [default: 150 to 1200, until all is decided]", min=5),
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="Start no more videos that would take longer than this.")] = 10.0,
+    margin: Annotated[float, typer.Option(help="Points of recall within which samplers are equivalent.")] = 3.0,
+    world: Annotated[
+        list[str], typer.Option(metavar="NAME", help="Simulated world; repeatable. [default: realistic]")
+    ] = [],  # noqa: B006
+    relevance: RelevanceOption = None,
+    scan_relevance: ScanRelevanceOption = None,
+    demo: Annotated[bool, typer.Option(help="Run the quick demo too.")] = True,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the videos. [default: 0; for FILE.py:Class drawn after the check]")
+    ] = None,
+) -> None:
+    """Compare a new sampler with others, on one page.
+
+    Checks the sampler contract, then measures how much evidence each sampler finds, even controls at the new sampler's
+    own cost among them. Exits with code 1 at once if the contract is broken.
+    """
+    from focus_eval.report.verdict import LOOKS
+    from focus_eval.samplers.registry import make_sampler
+
+    new, named = make_sampler(sampler), _named(sampler, others)
+    config = _configured(sampler, named, world, videos=videos or LOOKS[0], **replayed(relevance, scan_relevance))
+    file, options = parse_named(sampler)
+    check(file, option=[f"{name}={value}" for name, value in options.items()], seconds=30.0)
+    folder = out or Path("results/runs") / f"compare-{new.name.replace('/', '_').replace(':', '_')}"
+    config = config if seed is None else config.model_copy(update={"seed": seed})
+    # Recorded questions are as many as they are.
+    looks = [config.videos] if videos or config.recorded else LOOKS
+    sections = _run(config, folder, looks, minutes, margin)
+    if demo:
+        sections.append(_demo_section(folder, [sampler, *named]))
+    page = folder / "compare.html"
+    _write(page, f"{new.name} against {', '.join([*named, 'controls at its cost'])}", sections)
+    typer.echo(str(page))
+
+
+def _configured(sampler: str, named: list[str], world: list[str], **given: Any) -> SimulationConfig:
+    from focus_eval.simulation.running import SimulationConfig
+    from focus_eval.simulation.worlds import world_of
+
+    for entry in world:
+        world_of(entry)
+    worlds: list[str | dict[str, Any]] = [*world] or ["realistic"]
+    return SimulationConfig(name=f"compare {sampler}", worlds=worlds, samplers=[sampler, *named], k=_K, **given)
+
+
+def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: float, margin: float) -> list[Section]:
+    """Run the simulation until it decides; return what the page says of it."""
+    from focus_eval.simulation.running import tried_files, with_fresh_seed
+
+    # A folder for each state of the file: its seed was drawn when nobody who wrote the file could know it.
+    state = "".join(f"-{digest[:8]}" for digest in tried_files(config))
+    simulation = folder / f"simulation{state}"
+    config, frame = _until_decided(with_fresh_seed(config, simulation), simulation, looks, minutes, margin)
+    # Beside the simulation, whose rows are read again after every look.
+    frontier = _frontier_frame(config, folder / f"frontier{state}")
+    sections = simulation_sections(config, frame, frontier, share=config.videos / sum(looks), margin=margin)
+    repeat = f"Videos of seed {config.seed}; --seed {config.seed} repeats this verdict."
+    _say(repeat)
+    sections[0][1].append(repeat)
+    return sections + _details(config, simulation, frame)
+
+
+def _named(sampler: str, others: list[str]) -> list[str]:
+    """Return the samplers to compare with at their own cost: those named, else focus; without pulls, what has none."""
+    from focus_eval.samplers.registry import make_sampler
+
+    new = make_sampler(sampler)
+    kept = [other for other in others or (["focus"] if new.needs_encoder else []) if make_sampler(other) != new]
+    blind = [] if new.needs_encoder else [name for name in ("uniform", "random") if name not in (*kept, new.name)]
+    return [*kept, *blind]
+
+
+def _until_decided(
+    config: SimulationConfig, out: Path, looks: Sequence[int], minutes: float, margin: float
+) -> tuple[SimulationConfig, pd.DataFrame]:
+    """Run videos until every comparison is decided or the looks or minutes are spent; return what ran, and its rows.
+
+    The controls' options are set once, at the new sampler's mean cost over the videos of the first look.
+    """
+    started = time.monotonic()
+    run_with_progress(config, out, limit=None)
+    config = config.model_copy(update={"samplers": [*config.samplers, *_controls(config, _frame(config, out))]})
+    if len(config.samplers) < 2:
+        raise typer.BadParameter("name a sampler to compare it with", param_hint="OTHERS")
+    for n_videos, more in zip(looks, [*looks[1:], None], strict=True):
+        config = config.model_copy(update={"videos": n_videos})
+        run_with_progress(config, out, limit=None)
+        frame = _frame(config, out)
+        if more is None:
+            break
+        share = n_videos / sum(looks)
+        decided = [item.is_decided for world in _worlds(config, frame) for item in world.compared(margin, share)]
+        if all(decided):
+            break
+        seconds = time.monotonic() - started
+        ahead = seconds * (more - n_videos) / n_videos
+        said = f"{n_videos} videos: {sum(decided)} of {len(decided)} comparisons decided."
+        if seconds + ahead > 60 * minutes:
+            _say(f"{said} {more} videos would take longer than --minutes {minutes:g}.")
+            break
+        _say(f"{said} {more} videos next, about {ahead / 60:.1f} minutes.")
+    return config, frame
+
+
+def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntry]:
+    """Return the controls at the cost that the new sampler has at each K; none where it encodes no frame."""
+    from focus_eval.core.types import VideoInfo
+    from focus_eval.simulation.equal_cost import CONTROLS, controls_at
+
+    new = config.series()[0][0]
+    entries: list[SamplerEntry] = []
+    for k in config.k:
+        rows = frame[(frame["k"] == k) & (frame["label"] == _label(config, 0, k, frame)) & frame["error"].isna()]
+        if rows["forward_equivalents"].sum() > 0:
+            lengths = zip(rows["n_frames"], rows["duration_seconds"], strict=True)
+            videos = [VideoInfo(int(n), fps=float(n / seconds)) for n, seconds in lengths]
+            names = [name for name in CONTROLS if name != new.name]
+            entries += controls_at(float(rows["forward_equivalents"].mean()), videos, k=k, names=names)
+    return entries
+
+
+def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
+    """The rows that `config` asks for, not what an earlier state of a sampler's file chose into this folder."""
+    from focus_eval.report.lab import lab_frame
+    from focus_eval.report.run import load_run
+    from focus_eval.report.verdict import with_failures_as_0
+    from focus_eval.simulation.running import selection_ids
+
+    return with_failures_as_0(lab_frame(load_run(out), only=selection_ids(config)))
+
+
+def _label(config: SimulationConfig, place: int, k: int, frame: pd.DataFrame) -> str:
+    """The label in `frame` of the sampler at `place` of the configuration."""
+    from focus_eval.simulation.running import selection_ids
+
+    ids = selection_ids(config.model_copy(update={"samplers": [config.samplers[place]], "k": [k]}))
+    return str(frame.loc[frame["selection_id"].isin(ids), "label"].iloc[0])
+
+
+def _rivals(config: SimulationConfig, frame: pd.DataFrame) -> list[Rival]:
+    from focus_eval.report.verdict import Rival
+
+    rivals = []
+    for place, entry in enumerate(config.samplers[1:], start=1):
+        is_control = not isinstance(entry, str)
+        for k in config.k if isinstance(entry, str) else entry.k:
+            label = _label(config, place, k, frame)
+            rivals.append(Rival(k, f"{label.split()[0]} at equal cost" if is_control else label, label))
+    return sorted(rivals, key=lambda rival: rival.k)
+
+
+@dataclass(frozen=True)
+class _World:
+    """The rows of one world, the new sampler's label in them and its rivals."""
+
+    name: str
+    frame: pd.DataFrame
+    new: str
+    rivals: list[Rival]
+
+    def compared(self, margin: float, share: float) -> list[Compared]:
+        from focus_eval.report.verdict import compared_with
+
+        return compared_with(self.frame, self.new, self.rivals, margin=margin, share=share)
+
+
+def _worlds(config: SimulationConfig, frame: pd.DataFrame) -> list[_World]:
+    return [
+        _World(str(world), part, _label(config, 0, config.k[0], part), _rivals(config, part))
+        for world, part in frame.groupby("benchmark", sort=False)
+    ]
+
+
+def simulation_sections(
+    config: SimulationConfig, frame: pd.DataFrame, frontier: pd.DataFrame, *, share: float, margin: float
+) -> list[Section]:
+    """Return the verdict of every world, the frontier, and timelines of questions won and lost against the first.
+
+    Args:
+        frame: the rows of `config`, those of `frontier` at several budgets.
+        share: of the 5 % that this look may spend.
+    """
+    from focus_eval.report.figures import page_svg
+    from focus_eval.report.lab import draw_frontier, recall_overview
+    from focus_eval.report.verdict import by_length, verdict_sentence, verdict_table
+
+    sections: list[Section] = []
+    for world in _worlds(config, frame):
+        compared = world.compared(margin, share)
+        lengths = by_length(compared, world.frame, world.new, share=share)
+        table = verdict_table(compared, world.frame, world.new, lengths, margin=margin, share=share)
+        # The page has the differences by length too.
+        print_table(replace(table, columns=table.columns[:3]))
+        sentences = [
+            verdict_sentence(item, world.frame, world.new, found, margin=margin)
+            for item, found in zip(compared, lengths, strict=True)
+        ]
+        for sentence in sentences:
+            _say(sentence)
+        where = f"on {world.name}" if config.recorded else f"in the world {world.name!r}"
+        what = "questions" if config.recorded else "videos"
+        n = world.frame["question_id"].nunique()
+        sections.append((f"Verdict {where}, {n} {what}", [*sentences, table]))
+    picture = page_svg(draw_frontier(frontier), "Evidence recall against forward equivalents")
+    sections.append(("Recall and cost", [recall_overview(frame), picture]))
+    return sections
+
+
+def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[Section]:
+    """Return the measures of events, pulls off a recorded grid, and the timelines, where there are any."""
+    from focus_eval.report.events import event_table, with_events
+    from focus_eval.report.lab import off_grid_lines, read_traces
+    from focus_eval.report.run import load_run
+
+    run = load_run(out)
+    sections: list[Section] = []
+    off_grid = off_grid_lines(run)
+    for line in off_grid:
+        _say(line)
+    if off_grid:
+        sections.append(("Pulls off the recorded grid", list(off_grid)))
+    met = with_events(frame, run, read_traces(out))
+    if len(met):
+        sections.append(("Events", [event_table(met)]))
+    return sections + _timelines(frame, config)
+
+
+def _frontier_frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
+    """The samplers on the videos of the first look, and the controls at several budgets; failures count as 0."""
+    from focus_eval.report.verdict import LOOKS
+    from focus_eval.simulation.running import SamplerEntry
+
+    names = dict.fromkeys(entry.sampler for entry in config.samplers if not isinstance(entry, str))
+    budgets = [SamplerEntry(sampler=name, budgets=True) for name in names]
+    changed = {"samplers": [*config.samplers, *budgets], "budgets": _FRONTIER_PERCENT}
+    both = config.model_copy(update={**changed, "videos": min(config.videos, LOOKS[0])})
+    run_with_progress(both, out, limit=None)
+    return _frame(both, out).assign(error=None)
+
+
+def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:
+    from focus_eval.report.figures import draw_timelines, page_svg
+    from focus_eval.report.verdict import telling_questions
+    from focus_eval.simulation.running import select_on, sources
+
+    source, k = sources(config)[0], config.k[0]
+    frame = frame[frame["benchmark"] == source.name]
+    series = [sampler for sampler, at in config.series() if at == k]
+    new, first = _label(config, 0, k, frame), _rivals(config, frame)[0]
+    sections: list[Section] = []
+    for word, questions in zip(("wins", "loses"), telling_questions(frame, new, first.label, k), strict=True):
+        pictures: list[str | Table] = []
+        for question in questions:
+            rows = [select_on(source, config, drawn, k, source.number(question)) for drawn in series]
+            shown = [row for row in rows if row.error is None]
+            pictures.append(page_svg(draw_timelines(shown), f"What each sampler chose for {question}"))
+        sections.append((f"Where {new} {word} against {first.name}, K = {k}", pictures or ["No question."]))
+    return sections
+
+
+def _demo_section(folder: Path, samplers: list[str]) -> Section:
+    """The quick demo's table; where it cannot run, the page is written without it and says why."""
+    from focus_eval.commands.demo import run_demo
+    from focus_eval.core.errors import FocusEvalError
+    from focus_eval.report.lab import demo_tables
+    from focus_eval.report.run import load_run
+
+    try:
+        run_demo("demo-quick", folder / "demo", Path("results/demo-quick"), quick=True, k=[], samplers=samplers)
+    except FocusEvalError as error:
+        _say(f"The quick demo did not run: {error}")
+        return ("The quick demo", [f"Not run: {error}"])
+    table = demo_tables(load_run(folder / "demo"), "focus")[0]
+    print_table(table)
+    said = "Two short videos through the real pipeline: reading, encoding, answering. Too few to decide anything."
+    return ("The quick demo", [said, table])
+
+
+def _say(text: str) -> None:
+    """Print a sentence, folded at the console's width."""
+    typer.echo(textwrap.fill(text, table_console().width, subsequent_indent="  ", break_on_hyphens=False))
+
+
+def _write(page: Path, title: str, sections: list[Section]) -> None:
+    from focus_eval.report.page.html import render_sections
+
+    page.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(page) as part:
+        part.write_text(render_sections(title, sections), encoding="utf-8")

@@ -1,0 +1,144 @@
+"""Counts an encoder's multiply-adds from the sizes that its checkpoint states.
+
+A matrix product `(n, k) x (k, m)` counts n k m; norms, activations and sums, below one per cent, are left out. The
+figures are in 10^9, by what they are paid for: "image" once a frame; "keys", a matching encoder's keys and values of
+the image, once a frame too, since no question changes them; "fusion" once a frame and question, for the longest text
+that the encoder reads. A text tower alone runs once a question and is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from focus_eval.encoders.protocol import StatesCost
+
+_CLASS_TOKEN = ("clip", "metaclip_2", "blip", "blip-2")
+# Towers that end in one more attention, of a learned query to all patches.
+_POOLING_HEAD = ("siglip", "siglip2", "aimv2")
+_GATED = ("aimv2",)
+
+
+def encoder_gmacs(encoder: object) -> dict[str, float]:
+    """Return what `encoder` costs, in 10^9 multiply-adds; {} where it does not say."""
+    return dict(encoder.gmacs) if isinstance(encoder, StatesCost) else {}
+
+
+def selection_gmacs(encoder: object, scan_encoder: object = None) -> dict[str, float]:
+    """Return what a row says of the cost of its encoders; a scan encoder's frame is one figure, "scan_image"."""
+    return joint_gmacs(encoder_gmacs(encoder), encoder_gmacs(scan_encoder))
+
+
+def joint_gmacs(main: Mapping[str, float], scanning: Mapping[str, float]) -> dict[str, float]:
+    """Return the same of what both cost."""
+    scanned = sum(scanning.values())
+    return {**main, **({"scan_image": scanned} if scanned else {})}
+
+
+def relative_cost(scan_encoder: object, encoder: object) -> float | None:
+    """Return what a frame of `scan_encoder` costs over an image of `encoder`; None where one of them does not say."""
+    return scan_share(selection_gmacs(encoder, scan_encoder))
+
+
+def scan_share(gmacs: Mapping[str, float]) -> float | None:
+    """Return the same of what a row says of its encoders."""
+    return gmacs["scan_image"] / gmacs["image"] if {"image", "scan_image"} <= gmacs.keys() else None
+
+
+def dual_encoder_gmacs(config: Any) -> dict[str, float]:
+    """Return the cost of an image tower whose embedding is compared with a text's; {} for a kind not known here."""
+    if config.model_type not in (*_CLASS_TOKEN[:2], *_POOLING_HEAD):
+        return {}
+    has_projection = config.model_type not in ("siglip", "siglip2")
+    projection = config.vision_config.hidden_size * config.projection_dim if has_projection else 0
+    return _in_gmacs(image=_image_tower(config.model_type, config.vision_config) + projection)
+
+
+def blip_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
+    """Return the cost of BLIP: its image tower, the image's keys and values, and a text of `n_tokens` that reads them.
+
+    Args:
+        config: of a `BlipForImageTextRetrieval`.
+    """
+    text, seen = config.text_config, _n_tokens("blip", config.vision_config)
+    layer = _layer(n_tokens, text.hidden_size, text.intermediate_size) + _reading(n_tokens, seen, text.hidden_size)
+    keys = 2 * seen * config.vision_config.hidden_size * text.hidden_size
+    return _in_gmacs(
+        image=_image_tower("blip", config.vision_config),
+        keys=text.num_hidden_layers * keys,
+        fusion=text.num_hidden_layers * layer + 2 * text.hidden_size,
+    )
+
+
+def blip2_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
+    """Return the cost of BLIP-2: its image tower, and the Q-Former over its queries and a text of `n_tokens`.
+
+    Its keys and values are computed again for every question, and count as fusion.
+
+    Args:
+        config: of a `Blip2ForImageTextRetrieval`.
+    """
+    former, queries = config.qformer_config, config.num_query_tokens
+    width, seen = former.hidden_size, _n_tokens("blip-2", config.vision_config)
+    reading = _reading(queries, seen, width) + 2 * seen * config.vision_config.hidden_size * width
+    layers = former.num_hidden_layers * _layer(queries + n_tokens, width, former.intermediate_size)
+    n_reading = ceil(former.num_hidden_layers / former.cross_attention_frequency)
+    return _in_gmacs(
+        image=_image_tower("blip-2", config.vision_config),
+        fusion=layers + n_reading * reading + 2 * queries * width,
+    )
+
+
+def _in_gmacs(**macs: float) -> dict[str, float]:
+    return {name: value / 1e9 for name, value in macs.items()}
+
+
+def _n_patches(vision: Any) -> int:
+    """Patches of an image: of its fixed size, or the most that a NaFlex checkpoint was trained on."""
+    return int(getattr(vision, "num_patches", None) or (vision.image_size // vision.patch_size) ** 2)
+
+
+def _n_tokens(model_type: str, vision: Any) -> int:
+    return _n_patches(vision) + (model_type in _CLASS_TOKEN)
+
+
+def _image_tower(model_type: str, vision: Any) -> int:
+    """Multiply-adds of one image in a vision transformer, its pooling head included."""
+    width, mlp, tokens = vision.hidden_size, vision.intermediate_size, _n_tokens(model_type, vision)
+    embedding = _n_patches(vision) * 3 * vision.patch_size**2 * width
+    layers = vision.num_hidden_layers * _layer(tokens, width, mlp, is_gated=model_type in _GATED)
+    # Keys and values of all patches, the one query's part, and SigLIP's further MLP; AIMv2's query is learned as it is.
+    head = 2 * tokens * width**2 + 2 * tokens * width + width**2
+    head += 0 if model_type == "aimv2" else width**2 + 2 * width * mlp
+    return int(embedding + layers + (head if model_type in _POOLING_HEAD else 0))
+
+
+def _layer(tokens: int, width: int, mlp: int, *, is_gated: bool = False) -> int:
+    """Multiply-adds of a transformer's layer: queries, keys, values and output; scores and sums; the MLP."""
+    return 4 * tokens * width**2 + 2 * tokens**2 * width + (3 if is_gated else 2) * tokens * width * mlp
+
+
+def _reading(tokens: int, seen: int, width: int) -> int:
+    """Multiply-adds of attention to `seen` tokens of another tower whose keys and values are there already."""
+    return 2 * tokens * width**2 + 2 * tokens * seen * width
+
+
+# EfficientNet-Lite0: blocks, kernel, stride of the first, widening, channels (Tan and Le 2019, table 1).
+_STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
+           (1, 3, 1, 6, 320))  # fmt: skip
+_STEM, _HEAD, _CLASSES = 32, 1280, 1000
+
+
+def efficientnet_lite0_gmacs(size: int) -> dict[str, float]:
+    """Return the cost of EfficientNet-Lite0 on a square of `size` pixels on a side."""
+    side, channels = ceil(size / 2), _STEM
+    macs = side**2 * 9 * 3 * channels
+    for n_blocks, kernel, first_stride, widening, width in _STAGES:
+        for number in range(n_blocks):
+            wide = channels * widening
+            macs += side**2 * channels * wide if widening > 1 else 0
+            side = ceil(side / (1 if number else first_stride))
+            macs += side**2 * wide * (kernel**2 + width)
+            channels = width
+    return _in_gmacs(image=macs + side**2 * channels * _HEAD + _HEAD * _CLASSES)

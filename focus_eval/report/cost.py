@@ -1,0 +1,152 @@
+"""Counts what choosing frames costs, in one way for every table and figure.
+
+A frame that several questions of a video ask for is encoded once. Each of the q questions that ask for it counts 1/q of
+it, so that the shares of all rows of a selection add up to the distinct frames.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.rows.records import SelectionRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORWARDS_NOTE = (
+    "Forward equivalents: images through the main encoder, a frame that several questions of a video ask for once, and "
+    "scanned frames and matching with text by their multiply-adds."
+)
+COLUMNS = ("n_encoded", "n_scanned_encoded", "forward_equivalents")
+
+
+def frame_shares(groups: Sequence[Hashable], frames: Sequence[IntArray]) -> FloatArray:
+    """Return each row's share of the distinct frames of its group, shape `(n_rows,)`.
+
+    Args:
+        groups: what shares its frames, by row: one selection of one video of one benchmark.
+        frames: what each row asked for, any order.
+    """
+    shares = np.zeros(len(groups))
+    members: dict[Hashable, list[int]] = {}
+    for number, group in enumerate(groups):
+        if frames[number].size:
+            members.setdefault(group, []).append(number)
+    for numbers in members.values():
+        distinct = [np.unique(frames[number]) for number in numbers]
+        _, place, n_asking = np.unique(np.concatenate(distinct), return_inverse=True, return_counts=True)
+        asking = np.repeat(np.arange(len(numbers)), [mine.size for mine in distinct])
+        shares[numbers] = np.bincount(asking, weights=1 / n_asking[place])
+    return shares
+
+
+class CostColumns:
+    """Collects what the rows of a run say of their cost, one after the other; NaN where a row does not say enough."""
+
+    def __init__(self) -> None:
+        self._groups: list[Hashable] = []
+        self._frames: dict[str, list[IntArray]] = {"main": [], "scan": []}
+        self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
+        self._units: list[tuple[float, float, float]] = []
+        self._n_pulls: list[int] = []
+
+    def add(self, row: SelectionRow, *, has_cost: bool = True) -> None:
+        """Count one row.
+
+        Args:
+            has_cost: False for a row that does not know its pulls.
+        """
+        self._groups.append((row.benchmark, row.video, row.selection_id))
+        lists = {
+            "main": (row.pulled_frames, row.n_pulls if has_cost else np.nan),
+            "scan": (row.scanned_frames, row.n_scanned if has_cost else np.nan),
+        }
+        for what, (frames, count) in lists.items():
+            self._frames[what].append(np.asarray(frames, dtype=np.int32))
+            self._stated[what].append(None if count is None else (count, row.encoded.get(what)))
+        self._units.append(unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost")))
+        self._n_pulls.append(row.frames_scored)
+
+    def columns(self) -> dict[str, FloatArray]:
+        """Return `COLUMNS`, each of shape `(n_rows,)`, in the order of the rows.
+
+        n_encoded, n_scanned_encoded: the row's share of the distinct frames that the main and the scan encoder saw.
+        forward_equivalents: these, and matching the pulled frames with the text, over the multiply-adds of one image.
+        """
+        encoded, scanned = self._encoded("main"), self._encoded("scan")
+        main, scan, pair = np.asarray(self._units, dtype=np.float64).reshape(-1, 3).T
+        equivalents = forward_equivalents((main, scan, pair), encoded=encoded, scanned=scanned, pulls=self._n_pulls)
+        return dict(zip(COLUMNS, (encoded, scanned, equivalents), strict=True))
+
+    def _encoded(self, what: str) -> FloatArray:
+        shares = frame_shares(self._groups, self._frames[what])
+        n_questions = Counter(self._groups)
+        for number, (group, stated) in enumerate(zip(self._groups, self._stated[what], strict=True)):
+            if stated is not None:
+                count, share = stated
+                # A question that is alone with its video has its frames to itself; the others must say.
+                alone = count if count == 0 or n_questions[group] == 1 else np.nan
+                shares[number] = alone if share is None else share
+        return shares
+
+
+def unit_costs(gmacs: Mapping[str, float], *, relative_cost: float | None = None) -> tuple[float, float, float]:
+    """Return what a main frame, a scanned frame and a (frame, question) pair cost, in forwards of the main encoder.
+
+    An encoder that does not say its cost counts its forwards alone; a scan of unknown cost is NaN.
+
+    Args:
+        gmacs: as in a `SelectionRow`.
+        relative_cost: a scanned frame over a main one, where the user said it.
+    """
+    image = gmacs.get("image", np.nan)
+    scan = gmacs.get("scan_image", np.nan) / image if relative_cost is None else float(relative_cost)
+    keys, fusion = (gmacs.get(name, 0.0) / image if gmacs else 0.0 for name in ("keys", "fusion"))
+    return 1.0 + keys, scan, fusion
+
+
+def forward_equivalents(
+    units: tuple[Any, Any, Any], *, encoded: ArrayLike, scanned: ArrayLike, pulls: ArrayLike
+) -> FloatArray:
+    """Return what so many frames and pairs cost together, numbers or arrays; `units` as of `unit_costs`."""
+    main, scan, pair = units
+    # What costs nobody knows how much costs nothing where it was not used.
+    scans = np.where(np.asarray(scanned) == 0, 0.0, np.asarray(scanned) * scan)
+    return np.asarray(np.asarray(encoded) * main + scans + np.asarray(pulls) * pair, dtype=np.float64)
+
+
+def charged_seconds(frame: pd.DataFrame) -> pd.Series:
+    """Return what each row of `Run.selection_frame` would have taken had no other selection been there.
+
+    As measured where the selection made all its forwards itself. Else opening and choosing as measured, and each frame
+    of its share at the seconds that a forward of its encoder, and the wait for a decoded frame, took on its device in
+    this run; NaN where no such forward was measured.
+    """
+    made = frame.groupby(["benchmark", "selection_id"])[
+        ["forwards", "n_encoded", "scan_forwards", "n_scanned_encoded"]
+    ].transform("sum")
+    # Shares of a frame add up to 1 but for rounding.
+    pays = (made["forwards"] >= made["n_encoded"] - 1e-6) & (made["scan_forwards"] >= made["n_scanned_encoded"] - 1e-6)
+    decoded = frame["forwards"] + frame["scan_forwards"]
+    wait = _mean_seconds(frame, "idle", decoded, [])
+    alone = frame["seconds_open"] + frame["seconds_select"]
+    for what, stage, encoder in (("forwards", "encode", "encoder"), ("scan_forwards", "scan", "scan_encoder")):
+        frames = frame["n_encoded" if what == "forwards" else "n_scanned_encoded"]
+        one = _mean_seconds(frame, stage, frame[what], [encoder]) + wait
+        alone = alone + (frames * one).where(frames != 0, 0.0)
+    seconds: pd.Series = frame["select_seconds"].where(pays, alone)
+    return seconds
+
+
+def _mean_seconds(frame: pd.DataFrame, stage: str, counts: pd.Series, by: list[str]) -> pd.Series:
+    """Return for each row the seconds of `stage` over `counts` among the rows of its device and of `by`."""
+    sums = frame[["select_device", *by]].assign(seconds=frame[f"seconds_{stage}"], count=counts)
+    sums = sums.groupby(["select_device", *by])[["seconds", "count"]].transform("sum")
+    seconds: pd.Series = sums["seconds"] / sums["count"].where(sums["count"] > 0)
+    return seconds

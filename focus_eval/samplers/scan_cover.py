@@ -1,0 +1,207 @@
+"""Which keyframes cover the most evidence, when a cheap encoder looks everywhere and the dear one closely?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from focus_eval.core.options import option
+from focus_eval.core.types import WEAKEST_RHO, FloatArray, IntArray, VideoInfo
+from focus_eval.samplers import coverage, fusion
+from focus_eval.samplers.bandit import equal_clips
+from focus_eval.samplers.base import Choice, Ledger, SelectionRequest
+from focus_eval.samplers.even_cover import SHARE_OF_FPS, covering_choice, jittered
+from focus_eval.samplers.scanning import ScanningSampler
+
+LEAST_PULLS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanCover(ScanningSampler):
+    """Scan the whole video with a cheap encoder, pull where it promises most and a few evenly, cover what both expect.
+
+    Args:
+        share: what may be spent, in forwards of the main encoder, as a share of the frames of the video at 25 fps.
+        shared_by: questions a video has on average; they share the scan, so that each pays that part of it.
+        scan_hz: most frames scanned a second.
+        scan_budget_share: most of the budget that the scan may take.
+        even_share: part of the pulls that is spread evenly.
+        cell_seconds: the other pulls lie in different cells of so many seconds; where all cells are pulled, the rest of
+            the budget is not spent.
+        h, cap, rho_prior, prior_pulls, fade_seconds, nugget: see `fusion.Prior`.
+        fallback: "even_cover": where the even pulls say that the scan tells nothing of this video (a correlation below
+            .15), go on as `even_cover` does; takes a second batch.
+        value: see `coverage.best_cover`.
+    """
+
+    name: ClassVar[str] = "scan_cover"
+    source: ClassVar[str] = "focus-eval; likelihood ratio of two encoders, maximum coverage"
+
+    share: float = option(0.005, above=0, at_most=1)
+    shared_by: float = option(1.0, at_least=1)
+    scan_hz: float = option(2.0, above=0)
+    scan_budget_share: float = option(0.5, above=0, at_most=1)
+    even_share: float = option(0.2, at_least=0, at_most=1)
+    cell_seconds: float = option(4.0, above=0)
+    h: float = option(fusion.Prior.h, above=0)
+    cap: float = option(fusion.Prior.cap, above=0)
+    rho_prior: float = option(fusion.Prior.rho_prior, at_least=0, at_most=0.95)
+    prior_pulls: float = option(fusion.Prior.prior_pulls, at_least=0)
+    fade_seconds: float = option(fusion.Prior.fade_seconds, above=0)
+    nugget: float = option(fusion.Prior.nugget, at_least=0, at_most=1)
+    fallback: Literal["none", "even_cover"] = option("none")
+    value: coverage.Value = option("recall")
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Scan, pull in one batch, fuse, cover."""
+        video, ledger = request.video, request.ledger
+        scanned, n_pulls = self.spending(video, self.cost_of_scan(request.scan_cost))
+        view = ScanView.of(video, scanned, ledger.scan(scanned))
+        if n_pulls < LEAST_PULLS:
+            return view.covering(fusion.scan_density(view.times, view.scan, self.prior), request, self.value)
+        n_even = int(self.even_share * n_pulls)
+        even = evenly_pulled(video, n_even, request.coarse_rng)
+        promising = self.promising(view, n_pulls - n_even)
+        if self.fallback == "none" or n_even < LEAST_PULLS:
+            pulls = Pulls.of(ledger, np.union1d(even, promising))
+            return view.fused(pulls, request, self.prior, self.value)
+        pulls = Pulls.of(ledger, even)
+        is_weak = (rho := view.measured(pulls)) < WEAKEST_RHO
+        rest = evenly_pulled(video, n_pulls - n_even, request.coarse_rng) if is_weak else promising
+        pulls = pulls.joined(Pulls.of(ledger, np.setdiff1d(rest, even)))
+        if not is_weak:
+            return view.fused(pulls, request, self.prior, self.value)
+        whole, facts = equal_clips(video.n_frames, 1), {"fallback": "even_cover", "rho_measured": rho}
+        return covering_choice(pulls.frames, pulls.relevance, whole, request, facts, value=self.value)
+
+    def count_scans(self, video: VideoInfo, *, k: int) -> int:
+        """Return how many frames are scanned, which needs no run."""
+        return int(self.spending(video, self.cost_of_scan(None))[0].size)
+
+    @property
+    def prior(self) -> fusion.Prior:
+        """What the options say of both channels."""
+        return fusion.Prior(
+            h=self.h,
+            cap=self.cap,
+            rho_prior=self.rho_prior,
+            prior_pulls=self.prior_pulls,
+            fade_seconds=self.fade_seconds,
+            nugget=self.nugget,
+        )
+
+    def spending(self, video: VideoInfo, cost: float) -> tuple[IntArray, int]:
+        """Return the frames to scan, ascending, and the number of pulls that the rest of the budget is worth.
+
+        Args:
+            cost: a forward of the scan encoder over one of the main encoder.
+        """
+        seconds = video.duration_seconds
+        budget, cost = self.share * SHARE_OF_FPS * seconds, cost / self.shared_by
+        n = int(min(self.scan_hz * seconds, self.scan_budget_share * budget / cost) + 1e-9)
+        frames = self.scannable(video, coverage.middles(video, min(video.n_frames, max(1, n))))
+        return frames, min(video.n_frames, max(0, int(budget - cost * frames.size + 1e-9)))
+
+    def promising(self, view: ScanView, n: int) -> IntArray:
+        """Return up to `n` frames of the grid, ascending: of the best cells the point that looks best."""
+        # A mean of five points: what one frame alone shows is more often chance.
+        expected = fusion.moving_mean(fusion.scan_density(view.times, view.scan, self.prior), 2)
+        cell = (view.times / self.cell_seconds).astype(np.int64)
+        best_first = np.lexsort((-expected, cell))
+        of_cells = best_first[np.unique(cell[best_first], return_index=True)[1]]
+        chosen: IntArray = np.sort(view.grid[of_cells[np.argsort(-expected[of_cells], kind="stable")[:n]]])
+        return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Pulls:
+    """Pulled frames, ascending, with relevance and logits, all `(n_pulls,)`."""
+
+    frames: IntArray
+    relevance: FloatArray
+    logits: FloatArray
+
+    @classmethod
+    def of(cls, ledger: Ledger, frames: IntArray) -> Pulls:
+        """Pull ascending `frames`."""
+        return cls(frames, *ledger.relevance_and_logits(frames))
+
+    def joined(self, other: Pulls) -> Pulls:
+        """Return both in the order of time."""
+        frames = np.concatenate([self.frames, other.frames])
+        relevance = np.concatenate([self.relevance, other.relevance])
+        logits = np.concatenate([self.logits, other.logits])
+        order = np.argsort(frames)
+        return Pulls(frames[order], relevance[order], logits[order])
+
+
+@dataclass(frozen=True, eq=False)
+class ScanView:
+    """What a scan shows of a video.
+
+    Args:
+        grid, times: frames at which density is estimated, and their seconds, `(n_grid,)`.
+        scanned_at, values: seconds of the scanned frames, ascending, and their logits, `(n_scanned,)`.
+        scan: the standardised scan at `times`.
+    """
+
+    video: VideoInfo
+    grid: IntArray
+    times: FloatArray
+    scanned_at: FloatArray
+    values: FloatArray
+    scan: FloatArray
+
+    @classmethod
+    def of(cls, video: VideoInfo, scanned: IntArray, values: FloatArray) -> ScanView:
+        """Return the view that the scan of ascending frames gives."""
+        grid = coverage.grid_frames(video)
+        times, scanned_at = grid / video.fps, scanned / video.fps
+        scan = fusion.standardised_scan(times, times, scanned_at, values)
+        return cls(video, grid, times, scanned_at, values, scan)
+
+    def regression(self, pulls: Pulls, prior: fusion.Prior) -> fusion.Regression:
+        """Return the regression of the pulls' logits on the scan."""
+        at_pulls = fusion.standardised_scan(self.times, pulls.frames / self.video.fps, self.scanned_at, self.values)
+        return fusion.regression(at_pulls, pulls.logits, prior)
+
+    def measured(self, pulls: Pulls) -> float:
+        """Return the correlation of both encoders over the video as the pulls alone say it, in [-1, 1]."""
+        fit = self.regression(pulls, replace(fusion.Prior(), prior_pulls=0.0))
+        return fit.slope / fit.sigma
+
+    def fused(self, pulls: Pulls, request: SelectionRequest, prior: fusion.Prior, value: coverage.Value) -> Choice:
+        """Return the keyframes that cover the most of what scan and pulls say together."""
+        fit = self.regression(pulls, prior)
+        density = fusion.density_of(self.times, self.scan, pulls.frames / self.video.fps, fit, prior)
+        facts = {"rho": fit.rho, "q": fit.q, "slope": fit.slope, "rho_measured": self.measured(pulls)}
+        return self.covering(density, request, value, facts, is_flat=np.ptp(pulls.logits) == 0)
+
+    def covering(
+        self,
+        density: FloatArray,
+        request: SelectionRequest,
+        value: coverage.Value,
+        facts: dict[str, Any] | None = None,
+        *,
+        is_flat: bool = True,
+    ) -> Choice:
+        """Return the keyframes that cover the most of `density`, spread evenly where nothing differs.
+
+        Args:
+            is_flat: whether nothing but the scan could differ.
+        """
+        if is_flat and np.ptp(self.values) == 0:
+            even = coverage.evenly(self.video, request.n_wanted)
+            return Choice(keyframes=even, facts={**(facts or {}), "fallback": "uniform: both encoders are flat"})
+        chosen = coverage.covering_frames(self.grid, density, request.n_wanted, self.video, value=value)
+        return Choice(keyframes=chosen, facts=facts or {})
+
+
+def evenly_pulled(video: VideoInfo, n: int, rng: np.random.Generator) -> IntArray:
+    """Return jittered even frames as `even_cover` pulls them, ascending, `(n,)`."""
+    if n == 0:
+        return np.empty(0, dtype=np.int64)
+    return jittered(equal_clips(video.n_frames, 1), np.array([n]), rng)

@@ -1,0 +1,47 @@
+"""What does the scan encoder give alone, when it may spend the whole budget?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from focus_eval.core.options import option
+from focus_eval.core.types import IntArray, VideoInfo
+from focus_eval.samplers import coverage, fusion
+from focus_eval.samplers.base import Choice, Role, SelectionRequest
+from focus_eval.samplers.even_cover import SHARE_OF_FPS
+from focus_eval.samplers.scan_cover import ScanView
+from focus_eval.samplers.scanning import ScanningSampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanOnly(ScanningSampler):
+    """The whole budget goes into the scan, at most five frames a second; keyframes as `scan_cover` without pulls.
+
+    Args:
+        share, shared_by, value: as in `scan_cover`.
+    """
+
+    name: ClassVar[str] = "scan_only"
+    source: ClassVar[str] = "focus-eval; control of scan_cover at equal cost"
+    role: ClassVar[Role] = "control"
+    draws: ClassVar[bool] = False
+
+    share: float = option(0.005, above=0, at_most=1)
+    shared_by: float = option(1.0, at_least=1)
+    value: coverage.Value = option("recall")
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Scan and cover."""
+        frames = self.scanned(request.video, self.cost_of_scan(request.scan_cost))
+        view = ScanView.of(request.video, frames, request.ledger.scan(frames))
+        return view.covering(fusion.scan_density(view.times, view.scan, fusion.Prior()), request, self.value)
+
+    def scanned(self, video: VideoInfo, cost: float) -> IntArray:
+        """Return the frames to scan, ascending."""
+        n = int(self.share * SHARE_OF_FPS * video.duration_seconds * self.shared_by / cost + 1e-9)
+        return self.scannable(video, coverage.middles(video, min(coverage.grid_frames(video).size, max(1, n))))
+
+    def count_scans(self, video: VideoInfo, *, k: int) -> int:
+        """Return how many frames are scanned, which needs no run."""
+        return int(self.scanned(video, self.cost_of_scan(None)).size)

@@ -1,0 +1,68 @@
+"""The base of samplers that look everywhere with a second, cheap encoder: which one, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.options import option
+from focus_eval.core.types import IntArray, VideoInfo
+from focus_eval.samplers.base import FrameSampler
+
+ScanDecode = Literal["all", "reference", "sync"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanningSampler(FrameSampler):
+    """A sampler with a scan encoder.
+
+    Args:
+        scan_encoder: a registered encoder, with options or without ("clip:model=ViT-B-32"). A simulation has a channel
+            of its own, whatever is named here.
+        relative_cost: a forward of the scan encoder over one of the main encoder, instead of the ratio of their
+            multiply-adds; needed where that is not known.
+        scan_decode: which frames are scanned in place of those planned: "all" for these themselves, "reference" for the
+            nearest that others refer to, which are decoded on the way anyway, "sync" for the nearest sync frames, the
+            only ones to be decoded then. Where the file does not say, all; the row's facts then do.
+    """
+
+    needs_scan: ClassVar[bool] = True
+
+    scan_encoder: str = option("")
+    relative_cost: float | None = option(None, above=0)
+    scan_decode: ScanDecode = option("all")
+
+    def at_cost(self, scan_cost: float | None) -> ScanningSampler:
+        """Return the sampler with `relative_cost`, where it is not given; for counting, not for selecting."""
+        return self if self.relative_cost is not None else replace(self, relative_cost=scan_cost)
+
+    def cost_of_scan(self, scan_cost: float | None) -> float:
+        """Return `relative_cost`, or `scan_cost` where it is not given.
+
+        Raises:
+            InvalidInput: neither is known.
+        """
+        cost = scan_cost if self.relative_cost is None else self.relative_cost
+        if cost is None:
+            raise InvalidInput(
+                f"sampler {self.name!r}: what a forward of scan_encoder {self.scan_encoder!r} costs is not known; "
+                "give it as a share of one of the main encoder, e.g. -o relative_cost=0.1"
+            )
+        return cost
+
+    def scannable(self, video: VideoInfo, frames: IntArray) -> IntArray:
+        """Return the frames that are scanned for ascending `frames`: the nearest that may be, each once, ascending."""
+        cheap = cheap_frames(video, self.scan_decode)
+        if cheap is None:
+            return frames
+        nearest: IntArray = np.unique(cheap[np.searchsorted((cheap[1:] + cheap[:-1]) / 2, frames)])
+        return nearest
+
+
+def cheap_frames(video: VideoInfo, scan_decode: str) -> IntArray | None:
+    """Return the frames of `video` that may be scanned, ascending; None for all of them."""
+    known = {"sync": video.sync_frames, "reference": video.reference_frames}.get(scan_decode)
+    return None if known is None or known.size == 0 else known

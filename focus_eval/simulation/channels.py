@@ -1,0 +1,51 @@
+"""What a simulated scan encoder sees: how much of it is what the main encoder sees, and what a frame costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.options import make, parse_named
+
+# CLIP ViT-B/32 over BLIP's ViT-L/16 at 384 pixels, in multiply-adds of an image.
+CLIP_B32_OVER_BLIP_L = 1 / 43
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channel:
+    """A scan encoder beside a simulated main encoder.
+
+    Args:
+        rho: correlation of the two backgrounds, in [0, 1].
+        q: height of an event, and of all that has to do with the question, over its height for the main encoder.
+        cost: a forward over one of the main encoder.
+    """
+
+    rho: float = 0.3
+    q: float = 0.6
+    cost: float = CLIP_B32_OVER_BLIP_L
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.rho <= 1 and self.q >= 0 and self.cost > 0):
+            raise InvalidInput(f"a channel needs rho in [0, 1], q from 0 and cost above 0, got {asdict(self)}")
+
+
+CHANNELS = {
+    "fair": Channel(),
+    "good": Channel(rho=0.5, q=1.0),
+    "bad": Channel(rho=0.3, q=0.3),
+    "useless": Channel(rho=0.0, q=0.0),
+}
+
+
+def channel_of(text: str) -> Channel:
+    """Return the channel that `text` names, "" for "fair"; with changes: "fair:cost=0.25" or "good:rho=0.4,q=0.7".
+
+    Raises:
+        UnknownName: no such channel or parameter.
+        InvalidInput: a value outside its range.
+    """
+    name, changes = parse_named(text or "fair")
+    if name not in CHANNELS:
+        raise unknown_name("scan channel", name, CHANNELS)
+    return make(f"scan channel {name!r}", Channel, {**asdict(CHANNELS[name]), **changes})

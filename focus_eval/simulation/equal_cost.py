@@ -1,0 +1,45 @@
+"""Controls at the cost of another sampler: how many frames they score is set so that the mean cost is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from focus_eval.core.types import VideoInfo
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.simulation.running import NOMINAL_FPS, SamplerEntry, options_at
+
+# What any sampler that scores frames must beat: even pulls, chosen from in three ways.
+CONTROLS = ("even_diverse", "even_cover", "topk")
+_STEPS = 3
+
+
+def controls_at(
+    cost: float, videos: Sequence[VideoInfo], *, k: int, names: Sequence[str] = CONTROLS
+) -> list[SamplerEntry]:
+    """Return `names` at options with which they score `cost` frames of a video in the mean over `videos`.
+
+    The frames that they score are in proportion to a video's length. A control that scores a least number of frames
+    whatever its options may cost more.
+
+    Args:
+        cost: in forward equivalents per question, above 0.
+    """
+    return [_control(name, cost, videos, k) for name in names]
+
+
+def _control(name: str, cost: float, videos: Sequence[VideoInfo], k: int) -> SamplerEntry:
+    percent = 100 * cost / (NOMINAL_FPS * float(np.mean([video.duration_seconds for video in videos])))
+    options = _options(name, percent)
+    for _ in range(_STEPS):
+        sampler = make_sampler(name, **options)
+        planned = float(np.mean([sampler.count_pulls(video, k=k) for video in videos]))
+        percent *= cost / planned
+        options = _options(name, percent)
+    return SamplerEntry(sampler=name, options=options, k=[k])
+
+
+def _options(name: str, percent: float) -> dict[str, float]:
+    # Three digits: they stand in tables and in the names of folders.
+    return {option: float(f"{value:.3g}") for option, value in options_at(name, min(100.0, percent)).items()}

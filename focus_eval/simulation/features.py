@@ -1,0 +1,107 @@
+"""Logits and embeddings of traces, for samplers that need them: the query's part is the trace's, the rest is drawn."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.samplers.base import derived_rng
+from focus_eval.simulation.worlds import (
+    GRID_HZ,
+    RecordedTrace,
+    SimulatedTrace,
+    World,
+    autoregression,
+    frame_noise,
+)
+
+# What a picture shows besides the query lies in so many dimensions.
+DIMENSIONS = 16
+# Cosine of frame and query: that of CLIP ViT-B/32 lies between about .1 and .4 (docs/simulation.md).
+MEAN_COSINE, COSINE_SPREAD, LARGEST_COSINE = 0.25, 0.04, 0.9
+# CLIP's logits are so many times its cosines.
+CLIP_LOGIT_SCALE = 100.0
+_LEAST = 1e-9
+
+
+class TraceFeatures:
+    """What the ledger pulls from where a sampler needs logits or embeddings.
+
+    A frame's embedding has the query's direction for its relevance, and `DIMENSIONS` others for what it shows: a
+    background like that of relevance, smooth within a shot, with a jump at each cut and the same again where a video
+    returns to a scene. A recorded trace has no cuts, and its pictures are drawn for the length of its video.
+    """
+
+    def __init__(self, trace: SimulatedTrace | RecordedTrace) -> None:
+        self.trace = trace
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames`, shape `(n,)`."""
+        return self.trace.relevance(frames)
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        """Return log-odds of the relevance, or of a recorded cosine CLIP's logits, shape `(n,)`."""
+        relevance = self.trace.relevance(frames)
+        if self._is_cosine:
+            return CLIP_LOGIT_SCALE * (2.0 * relevance - 1.0)
+        inside = np.clip(relevance, _LEAST, 1 - _LEAST)
+        return np.asarray(np.log(inside / (1 - inside)))
+
+    def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return unit vectors of the frames `(n, 1 + DIMENSIONS)` and of the query `(1 + DIMENSIONS,)`."""
+        cosine = self._cosine(frames)[:, None]
+        shown = self._shown(frames)
+        shown /= np.linalg.norm(shown, axis=1, keepdims=True)
+        return np.hstack([cosine, np.sqrt(1 - cosine**2) * shown]), np.eye(1 + DIMENSIONS)[0]
+
+    @property
+    def _is_cosine(self) -> bool:
+        return isinstance(self.trace, RecordedTrace) and self.trace.is_cosine
+
+    def _cosine(self, frames: IntArray) -> FloatArray:
+        if self._is_cosine:
+            return 2.0 * self.trace.relevance(frames) - 1.0
+        middle, spread = self._scale
+        cosine = MEAN_COSINE + COSINE_SPREAD * (self.logits(frames) - middle) / spread
+        return np.clip(cosine, -LARGEST_COSINE, LARGEST_COSINE)
+
+    @cached_property
+    def _scale(self) -> tuple[float, float]:
+        """Where the background's logits lie, and how far they spread."""
+        if isinstance(self.trace, SimulatedTrace):
+            return self.trace.world.location, self.trace.world.scale
+        known = self.logits(self.trace.frames)
+        return float(known.mean()), max(float(known.std()), _LEAST)
+
+    def _shown(self, frames: IntArray) -> FloatArray:
+        cell = np.minimum((frames * (GRID_HZ / self.trace.info.fps)).astype(np.int64), len(self._pictures) - 1)
+        noise = [frame_noise(frames, self._key + at) for at in range(DIMENSIONS)]
+        return self._pictures[cell] + self._world.noise * np.stack(noise, axis=1)
+
+    @property
+    def _world(self) -> World:
+        return self.trace.world if isinstance(self.trace, SimulatedTrace) else World(name="recorded")
+
+    @cached_property
+    def _key(self) -> int:
+        return int(self._rng("noise").integers(2**62))
+
+    def _rng(self, part: str) -> np.random.Generator:
+        of = self.trace.video if isinstance(self.trace, RecordedTrace) else str(self.trace.key)
+        return derived_rng(0, "pictures", of, part)
+
+    @cached_property
+    def _pictures(self) -> NDArray[np.float64]:
+        """What is shown, ten times a second, `(n_grid, DIMENSIONS)`."""
+        n, world, rng = int(np.ceil(self.trace.info.duration_seconds * GRID_HZ)) + 1, self._world, self._rng("shown")
+        keep = 0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ))
+        smooth = np.stack([autoregression(keep, n, rng) for _ in range(DIMENSIONS)], axis=1).astype(np.float64)
+        if isinstance(self.trace, RecordedTrace) or world.shot_share == 0:
+            return smooth
+        scenes = rng.standard_normal((int(self.trace.looks.max()) + 1, DIMENSIONS))
+        shot = np.searchsorted(self.trace.cuts, np.arange(n) / GRID_HZ, side="right")
+        scene = scenes[self.trace.looks[np.minimum(shot, self.trace.looks.size - 1)]]
+        return np.asarray(np.sqrt(world.shot_share) * scene + np.sqrt(1 - world.shot_share) * smooth)

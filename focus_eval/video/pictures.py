@@ -1,0 +1,112 @@
+"""Reads a folder of pictures, or an array of them, as a video."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from focus_eval.core.errors import VideoError
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.video.reader import Pixels, checked_frames
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+
+
+class PictureReader:
+    """Frames that are pictures already; see `VideoReader` for the contract.
+
+    Args:
+        source: a folder, its pictures by name (frame 9 before frame 10), or RGB uint8 `(n, height, width, 3)`.
+        fps: pictures per second.
+
+    Raises:
+        VideoError: no pictures, an array of another type or shape, or a picture of another size than the first.
+    """
+
+    def __init__(self, source: Path | Pixels, *, fps: float) -> None:
+        self.path = source if isinstance(source, Path) else Path("array")
+        self._array = None if isinstance(source, Path) else _checked_array(source)
+        self._files = pictures_in(source) if isinstance(source, Path) else []
+        n_frames = len(self._files) if self._array is None else len(self._array)
+        self.info = VideoInfo(n_frames, fps)
+        self.height, self.width = self._picture(0).shape[:2]
+
+    def frame_times(self, frames: IntArray) -> FloatArray:
+        """Return `frames / fps` in seconds, shape `(n,)`."""
+        times: FloatArray = self._checked(frames) / self.info.fps
+        return times
+
+    def stream(self, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
+        """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending."""
+        for frame in np.unique(self._checked(frames)).tolist():
+            pixels = self._picture(frame)
+            if pixels.shape != (self.height, self.width, 3):
+                height, width = pixels.shape[:2]
+                raise VideoError(
+                    f"{self._files[frame]}: {width}x{height}, the first picture has {self.width}x{self.height}"
+                )
+            yield frame, pixels
+
+    def read(self, frames: IntArray) -> Pixels:
+        """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
+        found = dict(self.stream(frames))
+        return np.stack([found[frame] for frame in self._checked(frames).tolist()])
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def __enter__(self) -> PictureReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _checked(self, frames: ArrayLike) -> IntArray:
+        return checked_frames(self.path, frames, n_frames=self.info.n_frames)
+
+    def _picture(self, frame: int) -> Pixels:
+        if self._array is not None:
+            picture: Pixels = self._array[frame]
+            return picture
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(self._files[frame]) as image:
+                pixels: Pixels = np.asarray(image.convert("RGB"))
+                return pixels
+        except (OSError, UnidentifiedImageError) as error:
+            raise VideoError(f"{self._files[frame]}: not a readable picture ({error}); remove or replace it") from error
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """Return the pictures of `folder` in the order of their names, numbers by value.
+
+    Raises:
+        VideoError: there is none.
+    """
+    files = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES]
+    if not files:
+        raise VideoError(
+            f"{folder}: no pictures here ({', '.join(SUFFIXES)}); name a video file or a folder of pictures"
+        )
+    return sorted(files, key=lambda path: [int(part) if part.isdigit() else part for part in _parts(path.name)])
+
+
+def _parts(name: str) -> list[str]:
+    # Digits and other text take turns, beginning with text: numbers are only ever compared with numbers.
+    return re.split(r"([0-9]+)", name)
+
+
+def _checked_array(pictures: Pixels) -> Pixels:
+    if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or 0 in pictures.shape:
+        raise VideoError(
+            f"array: a video as an array is RGB uint8 (n, height, width, 3), got {pictures.dtype} {pictures.shape}"
+        )
+    return pictures

@@ -1,0 +1,147 @@
+"""From which scan encoder on does `scan_cover` pay over `even_cover` at equal forwards? Draws the map, writes its CSV.
+
+On simulated videos, by correlation of the two backgrounds (events stand twice as high in it, at most as high as for the
+main encoder), cost of a scanned frame, budget and K: the paired difference in evidence recall within 2 seconds, with a
+95 % interval clustered by video.
+Run: python scripts/scan_break_even.py --out results/runs/scan_break_even [--videos 10] [--seed 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+
+from focus_eval.core.types import FloatArray
+from focus_eval.report.recall import recall
+from focus_eval.report.statistics import difference_estimate
+from focus_eval.samplers.base import FrameSampler, derived_rng, log_odds
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.simulation.channels import Channel
+from focus_eval.simulation.worlds import WORLDS, SimulatedTrace, make_trace
+
+matplotlib.use("Agg")
+BUDGETS = (0.25, 0.5, 1.0, 2.0, 4.0)
+KS = (8, 32)
+RHOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+COSTS = (1 / 43, 1 / 24, 1 / 12, 1 / 6, 1 / 3)
+MINUTES = (1.0, 180.0)
+KEYS = ("percent", "k", "rho", "cost")
+
+
+def main() -> None:
+    """Simulate, write, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--videos", type=int, default=10, help="of each world")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    videos = [(world, number, asked.seed) for world in WORLDS for number in range(asked.videos)]
+    with ProcessPoolExecutor(asked.workers) as pool:
+        rows = pd.DataFrame([row for found in pool.map(differences, videos) for row in found])
+    table = break_even(rows)
+    table.to_csv(asked.out / "break_even.csv", index=False, float_format="%.5g")
+    draw(table, asked.out / "break_even.png")
+    for sentence in sentences(table):
+        print(sentence)
+
+
+def differences(video: tuple[str, int, int]) -> list[dict[str, Any]]:
+    """Return, for one video, recall of `scan_cover` with every channel and of `even_cover`, per budget and K."""
+    world, number, seed = video
+    make = partial(make_trace, WORLDS[world], number, seed=seed, minutes=MINUTES)
+    trace = make()
+    rows: list[dict[str, Any]] = []
+    for percent, k in product(BUDGETS, KS):
+        even = recall_of(make_sampler("even_cover", share=percent / 100), trace, k=k)
+        rows += [
+            {"video": trace.question_id, "percent": percent, "k": k, "rho": rho, "cost": cost, "even": even}
+            for rho, cost in product(RHOS, COSTS)
+        ]
+    scans = {rho: make(channel=Channel(rho=rho, q=q_of(rho))) for rho in RHOS}
+    for row in rows:
+        sampler = make_sampler("scan_cover", share=row["percent"] / 100, relative_cost=row["cost"])
+        row["scan"] = recall_of(sampler, trace, k=row["k"], scan=scans[row["rho"]])
+    return rows
+
+
+def q_of(rho: float) -> float:
+    """Return the height of an event for a scan encoder whose background correlates by `rho`."""
+    return min(1.0, 2.0 * rho)
+
+
+def recall_of(sampler: FrameSampler, trace: SimulatedTrace, *, k: int, scan: SimulatedTrace | None = None) -> float:
+    """Return the evidence recall within 2 seconds of what `sampler` selects."""
+    selection = sampler.select(
+        trace.info,
+        k=k,
+        pull=trace.relevance,
+        rng=derived_rng(0, trace.question_id, sampler.name),
+        scan=None if scan is None else lambda frames: log_odds(scan.relevance(frames)),
+    )
+    return recall(np.array(selection.keyframes) / trace.info.fps, trace.evidence_seconds)
+
+
+def break_even(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the difference in points and its interval, by percent, K, rho and cost."""
+    lines = []
+    for keys, part in rows.groupby(list(KEYS)):
+        estimate = difference_estimate(part["scan"] - part["even"], part["video"])
+        found = {"difference": estimate.value, "low": estimate.low, "high": estimate.high}
+        points = {name: None if value is None else 100 * value for name, value in found.items()}
+        lines.append({**dict(zip(KEYS, keys, strict=True)), **points, "videos": len(part)})
+    return pd.DataFrame(lines).astype({"low": float, "high": float})
+
+
+def sentences(table: pd.DataFrame) -> Iterator[str]:
+    """Say for each budget, K and cost from which correlation on it pays: the whole interval is above 0."""
+    for (percent, k), part in table.groupby(["percent", "k"]):
+        said = []
+        for cost, same in part.groupby("cost"):
+            sure = same.loc[same["low"] > 0, "rho"]
+            said.append(f"1/{1 / cost:.0f} " + (f"from rho {sure.min():g}" if sure.size else "never"))
+        yield f"{percent:g} % of the frames, K = {k}, by cost: {', '.join(said)}"
+
+
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """Draw one map per budget and K: colour is the difference, the line is where it is 0."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(
+        len(KS), len(BUDGETS), figsize=(12, 5.2), sharex=True, sharey=True, layout="constrained", squeeze=False
+    )
+    largest = float(table["difference"].abs().max())
+    for row, k in zip(axes, KS, strict=True):
+        for panel, percent in zip(row, BUDGETS, strict=True):
+            part = table[(table["k"] == k) & (table["percent"] == percent)]
+            grid: FloatArray = part.pivot(index="cost", columns="rho", values="difference").to_numpy()
+            at = np.arange(len(RHOS)), np.arange(len(COSTS))
+            image = panel.pcolormesh(*at, grid, cmap="RdBu", vmin=-largest, vmax=largest)
+            if grid.min() < 0 < grid.max():
+                panel.contour(*at, grid, levels=[0.0], colors="black")
+            panel.set(title=f"{percent:g} %, K = {k}")
+            ticks(panel, at)
+    figure.supxlabel("Correlation of the scan encoder with the main one")
+    figure.supylabel("Cost of a scanned frame")
+    figure.colorbar(image, ax=axes, label="scan_cover less even_cover (points)")
+    figure.savefig(path, dpi=150)
+
+
+def ticks(panel: matplotlib.axes.Axes, at: Sequence[FloatArray]) -> None:
+    """Label the axes of a map."""
+    panel.set_xticks(at[0], [f"{rho:g}" for rho in RHOS])
+    panel.set_yticks(at[1], [f"1/{1 / cost:.0f}" for cost in sorted(COSTS)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""What an encoder costs, counted again by torch's own counter on tiny networks, and for the published ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from focus_eval.encoders.cost import (
+    blip2_gmacs,
+    blip_gmacs,
+    dual_encoder_gmacs,
+    efficientnet_lite0_gmacs,
+    encoder_gmacs,
+    relative_cost,
+    selection_gmacs,
+)
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+TEXT = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 2, "vocab_size": 50}
+VISION = {"hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "image_size": 48, "patch_size": 8}  # fmt: skip
+N_TOKENS = 7
+PIXELS = {"pixel_values": torch.zeros(1, 3, 48, 48)}
+
+
+def counted(run):
+    """10^9 multiply-adds of `run()`, by torch."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops() / 2e9
+
+
+def made(kind, config):
+    # Training mode keeps torch from a fused kernel that its counter does not know.
+    return kind._from_config(config, attn_implementation="eager").train()
+
+
+def config_of(kind, **facts):
+    text = {"projection_dim": 16, **TEXT}
+    return kind(vision_config={"projection_dim": 16, **VISION}, text_config=text, projection_dim=16, **facts)
+
+
+@pytest.mark.parametrize(
+    ("config", "model"),
+    [
+        ("CLIPConfig", "CLIPModel"),
+        ("MetaClip2Config", "MetaClip2Model"),
+        ("SiglipConfig", "SiglipModel"),
+        ("Aimv2Config", "Aimv2Model"),
+    ],
+)
+def test_an_image_tower_is_counted_as_torch_counts_it(config, model):
+    config = config_of(getattr(transformers, config))
+    network = made(getattr(transformers, model), config)
+    assert dual_encoder_gmacs(config) == {
+        "image": pytest.approx(counted(lambda: network.get_image_features(**PIXELS)), rel=1e-9)
+    }
+
+
+def test_a_naflex_tower_is_counted_at_its_most_patches():
+    config = transformers.Siglip2Config(vision_config={**VISION, "num_patches": 36}, text_config=TEXT)
+    network = made(transformers.Siglip2Model, config)
+    inputs = {"pixel_values": torch.zeros(1, 36, 192), "spatial_shapes": torch.tensor([[6, 6]])}
+    found = counted(lambda: network.get_image_features(pixel_attention_mask=torch.ones(1, 36).int(), **inputs))
+    assert dual_encoder_gmacs(config)["image"] == pytest.approx(found, rel=1e-9)
+
+
+def test_blip_is_counted_as_torch_counts_it():
+    config = transformers.BlipConfig(
+        vision_config=VISION, text_config={**TEXT, "encoder_hidden_size": 32, "is_decoder": True}
+    )
+    network = made(transformers.BlipForImageTextRetrieval, config)
+    ids = torch.ones(1, N_TOKENS, dtype=torch.int64)
+    states = network.vision_model(**PIXELS).last_hidden_state
+
+    def match():
+        hidden = network.text_encoder(input_ids=ids, encoder_hidden_states=states).last_hidden_state
+        network.itm_head(hidden[:, 0])
+
+    found = blip_gmacs(config, N_TOKENS)
+    assert found["image"] == pytest.approx(counted(lambda: network.vision_model(**PIXELS)), rel=1e-9)
+    assert found["keys"] + found["fusion"] == pytest.approx(counted(match), rel=1e-9)
+    keys = [part for layer in network.text_encoder.encoder.layer
+            for part in (layer.crossattention.self.key, layer.crossattention.self.value)]  # fmt: skip
+    assert found["keys"] == pytest.approx(counted(lambda: [part(states) for part in keys]), rel=1e-9)
+
+
+def test_blip2_is_counted_as_torch_counts_it():
+    former = {**TEXT, "encoder_hidden_size": 32, "cross_attention_frequency": 2, "use_qformer_text_input": True}
+    config = transformers.Blip2Config(
+        vision_config=VISION, qformer_config=former, num_query_tokens=5, image_text_hidden_size=8
+    )
+    network = made(transformers.Blip2ForImageTextRetrieval, config)
+    ids = torch.ones(1, N_TOKENS, dtype=torch.int64)
+    states = network.vision_model(**PIXELS).last_hidden_state
+
+    def match():
+        hidden = network.qformer(
+            query_embeds=network.embeddings(input_ids=ids, query_embeds=network.query_tokens),
+            query_length=5,
+            attention_mask=torch.ones(1, 5 + N_TOKENS),
+            encoder_hidden_states=states,
+        ).last_hidden_state
+        network.itm_head(hidden[:, :5])
+
+    found = blip2_gmacs(config, N_TOKENS)
+    assert found["image"] == pytest.approx(counted(lambda: network.vision_model(**PIXELS)), rel=1e-9)
+    assert found["fusion"] == pytest.approx(counted(match), rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [64, 100, 224])
+def test_the_offline_encoders_network_is_counted_as_torch_counts_it(size):
+    timm = pytest.importorskip("timm")
+    network = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
+    found = counted(lambda: network(torch.zeros(1, 3, size, size)))
+    assert efficientnet_lite0_gmacs(size) == {"image": pytest.approx(found, rel=1e-9)}
+
+
+def of_size(kind, *, width, layers, image, patch, **facts):
+    vision = {"hidden_size": width, "intermediate_size": 4 * width, "num_hidden_layers": layers, "image_size": image,
+              "patch_size": patch}  # fmt: skip
+    return kind(vision_config=vision, **facts)
+
+
+def test_published_encoders_cost_what_their_papers_and_others_count():
+    large = of_size(transformers.BlipConfig, width=1024, layers=24, image=384, patch=16)
+    assert blip_gmacs(large, 35) == pytest.approx({"image": 191.07, "keys": 10.89, "fusion": 3.86}, abs=0.005)
+    base = of_size(transformers.BlipConfig, width=768, layers=12, image=384, patch=16)
+    assert blip_gmacs(base, 35)["image"] == pytest.approx(55.5, abs=0.05)
+    small = of_size(transformers.CLIPConfig, width=768, layers=12, image=224, patch=32)
+    assert dual_encoder_gmacs(small)["image"] == pytest.approx(4.41, abs=0.005)
+
+
+class Stated:
+    def __init__(self, **gmacs):
+        self.gmacs = gmacs
+
+
+def test_a_scan_encoder_costs_its_share_of_the_main_ones_image():
+    main, scan = Stated(image=200.0, keys=10.0, fusion=4.0), Stated(image=5.0)
+    assert selection_gmacs(main, scan) == {"image": 200.0, "keys": 10.0, "fusion": 4.0, "scan_image": 5.0}
+    assert relative_cost(scan, main) == 0.025
+    assert relative_cost(main, scan) == 214 / 5
+
+
+def test_an_encoder_that_does_not_say_costs_nothing_known():
+    assert encoder_gmacs(object()) == encoder_gmacs(None) == {}
+    assert relative_cost(object(), Stated(image=1.0)) is None
+    assert relative_cost(Stated(image=1.0), Stated()) is None
+    assert dual_encoder_gmacs(transformers.BertConfig()) == {}
+
+
+def test_the_offline_encoder_says_what_it_costs_before_its_weights_are_read():
+    from focus_eval.encoders.registry import encoder_gmacs_of, make_encoder
+
+    small = make_encoder("offline", size=64)
+    assert encoder_gmacs(small) == encoder_gmacs_of("offline", {"size": 64}) == efficientnet_lite0_gmacs(64)
+    assert relative_cost(small, make_encoder("offline")) == pytest.approx(1 / 11.8, abs=0.001)
+    assert encoder_gmacs_of("clip", {"checkpoint": "no-such-checkpoint"}) == {}

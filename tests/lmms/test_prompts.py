@@ -1,0 +1,135 @@
+"""A model of ours is asked with the prompts that a task has for the stock wrapper behind it."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from focus_eval.core.errors import MissingDependency
+from focus_eval.core.resources import resource_path
+from focus_eval.lmms import prompts
+from focus_eval.lmms.manifests import CHAT_SUFFIX, MODELS, stock_name
+
+pytest.importorskip("lmms_eval")
+
+OURS = {model: stock_name(model) for model in {name.removesuffix(CHAT_SUFFIX) for name in MODELS.names()}}
+
+
+NAMED = re.compile(rf"^ +({'|'.join(sorted(filter(None, OURS.values())))}):", re.MULTILINE)
+
+
+@cache
+def tasks_with_prompts():
+    """Files of lmms-eval's tasks about videos, by (task, model of ours), that have prompts for the model's wrapper."""
+    import lmms_eval
+
+    root = Path(lmms_eval.__file__).parent / "tasks"
+    folders = {path.parent for path in root.rglob("*yaml") if NAMED.search(path.read_text(encoding="utf-8"))}
+    folders = {folder for folder in folders if any("video" in path.read_text() for path in folder.glob("*utils.py"))}
+    found = {}
+    for path in sorted(path for folder in folders for path in folder.glob("[!_]*.yaml")):
+        task = prompts._values(path)
+        stock = {key for field in prompts.BY_MODEL for key in task.get(field) or {}}
+        # Groups name their tasks as a list.
+        if isinstance(task.get("task"), str):
+            found |= {(task["task"], model): path for model, wrapper in OURS.items() if wrapper in stock}
+    return found
+
+
+class AnyDocument(dict):
+    """A document that has every field a task asks for."""
+
+    def __missing__(self, key):
+        if key == "Options":
+            return {"A": "red", "B": "blue"}
+        if "options" in key or "choices" in key or key == "candidates":
+            return ["A. red", "B. blue", "C. green", "D. grey"]
+        return 3 if "duration" in key or key.endswith("_id") else f"<{key}>"
+
+    def get(self, key, default=None):
+        return self[key]
+
+
+def made(path, name, *, kind="ConfigurableTask"):
+    """The task of a file as lmms-eval makes it for `--model NAME`, but for its documents."""
+    from lmms_eval.api import task as stock
+    from lmms_eval.utils import load_yaml_config
+
+    config = load_yaml_config(str(path), mode="full")
+    new = object.__new__(getattr(stock, kind))
+    new._config = stock.TaskConfig(**{key: value for key, value in config.items() if key != "class"})
+    new.model_name = name
+    new._prepare_model_specific_config()
+    return new
+
+
+def asked(task):
+    """What the task asks of any document, and how the answer is generated."""
+    text = task.config.doc_to_text
+    text = text(AnyDocument(), task.lmms_eval_specific_kwargs) if callable(text) else text
+    return text, task.config.generation_kwargs
+
+
+@pytest.fixture
+def by_wrapper():
+    """Look prompts up as a process does once it has loaded a model of ours."""
+    from lmms_eval.api.task import ConfigurableTask
+
+    from focus_eval.lmms.patches import look_prompts_up_by_wrapper
+
+    for model, wrapper in OURS.items():
+        look_prompts_up_by_wrapper(model, wrapper)
+    yield
+    prepare = ConfigurableTask._prepare_model_specific_config
+    ConfigurableTask._prepare_model_specific_config = getattr(prepare, "stock", prepare)
+
+
+def test_every_model_of_ours_names_the_wrapper_it_stands_on():
+    for name in MODELS.names():
+        try:
+            found = MODELS.load(name)
+        except MissingDependency:
+            continue
+        modules = [base.__module__ for base in found.__mro__ if base.__module__.startswith("lmms_eval.models.")]
+        if modules and name != "focus_zero_shot":
+            assert found.stock_name == modules[0].rpartition(".")[2], name
+
+
+def test_each_task_asks_a_model_of_ours_what_it_asks_the_stock_wrapper(by_wrapper):
+    videos = {task for task, _ in tasks_with_prompts()}
+    assert {"videomme", "videomme_v2", "video_holmes", "perceptioncomp", "neptune_full_v", "timescope"} <= videos
+    assert {"longtimescope", "scivideobench", "videott_single_mc", "videomathqa_mcq_w_subtitles"} <= videos
+    different = []
+    for (task, model), path in tasks_with_prompts().items():
+        stock, ours, default = (made(path, name) for name in (OURS[model], model, "default"))
+        assert ours.lmms_eval_specific_kwargs == stock.lmms_eval_specific_kwargs, (task, model)
+        assert asked(ours) == asked(stock), (task, model)
+        different += [(task, model)] if asked(ours) != asked(default) else []
+    assert {("videomme", "focus_qwen3_vl"), ("videomme", "focus_llava_video")} <= set(different)
+
+
+def test_a_task_of_ours_asks_every_model_the_same(by_wrapper):
+    for path in resource_path("tasks").glob("focus_*.yaml"):
+        task = prompts.task_values(path.stem)
+        assert {prompts.prompts_for(task, model, wrapper) for model, wrapper in OURS.items()} == {"default"}
+        assert all(
+            model == name for field in prompts.BY_MODEL for model in task.get(field) or {} for name in ["default"]
+        )
+
+
+def test_a_models_own_entry_wins_over_its_wrappers_and_that_over_the_default():
+    kwargs = {"default": {"post_prompt": "d"}, "qwen3_vl": {"post_prompt": "q"}, "focus_qwen2_vl": {"post_prompt": "f"}}
+    assert prompts.prompt_kwargs(kwargs, "focus_qwen3_vl", "qwen3_vl") == {"post_prompt": "q"}
+    assert prompts.prompt_kwargs(kwargs, "focus_qwen2_vl", "qwen3_vl") == {"post_prompt": "f"}
+    assert prompts.prompt_kwargs(kwargs, "focus_gpt4o", "openai") == {"post_prompt": "d"}
+    assert prompts.prompt_kwargs({"pre_prompt": ""}, "focus_gpt4o", "") == {"pre_prompt": ""}
+
+
+def test_the_model_itself_in_place_of_its_name_gets_the_same_prompts(by_wrapper):
+    path = next(path for (task, _), path in tasks_with_prompts().items() if task == "videomme")
+    model = type("Model", (), {"model_id": "focus_qwen3_vl"})()
+    assert asked(made(path, model)) == asked(made(path, "qwen3_vl"))
+    assert asked(made(path, object())) == asked(made(path, "default"))

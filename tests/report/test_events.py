@@ -1,0 +1,53 @@
+"""Do the measures of events say how much of them is met?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from focus_eval.report.events import MEASURES, event_figures, event_table, with_events
+from focus_eval.report.lab import lab_frame, read_traces
+from focus_eval.report.run import load_run
+from focus_eval.report.scenes import covered_share
+from focus_eval.simulation.running import SimulationConfig, run_simulation
+
+INTERVAL = st.tuples(st.floats(0, 100), st.floats(0, 30)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+TIMES = st.lists(st.floats(0, 140), min_size=1, max_size=12)
+
+
+@given(st.lists(INTERVAL, min_size=1, max_size=4).filter(lambda made: min(b - a for a, b in made) > 0.2), TIMES)
+def test_the_covered_share_is_the_share_of_dense_points_near_a_keyframe(intervals, times):
+    near = [np.linspace(start, stop, 4001) for start, stop in intervals]
+    hits = [(np.abs(points[:, None] - np.array(times)).min(axis=1) <= 2).mean() for points in near]
+    lengths = [stop - start for start, stop in intervals]
+    assert covered_share(intervals, times, 2.0) == pytest.approx(np.average(hits, weights=lengths), abs=2e-3)
+
+
+def test_an_interval_of_0_s_is_covered_or_not():
+    assert covered_share([(10.0, 10.0)], [11.9], 2.0) == 1.0
+    assert covered_share([(10.0, 10.0)], [12.1], 2.0) == 0.0
+    assert covered_share([(10.0, 10.0)], [], 2.0) == 0.0
+
+
+def test_figures_of_a_question_by_hand():
+    met = event_figures([(10.0, 20.0), (100.0, 104.0)], [12.0, 18.0, 50.0, 99.0])
+    assert met["frames inside"] == 0.5
+    assert met["events hit"] == 0.5
+    assert met["events covered"] == pytest.approx((4 + 4 + 1) / 14)
+    assert event_figures([(1.0, 2.0)], []) == dict.fromkeys(MEASURES, 0.0)
+
+
+def test_the_table_has_every_sampler_and_the_oracle_hits_every_event(tmp_path):
+    config = SimulationConfig(
+        videos=6, minutes=(2, 6), worlds=["realistic"], samplers=["oracle", "uniform"], k=[8], baseline="uniform"
+    )
+    run_simulation(config, tmp_path, n_workers=1)
+    run = load_run(tmp_path)
+    met = with_events(lab_frame(run), run, read_traces(tmp_path))
+    assert len(met) == 12
+    oracle, uniform = (next(row for row in event_table(met).rows if name in row.keys[2]) for name in ("oracle", "unif"))
+    assert oracle.figures[1].ours == pytest.approx(100)
+    assert 0 <= uniform.figures[1].ours < 100
+    assert with_events(lab_frame(run), run, read_traces(tmp_path).drop(columns="events")).empty

@@ -1,0 +1,132 @@
+"""The verdict: all questions first, lengths after, failures as 0, the number of looks paid for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from focus_eval.report.lab import RECALL
+from focus_eval.report.sign_flips import sign_flip_p
+from focus_eval.report.statistics import compare_paired, holm
+from focus_eval.report.verdict import (
+    LOOKS,
+    Rival,
+    by_length,
+    compared_with,
+    telling_questions,
+    verdict_sentence,
+    verdict_table,
+    with_failures_as_0,
+)
+
+BUCKETS = ("short", "medium", "long", "hours")
+
+
+def lab(recalls, *, k=(8,), failed=None, pulls=None):
+    """A frame of one question a video: recall by label, the videos going through the lengths."""
+    lines = []
+    for label, values in recalls.items():
+        for at, value in enumerate(values):
+            for each in k:
+                has_failed = label == failed and at % 10 == 0
+                lines.append({
+                    "benchmark": "w", "question_id": f"w-{at}", "video": f"w-{at}.mp4", "bucket": BUCKETS[at % 4],
+                    "label": label, "sampler": label.split()[0], "k": each, RECALL: None if has_failed else value,
+                    "n_frames": 1000, "n_pulls": (pulls or {}).get(label, 20), "forward_equivalents": 20.0,
+                    "error": "no" if has_failed else None,
+                })  # fmt: skip
+    return with_failures_as_0(pd.DataFrame(lines))
+
+
+def noisy(rng, n, gain=0.0):
+    return np.clip(0.5 + gain + rng.normal(0, 0.25, n), 0, 1)
+
+
+def test_all_is_not_adjusted_over_its_own_lengths():
+    rng = np.random.default_rng(0)
+    frame = lab({"new": noisy(rng, 150, 0.07), "old": noisy(rng, 150)})
+    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    part = frame.pivot(index="question_id", columns="label", values=RECALL).astype(float)
+    raw = compare_paired(part["old"], part["new"], part.index.tolist()).p_value
+    assert item.p_differs == raw < 0.05
+
+
+def test_lengths_are_tested_only_where_all_shows_a_difference_and_are_never_surer():
+    rng = np.random.default_rng(1)
+    frame = lab({"new": noisy(rng, 400, 0.3), "old": noisy(rng, 400), "same": noisy(rng, 400, 0.3)})
+    rivals = [Rival(8, "old", "old"), Rival(8, "same", "same")]
+    compared = compared_with(frame, "new", rivals)
+    assert [item.differs for item in compared] == [True, False]
+    old, same = by_length(compared, frame, "new")
+    assert {value.p_adjusted >= compared[0].p_differs for value in old.values()} == {True}
+    assert {value.p_adjusted for value in same.values()} == {None}
+    assert list(old) == list(same) == list(BUCKETS)
+
+
+def test_a_look_may_spend_its_share_of_the_error_only():
+    rng = np.random.default_rng(2)
+    frame = lab({"new": noisy(rng, 150, 0.1), "old": noisy(rng, 150)})
+    whole, part = (compared_with(frame, "new", [Rival(8, "old", "old")], share=share)[0] for share in (1.0, 0.2))
+    assert part.p_differs == pytest.approx(min(1.0, 5 * whole.p_differs))
+    assert part.p_alike == pytest.approx(min(1.0, 5 * whole.p_alike))
+
+
+def test_equal_samplers_are_told_apart_in_about_five_of_a_hundred_verdicts_however_often_one_looks():
+    rng, repeats, wrong = np.random.default_rng(3), 40, 0
+    looks = [number // 10 for number in LOOKS]
+    for _ in range(repeats):
+        sums = rng.normal(size=(3, looks[-1]))
+        for n in looks:
+            p_values = [sign_flip_p(values[:n] / n, draws=500)[0] for values in sums]
+            if min(holm(p_values)) * sum(looks) / n < 0.05:
+                wrong += 1
+                break
+    assert wrong / repeats <= 0.125
+
+
+def test_a_sampler_that_finds_the_same_is_equivalent_and_said_to_be():
+    rng = np.random.default_rng(4)
+    old = noisy(rng, 300)
+    frame = lab({"new": np.clip(old + rng.normal(0, 0.05, 300), 0, 1), "old": old})
+    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    assert item.is_decided
+    assert not item.differs
+    said = verdict_sentence(item, frame, "new", {})
+    assert said.startswith("K = 8, new against old: equivalent within ±3 points: ")
+    assert compared_with(frame, "new", [Rival(8, "old", "old")], margin=0.1)[0].is_decided is False
+
+
+def test_questions_that_a_sampler_fails_on_count_as_0_and_are_said():
+    frame = lab({"new": [1.0] * 40, "old": [1.0] * 40}, failed="new")
+    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    assert item.overall.difference.value == pytest.approx(-0.1)
+    assert item.overall.difference.questions == 40
+    said = verdict_sentence(item, frame, "new", {})
+    assert said.endswith("; new failed on 4 of 40 questions, counted as 0.")
+
+
+def test_the_sentence_names_the_cost_of_both():
+    rng = np.random.default_rng(5)
+    frame = lab({"new": noisy(rng, 200, 0.3), "old": noisy(rng, 200)}, pulls={"new": 19, "old": 2})
+    frame["forward_equivalents"] = frame["n_pulls"].astype(float)
+    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    said = verdict_sentence(item, frame, "new", by_length([item], frame, "new")[0])
+    assert "points more [+" in said
+    assert "; more on short, medium, long, hours; at 1.9 % of frames encoded (old 0.20 %)" in said
+    table = verdict_table([item], frame, "new", by_length([item], frame, "new"))
+    assert table.rows[0].figures[0].ours == pytest.approx(0.2)
+
+
+def test_samplers_that_choose_the_same_have_an_interval():
+    values = np.full(150, 0.5)
+    frame = lab({"new": values, "old": values})
+    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    assert item.is_alike
+    table = verdict_table([item], frame, "new", by_length([item], frame, "new"))
+    assert not any(figure.has_too_few_videos for figure in table.rows[0].figures)
+
+
+def test_questions_are_won_and_lost():
+    frame = lab({"new": [1.0, 0.5, 0.0, 0.5], "old": [0.0, 0.5, 1.0, 0.25]})
+    assert telling_questions(frame, "new", "old", 8) == (["w-0", "w-3"], ["w-2"])

@@ -1,0 +1,272 @@
+"""Samplers that cheat, each in one way; `test_cheats` asks what each of them gets.
+
+Each does what an honest sampler does where its trick fails: `Even` an even grid without pulls, `Best` the best of twice
+as many even pulls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from focus_eval import Choice, FrameSampler
+from focus_eval.report import recall
+from focus_eval.samplers.base import Ledger
+from focus_eval.simulation.worlds import WORLDS, make_trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Even(FrameSampler):
+    name, source, needs_encoder = "even", "test", False
+
+    def choose(self, request):
+        found = self.evidence(request)
+        grid = np.linspace(0, request.video.n_frames - 1, request.n_wanted).astype(int)
+        frames = np.minimum(np.round(np.array(found) * request.video.fps), request.video.n_frames - 1).astype(int)
+        first = dict.fromkeys([*frames.tolist(), *grid.tolist(), *range(request.video.n_frames)])
+        return Choice(keyframes=np.array([*first][: request.n_wanted]))
+
+    def evidence(self, request):
+        """The times of the evidence, where the trick finds them."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best(FrameSampler):
+    name, source = "best", "test"
+
+    def choose(self, request):
+        frames = np.unique(np.linspace(0, request.video.n_frames - 1, 2 * request.n_wanted).astype(int))
+        known = {**dict(zip(frames.tolist(), request.ledger.relevance(frames).tolist(), strict=True))}
+        known |= self.more(request, known)
+        best = sorted(known, key=lambda frame: (-known[frame], frame))
+        return Choice(keyframes=np.array(best[: request.n_wanted]))
+
+    def more(self, request, known):
+        """Relevance that nobody counts, where the trick gets some."""
+        return {}
+
+
+def evidence_in(values, video):
+    """The evidence of the first among `values` that is a question about `video`."""
+    for value in values:
+        with suppress(Exception):
+            about = value if hasattr(value, "n_frames") else value.info
+            if about.n_frames == video.n_frames and len(value.evidence_seconds):
+                return tuple(value.evidence_seconds)
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadsFrames(Even):
+    """Looks at the variables of whoever called it."""
+
+    name = "reads_frames"
+
+    def evidence(self, request):
+        frame, values = sys._getframe(), []
+        while frame is not None:
+            values += frame.f_locals.values()
+            frame = frame.f_back
+        return evidence_in(values, request.video)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadsObjects(Even):
+    """Looks at every object there is."""
+
+    name = "reads_objects"
+
+    def evidence(self, request):
+        return evidence_in(gc.get_objects(), request.video)
+
+
+def of_seed(seed, video):
+    """The evidence of the first simulated video of that seed that is as long."""
+    for number in range(12):
+        trace = make_trace(WORLDS["calibrated"], number, seed=seed, minutes=(1, 4))
+        if trace.info == video:
+            return trace.evidence_seconds
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemembersTheSeed(Even):
+    """The simulation's seed is in its public code: it makes the same videos and looks where their events are."""
+
+    name = "remembers_the_seed"
+
+    def evidence(self, request):
+        return of_seed(0, request.video)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadsTheRun(Even):
+    """The seed stands in the folder that the run writes to."""
+
+    name = "reads_the_run"
+
+    def evidence(self, request):
+        for file in Path.cwd().glob("**/run.json"):
+            with suppress(OSError):
+                return of_seed(json.loads(file.read_text())["simulation"]["seed"], request.video)
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadsTheRunInC(Even):
+    """The same by the C library: what Python cannot see, it cannot refuse."""
+
+    name = "reads_the_run_in_c"
+
+    def evidence(self, request):
+        libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(1 << 16)
+        for file in Path.cwd().glob("**/run.json"):
+            opened = libc.open(os.fsencode(file), os.O_RDONLY)
+            libc.read(opened, text, len(text))
+            libc.close(opened)
+            seed = int(text.value.split(b'"seed":')[1].split(b",")[0])
+            return of_seed(seed, request.video)
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsksAnotherProgram(Even):
+    """Another program may read what this one may not."""
+
+    name = "asks_another_program"
+
+    def evidence(self, request):
+        for file in Path.cwd().glob("**/run.json"):
+            with suppress(OSError):
+                text = subprocess.run(["cat", file], capture_output=True, check=True).stdout
+                return of_seed(json.loads(text)["simulation"]["seed"], request.video)
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullsByTheClosure(Best):
+    """The function behind the ledger counts nothing."""
+
+    name = "pulls_by_the_closure"
+
+    def more(self, request, known):
+        frames = np.arange(0, request.video.n_frames, 5)
+        with suppress(Exception):
+            return dict(zip(frames.tolist(), request.ledger._pull(frames).tolist(), strict=True))
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullsByThePipe(Best):
+    """The line to the other process, found among all objects: its ledger counts, ours would not."""
+
+    name = "pulls_by_the_pipe"
+
+    def more(self, request, known):
+        frames = np.setdiff1d(np.arange(0, request.video.n_frames, 25), [*known])
+        for line in gc.get_objects():
+            if type(line) is Connection:
+                line.send_bytes(b'{"pull": "relevance"}')
+                line.send_bytes(frames.tobytes())
+                values, _ = line.recv()
+                return dict(zip(frames.tolist(), values.tolist(), strict=True))
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchesTheLedger(Best):
+    """From now on the ledger counts nothing and every recall is 1."""
+
+    name = "patches_the_ledger"
+
+    def more(self, request, known):
+        Ledger._record = lambda ledger, frames, relevance: None
+        Ledger.n_pulls = property(lambda ledger: 0)
+        recall.recall_within = lambda evidence, times, distances, **_: np.ones(len(distances))
+        frames = np.setdiff1d(np.arange(0, request.video.n_frames, 25), [*known])
+        return dict(zip(frames.tolist(), request.ledger.relevance(frames).tolist(), strict=True))
+
+
+SEEN = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemembersPulls(Best):
+    """What it pulled for a smaller K it knows for a larger one, without pulling."""
+
+    name = "remembers_pulls"
+
+    def more(self, request, known):
+        before = SEEN.get(request.video.n_frames, {})
+        SEEN[request.video.n_frames] = {**before, **known}
+        return before
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemembersOnDisk(Best):
+    """The same in a file."""
+
+    name = "remembers_on_disk"
+
+    def more(self, request, known):
+        file = Path(tempfile.gettempdir(), f"focus-eval-cheat-{request.video.n_frames}.json")
+        before = {}
+        with suppress(OSError):
+            before = {int(frame): value for frame, value in json.loads(file.read_text()).items()}
+        with suppress(OSError):
+            file.write_text(json.dumps({**before, **known}))
+        return before
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharesMemory(Best):
+    """The same in memory that all processes forked from one share."""
+
+    name = "shares_memory"
+
+    def more(self, request, known):
+        return dict.fromkeys(range(0, request.video.n_frames, 7), 1.0) if MEMORY[:1] == b"x" else self.keep()
+
+    def keep(self):
+        MEMORY[:1] = b"x"
+        return {}
+
+
+MEMORY = bytearray(1)
+with suppress(OSError):
+    MEMORY = mmap.mmap(-1, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnsWithTheClock(Even):
+    """Lucky at some hours: run it until it wins."""
+
+    name = "turns_with_the_clock"
+
+    def evidence(self, request):
+        return (float(datetime.now().hour), float(datetime.now().day))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiny(FrameSampler):
+    """64 times as many frames of 1/64 of the pixels: one of them is near every moment."""
+
+    name, source, needs_encoder, may_return_more = "tiny", "test", False, True
+
+    def choose(self, request):
+        n = min(64 * request.n_wanted, request.video.n_frames)
+        return Choice(keyframes=np.linspace(0, request.video.n_frames - 1, n).astype(int), scales=np.full(n, 1 / 8))

@@ -1,0 +1,223 @@
+"""`select_keyframes` as a program calls it: every kind of video, what comes back, clear errors for what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from focus_eval import Selection, VideoInfo, errors, make_encoder, make_sampler, open_video, select_keyframes
+from focus_eval.video.clip_writer import ClipWriter
+
+pytest.importorskip("timm", reason="the offline extra is not installed")
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def picture(number):
+    """A grey picture with a bright bar that moves: no two are equal."""
+    pixels = np.full((48, 64, 3), 40, dtype=np.uint8)
+    pixels[:, number % 64] = 200
+    return pixels
+
+
+def write_clip(folder, *, seed=0):
+    """Sixty pictures that no clip of another seed has: equal pictures are encoded once in a process."""
+    path = folder / "bars.mp4"
+    noise = np.random.default_rng(seed).integers(0, 40, (60, 48, 64, 3), dtype=np.uint8)
+    with ClipWriter(path, width=64, height=48, fps=10, gop=8) as writer:
+        for number in range(60):
+            writer.write(picture(number) + noise[number])
+    return path
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(tmp_path_factory.mktemp("clip"))
+
+
+@pytest.fixture(scope="module")
+def chosen(clip):
+    return select_keyframes(clip, query="a bar", k=4)
+
+
+def test_by_default_every_frame_of_a_short_clip_is_scored(chosen):
+    assert isinstance(chosen, Selection)
+    assert (chosen.sampler, chosen.n_pulls, chosen.query) == ("even_cover", 60, "a bar")
+    assert chosen.is_scored.all()
+    assert (chosen.relevance > 0).all()
+
+
+def test_images_are_the_frames_of_the_exact_reader(clip, chosen):
+    with open_video(clip) as video:
+        expected = video.read(np.array(chosen.keyframes))
+    assert np.array_equal(np.stack([np.asarray(image) for image in chosen.images()]), expected)
+
+
+def test_a_frame_chosen_twice_is_shown_twice(clip):
+    chosen = select_keyframes(clip, query="a bar", k=4, sampler="uniform")
+    object.__setattr__(chosen, "keyframes", (3, 3, 9))
+    first, second, third = (np.asarray(image) for image in chosen.images())
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, third)
+
+
+def test_times_are_the_files_own_on_an_uneven_file():
+    path = SHARED / "data/video/sample_android_slow_motion.mp4"
+    if not path.is_file():
+        pytest.skip(f"{path.name} is not here")
+    chosen = select_keyframes(path, query="water", k=4, sampler="uniform")
+    with open_video(path) as video:
+        assert chosen.times == tuple(np.round(video.frame_times(np.array(chosen.keyframes)), 6))
+    assert max(abs(np.array(chosen.times) - np.array(chosen.keyframes) / chosen.video.fps)) > 0.2
+
+
+def test_a_frame_that_was_not_scored_gets_the_value_between_its_neighbours(clip):
+    chosen = select_keyframes(clip, query="a bar", k=3, sampler="uniform")
+    assert np.isnan(chosen.relevance).all()
+    assert not chosen.is_scored.any()
+    few = select_keyframes(clip, query="a bar", k=8, sampler_options={"pulls": 5})
+    known = dict(zip(few.pulled_frames.tolist(), few.pulled_relevance.tolist(), strict=True))
+    for frame, value, is_scored in zip(few.keyframes, few.relevance, few.is_scored, strict=True):
+        assert is_scored == (frame in known)
+        left = max((f for f in known if f <= frame), default=min(known))
+        right = min((f for f in known if f >= frame), default=max(known))
+        assert min(known[left], known[right]) <= value <= max(known[left], known[right])
+
+
+def test_sheet_json_and_notebook_show_the_selection(chosen, tmp_path):
+    written = json.loads(chosen.to_json())
+    assert written["keyframes"] == list(chosen.keyframes)
+    assert written["frames_scored"] == 1.0
+    with Image.open(chosen.save_sheet(tmp_path / "sheet.png")) as sheet:
+        assert sheet.width > 800
+    assert chosen._repr_html_().startswith("<img ")
+    assert repr(chosen) == "<bars.mp4: 4 keyframes for 'a bar', even_cover, 60 of 60 frames scored>"
+
+
+def test_several_queries_share_the_frames_of_a_video_and_choose_as_alone(tmp_path):
+    clip = write_clip(tmp_path, seed=1)
+    queries = ["a bar", "grey", "a dog"]
+    together = select_keyframes(clip, query=queries, k=4)
+    assert [each.query for each in together] == queries
+    assert sum(each.row.forwards for each in together) == 60
+    assert [each.keyframes for each in together] == [select_keyframes(clip, query=q, k=4).keyframes for q in queries]
+
+
+def test_lists_give_lists_in_their_order(clip):
+    found = select_keyframes([clip, str(clip)], query=["a bar", "grey"], k=2, sampler="uniform")
+    assert [[each.query for each in one_video] for one_video in found] == [["a bar", "grey"]] * 2
+    assert select_keyframes([], query="a bar") == [] == select_keyframes(clip, query=[])
+
+
+def test_a_folder_of_pictures_and_an_array_are_videos(tmp_path):
+    pictures = np.stack([picture(number) for number in range(12)])
+    for number, pixels in enumerate(pictures):
+        Image.fromarray(pixels).save(tmp_path / f"frame{number}.png")  # frame10 comes after frame9
+    (tmp_path / "notes.txt").touch()
+    of_folder = select_keyframes(tmp_path, query="a bar", k=3, fps=2)
+    of_array = select_keyframes(pictures, query="a bar", k=3, fps=2)
+    assert of_folder.pulled_relevance.tolist() == of_array.pulled_relevance.tolist()
+    assert of_folder.times == tuple(frame / 2 for frame in of_folder.keyframes)
+    for frame, image in zip(of_folder.keyframes, of_folder.images(), strict=True):
+        assert np.array_equal(np.asarray(image), pictures[frame])
+
+
+def test_a_share_and_seconds_set_the_number_of_scored_frames(clip):
+    assert select_keyframes(clip, query="a bar", k=4, share=0.25).n_pulls == 15
+    assert select_keyframes(clip, query="a bar", k=4, sampler="even_topk", share=0.25).n_pulls == 15
+    timed = select_keyframes(clip, query="a bar", k=4, seconds=0.05)
+    assert timed.options["pulls"] == timed.n_pulls < 60
+
+
+def test_a_numpy_count_and_a_store_by_name_are_taken(tmp_path):
+    clip = write_clip(tmp_path, seed=2)
+    first = select_keyframes(clip, query="a bar", k=np.int64(4), store=tmp_path / "s.sqlite")
+    again = select_keyframes(str(clip), query="a bar", k=4, store=str(tmp_path / "s.sqlite"))
+    assert (first.row.forwards, again.row.forwards) == (60, 0)
+    assert json.loads(first.to_json())["k"] == 4
+    assert again.keyframes == first.keyframes
+
+
+WRONG = {
+    "k as text": {"k": "8"},
+    "half a frame": {"k": 2.5},
+    "a list of k": {"k": [4]},
+    "no k": {"k": None},
+    "k true": {"k": True},
+    "k 0": {"k": 0},
+    "k below 0": {"k": -3},
+    "seed as text": {"seed": "0"},
+    "seed 1.5": {"seed": 1.5},
+    "seed below 0": {"seed": -1},
+    "an empty query": {"query": ""},
+    "blanks": {"query": "  "},
+    "no query": {"query": None},
+    "a number as query": {"query": 8},
+    "a number among queries": {"query": ["a", 8]},
+    "a lone surrogate": {"query": "\ud800"},
+    "an unknown sampler": {"sampler": "focs"},
+    "a number as sampler": {"sampler": 7},
+    "a class as sampler": {"sampler": type(make_sampler("topk"))},
+    "an unknown option": {"sampler": "focus", "sampler_options": {"alpa": 1}},
+    "an option of another type": {"sampler": "focus", "sampler_options": {"alpha": "much"}},
+    "an option twice": {"sampler": "focus:alpha=0.1", "sampler_options": {"alpha": 0.1}},
+    "options of a made sampler": {"sampler": make_sampler("topk"), "sampler_options": {"every_seconds": 1}},
+    "an unknown encoder": {"encoder": "offlin"},
+    "a number as encoder": {"encoder": 3},
+    "no encoder": {"encoder": None},
+    "options of a made encoder": {
+        "encoder": make_encoder("recorded", trace=np.ones(60)), "encoder_options": {"device": "cpu"},
+    },
+    "an unknown option of the encoder": {"encoder_options": {"devise": "cpu"}},
+    "an unknown reader": {"backend": "pyaf"},
+    "no such file": {"video": "absent.mp4"},
+    "a number as video": {"video": 5},
+    "no video": {"video": None},
+    "a number among videos": {"video": [5]},
+    "a folder without pictures": {"video": ".", "fps": 1},
+    "a folder without a rate": {"video": "."},
+    "an array without a rate": {"video": np.zeros((3, 8, 8, 3), np.uint8)},
+    "grey pictures": {"video": np.zeros((3, 8, 8), np.uint8), "fps": 1},
+    "pictures of floats": {"video": np.zeros((3, 8, 8, 3)), "fps": 1},
+    "no picture in the array": {"video": np.zeros((0, 8, 8, 3), np.uint8), "fps": 1},
+    "a rate of 0": {"video": np.zeros((3, 8, 8, 3), np.uint8), "fps": 0},
+    "a rate as text": {"video": np.zeros((3, 8, 8, 3), np.uint8), "fps": "1"},
+    "a rate for a file": {"fps": 25},
+    "a store for pictures": {"video": np.zeros((3, 8, 8, 3), np.uint8), "fps": 1, "store": "s.sqlite"},
+    "a folder as store": {"store": "."},
+    "a share of 2": {"share": 2.0},
+    "a share as text": {"share": "all"},
+    "no seconds": {"seconds": 0},
+    "a share and seconds": {"share": 0.1, "seconds": 1},
+    "seconds of a sampler without pulls": {"sampler": "focus", "seconds": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_wrong_input_is_one_line_that_says_what_to_do(clip, tmp_path, monkeypatch, wrong):
+    monkeypatch.chdir(tmp_path)
+    asked = {"video": clip, "query": "a bar", "k": 4, **wrong}
+    with pytest.raises(errors.FocusEvalError) as found:
+        select_keyframes(asked.pop("video"), **asked)
+    message = str(found.value)
+    assert "\n" not in message
+    assert 0 < len(message) < 400
+
+
+@pytest.mark.parametrize(("n_frames", "fps"), [(100.5, 25), (True, 25), ("9", 25), (9, "25"), (9, True), (9, np.nan)])
+def test_a_video_has_a_whole_number_of_frames_and_a_rate(n_frames, fps):
+    with pytest.raises(errors.InvalidInput, match="must be"):
+        VideoInfo(n_frames, fps)
+
+
+def test_a_picture_of_another_size_or_no_picture_is_named(tmp_path):
+    Image.fromarray(picture(0)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    with pytest.raises(errors.VideoError, match=r"b\.png: not a readable picture"):
+        select_keyframes(tmp_path, query="a bar", k=2, fps=1)
+    Image.new("RGB", (10, 10)).save(tmp_path / "b.png")
+    with pytest.raises(errors.VideoError, match=r"b\.png: 10x10, the first picture has 64x48"):
+        select_keyframes(tmp_path, query="a bar", k=2, fps=1)
