@@ -141,6 +141,7 @@ class Selection:
         scales: one factor in (0, 1] per keyframe, by which to shrink width and height; None: full size for all.
         clips: the arms of a bandit sampler, ascending; empty for others.
         facts: what the sampler reports beyond that (why it stopped, a named fallback), JSON values only.
+        seconds_apart: processor seconds of the choice in a process of the sampler's own; 0 for samplers of this one.
     """
 
     keyframes: tuple[int, ...]
@@ -154,6 +155,7 @@ class Selection:
     clips: tuple[ClipReport, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     scanned_frames: IntArray = field(default_factory=lambda: frozen_ints([]))
+    seconds_apart: float = field(default=0.0, compare=False)
 
     def __post_init__(self) -> None:
         frames = frozen_ints(self.keyframes)

@@ -201,7 +201,7 @@ class Selector:
             # once.
             coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
         with meter.stage("select"):
-            return self.sampler.select(
+            selection = self.sampler.select(
                 info,
                 k=self.k,
                 pull=pull,
@@ -211,6 +211,8 @@ class Selector:
                 scan=scan_logits(scan),
                 scan_cost=self.scan_cost,
             )
+        meter.add("select", selection.seconds_apart)
+        return selection
 
     @property
     def _scan_decode(self) -> str:

@@ -65,6 +65,7 @@ class Apart(FrameSampler):
             scales=None if found["scales"] is None else np.array(found["scales"], dtype=np.float64),
             clips=tuple(ClipReport(*clip) for clip in found["clips"]),
             facts=found["facts"],
+            seconds_apart=found["seconds"],
         )
 
     def suite(self, seconds_allowed: float) -> dict[str, Any]:

@@ -449,13 +449,14 @@ class Choice:
     Args:
         keyframes: any order, shape `(n,)`.
         scales: one factor in (0, 1] per keyframe, in the order of `keyframes`; None for full size.
-        clips, facts: as in `Selection`.
+        clips, facts, seconds_apart: as in `Selection`.
     """
 
     keyframes: IntArray
     scales: np.ndarray | None = None
     clips: tuple[ClipReport, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    seconds_apart: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -575,6 +576,7 @@ class FrameSampler(ABC):
             scales=None if choice.scales is None else tuple(np.asarray(choice.scales, dtype=float)[order].tolist()),
             clips=choice.clips,
             facts={**choice.facts, **facts_of_count},
+            seconds_apart=choice.seconds_apart,
         )
 
     def _generator(self, rng: np.random.Generator) -> np.random.Generator:

@@ -133,12 +133,15 @@ def _choose(
     sampler = make_here(spec, **options)
     watch.is_asked = True
     request = SelectionRequest(video=video, k=k, ledger=PipeLedger(line, video), **rest)
+    started = time.process_time()
     choice = sampler.choose(request)
+    seconds = time.process_time() - started
     keyframes, _ = checked_keyframes(sampler, choice, video=video, asked=request.n_wanted)
     found = {
         "scales": None if choice.scales is None else np.asarray(choice.scales, dtype=np.float64).tolist(),
         "clips": [astuple(clip) for clip in choice.clips],
         "facts": dict(choice.facts),
+        "seconds": seconds,
     }
     return checked_json(found, choice), keyframes.tobytes()
 

@@ -171,3 +171,13 @@ def test_a_seed_is_drawn_for_each_state_of_the_file_and_kept_with_it(tmp_path):
 
 def test_samplers_that_are_installed_keep_the_seed_of_the_file(tmp_path):
     assert with_fresh_seed(CONFIG, tmp_path).seed == 0
+
+
+def test_the_time_of_choosing_is_the_processor_time_of_the_sampler_s_own_process(tmp_path):
+    file = tmp_path / "mine.py"
+    line = "        found = self.evidence(request)\n"
+    slow = "        end = time.process_time() + 0.05\n        while time.process_time() < end:\n            pass\n"
+    file.write_text(FILE.read_text().replace("import sys\n", "import sys\nimport time\n").replace(line, slow + line))
+    config = CONFIG.model_copy(update={"samplers": [f"{file}:Even"], "videos": 5, "k": [4], "seed": 3})
+    run_simulation(config, tmp_path / "out", n_workers=1)
+    assert all(row.seconds["select"] > 0.05 for row in load_run(tmp_path / "out").selections)
