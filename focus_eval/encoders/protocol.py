@@ -78,14 +78,19 @@ class ScoresFrames(Protocol):
 
 @runtime_checkable
 class AnswersForPulls(Protocol):
-    """A `ScoresFrames` with logits and embeddings too, that has something to say of the frames that were pulled."""
+    """A `ScoresFrames` with logits and embeddings too."""
 
     def features_of(self, video: Path, query: str) -> Callable[[IntArray], Any]:
         """Return what gives relevance of frames, and has `logits` and `embeddings` of them."""
         ...
 
-    def facts_of_pulls(self, frames: IntArray) -> dict[str, int]:
-        """Return facts for the row of a question of which `frames` were pulled."""
+
+@runtime_checkable
+class KnowsItsFrames(Protocol):
+    """A `ScoresFrames` that knows only some frames, and gives others what the nearest has."""
+
+    def n_unknown(self, frames: IntArray) -> int:
+        """Return how many of `frames`, pulled for the last question, are not among them."""
         ...
 
 

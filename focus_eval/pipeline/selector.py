@@ -15,7 +15,7 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo, whole_number
 from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.cost import relative_cost, selection_gmacs
-from focus_eval.encoders.protocol import AnswersForPulls, AnyScorer, CutsQueries, ScoresFrames
+from focus_eval.encoders.protocol import AnswersForPulls, AnyScorer, CutsQueries, KnowsItsFrames, ScoresFrames
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.relevance import Progress, VideoRelevance, VideoSession, scan_logits
 from focus_eval.pipeline.shared_batcher import SharedBatcher
@@ -295,8 +295,14 @@ class Selector:
             facts["scan_decoded_all"] = cheap_frames(video, self._scan_decode) is None
         return {name: True for name, is_so in facts.items() if is_so}
 
-    def _facts_about_pulls(self, frames: IntArray) -> dict[str, int]:
-        return self.encoder.facts_of_pulls(frames) if isinstance(self.encoder, AnswersForPulls) else {}
+    def _off_grid(self, selection: Selection) -> dict[str, int]:
+        """Return how many frames took the relevance of the nearest known one, where there are such."""
+        counts: dict[str, int] = {}
+        if isinstance(self.encoder, KnowsItsFrames):
+            counts["pulls_off_grid"] = self.encoder.n_unknown(selection.pulled_frames)
+        if isinstance(self.scan_encoder, KnowsItsFrames):
+            counts["scans_off_grid"] = self.scan_encoder.n_unknown(selection.scanned_frames)
+        return {fact: n for fact, n in counts.items() if n}
 
     def _row(
         self,
@@ -322,7 +328,7 @@ class Selector:
                 **selection.facts,
                 **self._inexact_backend,
                 **self._facts_about_encoders(query, selection.video),
-                **self._facts_about_pulls(selection.pulled_frames),
+                **self._off_grid(selection),
             },
             **forwards,
             seconds=meter.rounded(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,15 +140,19 @@ def _sizes_note(frame: pd.DataFrame) -> list[str]:
 
 
 def off_grid_lines(run: Run) -> list[str]:
-    """Return how many pulls of each sampler fell between recorded frames; [] where none did."""
-    pulls: dict[str, list[int]] = {}
-    for row in run.selections:
-        counts = pulls.setdefault(row.sampler, [0, 0])
-        counts[0] += int(row.facts.get("pulls_off_grid", 0))
-        counts[1] += row.frames_scored
-    said = [f"{name} {off:,} of {of:,}" for name, (off, of) in sorted(pulls.items()) if off]
-    nearest = "Pulls between recorded frames, which took the relevance of the nearest:"
-    return [f"{nearest} {', '.join(said)}."] if said else []
+    """Return how many pulls and scans of each sampler fell between recorded frames; [] where none did."""
+    lines = []
+    for what, fact, counted in (
+        ("Pulls", "pulls_off_grid", "frames_scored"),
+        ("Scans", "scans_off_grid", "frames_scanned"),
+    ):
+        off, of = Counter[str](), Counter[str]()
+        for row in run.selections:
+            off[row.sampler] += int(row.facts.get(fact, 0))
+            of[row.sampler] += getattr(row, counted)
+        said = ", ".join(f"{name} {n:,} of {of[name]:,}" for name, n in sorted(off.items()) if n)
+        lines += [f"{what} between recorded frames, which took the relevance of the nearest: {said}."] if said else []
+    return lines
 
 
 def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:

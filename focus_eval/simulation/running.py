@@ -177,12 +177,9 @@ class TraceEncoder:
             raise RunError(f"{video}: no trace")
         return TraceFeatures(self.trace)
 
-    def facts_of_pulls(self, frames: IntArray) -> dict[str, int]:
+    def n_unknown(self, frames: IntArray) -> int:
         """Return how many of `frames` were not recorded, and took the relevance of the nearest that was."""
-        if not isinstance(self.trace, RecordedTrace):
-            return {}
-        n = int(np.isin(frames, self.trace.frames, invert=True).sum())
-        return {"pulls_off_grid": n} if n else {}
+        return _n_unknown(self.trace, frames)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -203,8 +200,16 @@ class ChannelEncoder:
         values: FloatArray = self._made(self.number).relevance(frames)
         return values
 
+    def n_unknown(self, frames: IntArray) -> int:
+        """Return how many of `frames` were not recorded, and took the relevance of the nearest that was."""
+        return _n_unknown(self._made(self.number), frames)
+
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def _n_unknown(trace: AnyTrace | None, frames: IntArray) -> int:
+    return int(np.isin(frames, trace.frames, invert=True).sum()) if isinstance(trace, RecordedTrace) else 0
 
 
 @dataclass(frozen=True)

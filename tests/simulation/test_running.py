@@ -281,7 +281,10 @@ def test_a_recorded_scan_is_what_scan_cover_scans(tmp_path):
     config = CONFIG.model_copy(update={**given, "scan_recorded": str(scan)})
     row = select_on(sources(config)[0], config, make_sampler("scan_cover"), 8, 0)
     assert row.error is None
-    assert row.frames_scanned > 0
+    grid = recorded_traces(scan)[0].frames
+    n_off = int(np.isin(row.scanned_frames, grid, invert=True).sum())
+    assert 0 < n_off < row.frames_scanned
+    assert row.facts["scans_off_grid"] == n_off
     other = CONFIG.model_copy(update={**given, "scan_recorded": str(main)})
     assert sources(other)[0].revision != sources(config)[0].revision
 
