@@ -237,6 +237,16 @@ class Source:
             return [trace.question_id for trace in self.traces].index(question_id)
         return int(question_id.rpartition("-")[2])
 
+    def numbers(self, config: SimulationConfig, limit: int | None) -> Sequence[int]:
+        """Return which traces are asked: those of the first `limit` videos, each with all its questions.
+
+        Questions of a video share its frames: with some of them left out, the others would pay for more.
+        """
+        if self.world is not None:
+            return range(config.videos)[:limit]
+        videos = list(dict.fromkeys(trace.video for trace in self.traces))[:limit]
+        return [number for number, trace in enumerate(self.traces) if trace.video in videos]
+
     def trace(self, number: int, config: SimulationConfig) -> AnyTrace:
         if self.world is None:
             return self.traces[number]
@@ -374,8 +384,7 @@ def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k
 def _run_source(
     source: Source, config: SimulationConfig, out: Path, *, limit: int | None, n_workers: int, progress: Any
 ) -> None:
-    n = config.videos if source.world else len(source.traces)
-    numbers = range(min(n, limit) if limit else n)
+    numbers = source.numbers(config, limit)
     series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
     folders = [_part(out, source, config, sampler, k, seed) for sampler, k, seed in series]
     for folder in folders:

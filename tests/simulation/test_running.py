@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -352,3 +353,12 @@ def test_questions_of_a_recorded_video_share_its_frames_and_say_their_shares(tmp
         pair = part[part["question_id"].isin(["q-0", "q-again"])]
         share = pair["n_encoded"].sum() / pair["n_pulls"].sum()
         assert share == 0.5 if sampler == "even_cover" else 0.5 < share < 1
+
+
+def test_a_limit_takes_whole_videos_since_their_questions_share_frames(tmp_path):
+    config = CONFIG.model_copy(update={"recorded": str(recorded_run(tmp_path / "run"))})
+    [source] = sources(config)
+    together = [replace(trace, video="one.mp4") if at in (0, 2) else trace for at, trace in enumerate(source.traces)]
+    source = replace(source, traces=tuple(together))
+    assert list(source.numbers(config, 1)) == [0, 2]
+    assert list(source.numbers(config, None)) == [0, 1, 2, 3]
