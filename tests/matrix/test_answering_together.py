@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +17,11 @@ from focus_eval.lmms import frames as shared_frames
 from focus_eval.lmms.frames import SharedFrames, decode_frame_batch, read_frames
 from focus_eval.lmms.models.zero_shot import FocusZeroShot
 from focus_eval.matrix import answering
+from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
+from focus_eval.matrix.cells import cells, selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.running import complete_run, run_matrix
 from support.answering import N_VIDEOS, write_answering_matrix
 from support.clips import write_clip
@@ -45,7 +49,13 @@ def said(rows):
     """What every row says but for the time it took."""
     columns = ["part", "question_id", "frames_fed", "fed_frames", "fallback", "answer", "score", "error"]
     shown = rows[columns].sort_values(["part", "question_id"])
-    return shown.astype({"fed_frames": str}).where(shown.notna(), None).to_numpy().tolist()
+    return shown.astype({"fed_frames": str}).astype(object).where(shown.notna(), None).to_numpy().tolist()
+
+
+def said_of_one_cell(rows):
+    """What is expected of the cell of `selected`: its first questions."""
+    asked = [f"q{number}" for number in range(6)]
+    return [row for row in rows if row[0].startswith("made_up-encoder-uniform") and row[1] in asked]
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +100,66 @@ def test_the_selections_of_a_cell_are_read_twice_at_most(matrix, tmp_path, monke
     counts = Counter(read)
     assert set(counts) == set(SAMPLERS)
     assert max(counts.values()) <= 2  # the last cell's rows are still there when it answers
+
+
+@pytest.fixture
+def selected(matrix, tmp_path, monkeypatch):
+    """A matrix of one cell, and the folder of a run whose selections are all there, as lines."""
+    one = matrix.model_copy(update={"samplers": matrix.samplers[:1], "limit": 6})
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "compact", lambda *arguments: None)
+        complete_run(one.model_copy(update={"models": [], "k": [4]}), out=tmp_path / "runs" / "first")
+    return one, tmp_path / "runs" / "first"
+
+
+def test_a_worker_reads_a_part_that_another_run_compacts_at_that_moment(selected, alone, monkeypatch):
+    """The lock of the part keeps them apart: without it the rows change under the worker, and its run ends."""
+    matrix, first = selected
+    sets, (spec,) = load_sets(matrix), selection_specs(matrix)
+    compacting = threading.Thread(target=RunFolder(first).compact, args=(spec, sets["made_up"].all_ids))
+    selections = RunFolder.selections
+
+    def read_while_compacting(self, spec):
+        rows = selections(self, spec)  # its files are found here, and read afterwards
+        compacting.start()
+        compacting.join(0.3)
+        return rows
+
+    second = RunFolder(first.with_name("second"))
+    worker = AnswerWorker(cells(matrix), sets, second, name="local")
+    monkeypatch.setattr(RunFolder, "selections", read_while_compacting)
+    worker.run_all(answer_jobs(cells(matrix), sets, second))
+    monkeypatch.undo()
+    worker.close()
+    compacting.join()
+    assert not list(first.parent.glob("pool/selections/*/*.jsonl")), "the other run has compacted the part"
+    assert said(run_matrix(matrix, out=second.path)) == said_of_one_cell(alone)
+
+
+def test_two_workers_on_one_part_ask_no_question_twice_and_lose_none(selected, alone):
+    """Two runs answer the same cell; the one that ends first compacts and leaves the other's lines in place."""
+    matrix, first = selected
+    sets, (cell,), both = load_sets(matrix), cells(matrix), [RunFolder(first), RunFolder(first.with_name("second"))]
+    workers = [AnswerWorker([cell], sets, folder, name="local") for folder in both]
+    (job,) = answer_jobs([cell], sets, both[0])  # the same for both: neither has an answer yet
+    written: list[list[str]] = [[], []]
+
+    def answer(number, n_questions):
+        few = AnswerJob(job.cell, job.question_ids[:n_questions])
+        workers[number].run(few, on_row=lambda row: written[number].append(row.question_id))
+
+    with both[1].pool.writing():
+        answer(0, 2)
+        answer(1, 4)
+        answer(0, 5)
+        workers[0].close()
+        both[0].compact(cell, sets["made_up"].all_ids)
+        answer(1, 6)
+        workers[1].close()
+    assert written == [["q0", "q1", "q4"], ["q2", "q3", "q5"]]
+    assert sorted(row.question_id for row in both[0].answers(cell)) == ["q0", "q1", "q2", "q3", "q4", "q5"]
+    assert said(run_matrix(matrix, out=both[1].path)) == said_of_one_cell(alone)
+    assert not list(both[0].part(cell).glob("*.jsonl"))
 
 
 def test_videos_too_large_to_share_are_decoded_question_by_question(matrix, alone, tmp_path, monkeypatch):
