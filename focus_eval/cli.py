@@ -16,6 +16,7 @@ from focus_eval.commands.exchange import evidence, export, import_, recall
 from focus_eval.commands.lab import check, simulate
 from focus_eval.commands.leaderboard import leaderboard
 from focus_eval.commands.lists import configs, plugins, samplers, slurm_script, tasks, videos
+from focus_eval.commands.packing import pack, unpack
 from focus_eval.commands.predict import predict
 from focus_eval.commands.reports import acf, compare, report
 from focus_eval.commands.runs import plan, run, status
@@ -59,6 +60,8 @@ app.command()(run)
 app.command()(status)
 app.command()(report)
 app.command()(compare)
+app.command()(pack)
+app.command()(unpack)
 app.command()(audit)
 app.command()(recall)
 app.command()(evidence)

@@ -42,12 +42,14 @@ _MOST_ROWS_PRINTED = 40
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run: results/runs/NAME.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a run: results/runs/NAME, or a packed run.")],
     table: Annotated[
         str | None, typer.Option(help="Layout of the first table. [default: the matrix's, or the overview]")
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="Sampler to compare with. [default: uniform]")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: the run's]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write to. [default: the run's; NAME-report for NAME.zip]")
+    ] = None,
     videos: Annotated[Path | None, typer.Option(help="Folder of the videos, to show keyframes as thumbnails.")] = None,
     thumbnail_megabytes: Annotated[float, typer.Option(help="Limit on the thumbnails in the page.")] = 12.0,
     link_thumbnails: Annotated[
@@ -63,7 +65,7 @@ def report(
 
     write_report(
         load_run(folder),
-        out or folder,
+        out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report")),
         table=table,
         baseline=baseline,
         videos=videos,
@@ -137,8 +139,8 @@ def remove_stale(folder: Path) -> None:
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    b: Annotated[Path, typer.Argument(help="Folder of another run.")],
+    a: Annotated[Path, typer.Argument(help="Folder of a run, or a packed run.")],
+    b: Annotated[Path, typer.Argument(help="Folder of another run, or a packed run.")],
     out: Annotated[Path | None, typer.Option(help="Also write the table to this file (.md, .csv or .tex).")] = None,
 ) -> None:
     """Compare two runs on the questions that both answered."""

@@ -6,7 +6,7 @@ selections/NAME/spec.json        what the part is; rows-RUN-WORKER.jsonl while i
 answers/NAME/cell.json           likewise
 .lock                            held by the run that writes
 
-The parts are links into the pool that all runs beside this one share (see `focus_eval.matrix.folder`).
+The parts are links into the pool that all runs beside this one share; those of a run that was unpacked are its own.
 """
 
 from __future__ import annotations
@@ -152,8 +152,9 @@ class RunFolder:
             lock.release()
 
     def part(self, spec: SelectionSpec | AnswerSpec) -> Path:
-        """Return the folder of a selection or a cell, in the pool."""
-        return self.pool.part(kind_of(spec), spec.name)
+        """Return the folder of a selection or a cell: in the pool, or in the run's own folder where it was unpacked."""
+        own = self.path / kind_of(spec) / spec.name
+        return own if own.is_dir() and not own.is_symlink() else self.pool.part(kind_of(spec), spec.name)
 
     def open_part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Make the folder of a selection or a cell with its description, and return it."""

@@ -25,6 +25,7 @@ from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.pipeline.timing import device_name
 from focus_eval.report.cost import forward_equivalents, unit_costs
 from focus_eval.rows.identity import identity_hash
+from focus_eval.rows.packed import check_links
 from focus_eval.rows.records import replace_file
 from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.samplers.base import FlatSource, derived_rng
@@ -619,12 +620,13 @@ def run_status(folder: str | Path) -> list[PartStatus]:
     """Return one status per selection and cell of the run in `folder`, read while it goes on.
 
     Raises:
-        InvalidInput: no run there.
+        InvalidInput: no run there, or parts that are links to nowhere.
     """
     path = Path(folder)
     run_file = path / "run.json"
     if not run_file.is_file():
         raise InvalidInput(f"{path}: no run here (no run.json); start one with focus-eval run")
+    check_links(path)
     matrix = _matrix_of(run_file)
     run, sets = RunFolder(path), load_sets(matrix)
     statuses = []

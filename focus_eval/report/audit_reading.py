@@ -15,6 +15,7 @@ from focus_eval.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.report.audit import AuditedAnswer, AuditedRun
 from focus_eval.report.run import load_run
+from focus_eval.rows.packed import run_folder
 from focus_eval.rows.records import AnswerRow, SelectionRow
 from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, find_logs, verdict_of
 from focus_eval.selections.loading import load_selections
@@ -82,7 +83,7 @@ class AuditInput:
 
 
 def read_paths(paths: Sequence[Path], source: AuditSource) -> AuditInput:
-    """Return all runs and selections in `paths`: folders of ours, logs and folders of logs, selection files.
+    """Return all runs and selections in `paths`: runs of ours, packed too, logs and folders of logs, selection files.
 
     Raises:
         InvalidInput: a path that does not exist, or nothing in it that can be checked.
@@ -92,7 +93,7 @@ def read_paths(paths: Sequence[Path], source: AuditSource) -> AuditInput:
     for path in paths:
         if not path.exists():
             raise InvalidInput(f"{path}: no such file or folder")
-        found = list(_read_path(path, source, notes))
+        found = list(_read_path(run_folder(path), source, notes))
         if not found:
             raise InvalidInput(f"{path}: neither a run, nor lmms-eval's samples, nor a file of selections")
         runs += found

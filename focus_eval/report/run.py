@@ -20,6 +20,7 @@ from focus_eval.core.types import frozen_floats
 from focus_eval.report.cost import CostColumns, charged_seconds
 from focus_eval.report.nearness import near_frames, nearness, spread
 from focus_eval.report.recall import recall_column, recall_within
+from focus_eval.rows.packed import check_links, run_folder
 from focus_eval.rows.records import BESIDE_STAGES, DECODED, HELD_STAGES, AnswerRow, RowT, SelectionRow
 from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows
@@ -403,14 +404,17 @@ class Run:
 
 
 def load_run(folder: str | Path) -> Run:
-    """Return the rows of `selections/` and `answers/` in a run's folder: JSON lines and Parquet, one part or many.
+    """Return the rows of `selections/` and `answers/` in a run's folder, or in a packed run (`focus-eval pack`).
+
+    They may be JSON lines and Parquet, one part or many.
 
     Raises:
-        InvalidInput: no such folder, no rows, or a damaged file; names it.
+        InvalidInput: no such folder, no rows, a part that is a link to nowhere, or a damaged file; names it.
     """
-    path = Path(folder)
+    path = run_folder(Path(folder))
     if not path.is_dir():
         raise InvalidInput(f"{path}: no such folder; a run is a folder with selections/ and answers/")
+    check_links(path)
     file = path / "run.json"
     provenance = read_sealed_json(file) if file.exists() else {}
     asked = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}

@@ -92,6 +92,22 @@ def test_status_ends_with_the_rows_of_all_parts(simulation, tmp_path):
     assert shown[-1] == f"selections: {n_rows} of {n_rows} rows, 0 errors"
 
 
+def test_an_unpacked_run_goes_on_where_it_is(simulation, tmp_path):
+    there = tmp_path / "elsewhere" / "run"
+    assert invoke("run", simulation, "--out", tmp_path / "run", "--limit", 3).exit_code == 0
+    assert invoke("pack", tmp_path / "run", "--out", tmp_path / "run.zip").exit_code == 0
+    assert invoke("unpack", tmp_path / "run.zip", "--out", there).exit_code == 0
+    before = invoke("status", tmp_path / "run").output.splitlines()[-1]
+    assert invoke("status", there).output.splitlines()[-1] == before
+    assert invoke("run", simulation, "--out", there).exit_code == 0
+    assert invoke("run", simulation, "--out", tmp_path / "run").exit_code == 0
+    counts = [[part.rows for part in run_status(folder)] for folder in (tmp_path / "run", there)]
+    assert counts[0] == counts[1]
+    assert all(rows == 6 for rows in counts[1])
+    files = {folder: sorted(folder.glob("selections/*/rows.parquet")) for folder in (tmp_path / "run", there)}
+    assert [file.read_bytes() for file in files[there]] == [file.read_bytes() for file in files[tmp_path / "run"]]
+
+
 def warnings_of(simulation, *samplers, k=8):
     """The warnings `plan` prints for `samplers`."""
     matrix = yaml.safe_load(simulation.read_text())

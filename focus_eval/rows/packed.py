@@ -1,0 +1,227 @@
+"""Packs a run's folder into one zip file with checksums, and unpacks it without trusting what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
+from focus_eval.rows.locks import FolderLock, Timeout
+from focus_eval.rows.records import replace_file
+
+# In the zip, in the form of sha256sum; not unpacked, for a run may go on.
+SUMS_FILE = "SHA256SUMS"
+# Links to parts are followed, one level below `selections/` and `answers/`; `*/*` goes through a link, `**` does not.
+_PARTS = ("selections", "answers")
+_ROWS = ("*.json", "*.jsonl", "*.parquet")
+_KEPT = (
+    "*.json", "*.jsonl", "report*.*", "traces/*.jsonl",
+    *(f"{kind}/{below}{name}" for kind in _PARTS for below in ("", "*/") for name in _ROWS),
+)  # fmt: skip
+_PICTURES = ("figures/*", "report_thumbnails/*")
+_PACKED_ALREADY = {".parquet", ".png", ".jpg", ".pdf"}
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same rows give the same file
+# Rows of text shrink to about a twentieth; a file that grows more than this is no run.
+_MOST_GROWTH, _ALWAYS_BYTES = 200, 64_000_000
+_BLOCK_BYTES = 1 << 20
+_UNPACKED: dict[tuple[Path, int, int], tempfile.TemporaryDirectory[str]] = {}
+
+
+def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
+    """Write the run in `folder` to the zip file `out`, and return the names of what it holds.
+
+    Rows, costs, descriptions, prompt records, traces and the report's files; the same folder gives the same bytes.
+
+    Args:
+        pictures: pack figures and linked thumbnails too.
+
+    Raises:
+        InvalidInput: no run, a link that leads nowhere, or an `out` that cannot be written.
+        RunError: a run is writing here.
+    """
+    check_links(folder)
+    if out.suffix != ".zip":
+        raise InvalidInput(f"{out}: a packed run is a .zip file")
+    found = {path for pattern in (*_KEPT, *(_PICTURES if pictures else ())) for path in folder.glob(pattern)}
+    names = {path.relative_to(folder).as_posix(): path for path in found if path.is_file()}
+    kept = sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    if not any(name.split("/")[0] in _PARTS for name in kept):
+        raise InvalidInput(f"{folder}: no rows under selections/ or answers/ to pack")
+    run = folder.resolve().name
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with _not_running(folder), replace_file(out) as part, zipfile.ZipFile(part, "w") as file:
+        sums = [f"{_add(file, f'{run}/{name}', names[name])}  {name}\n" for name in kept]
+        file.writestr(_entry(f"{run}/{SUMS_FILE}"), "".join(sums))
+    return kept
+
+
+def unpack_run(file: Path, out: Path | None = None) -> Path:
+    """Write the run packed in `file` to the new folder `out`, by default the run's name here, and return it.
+
+    Nothing is left where it fails.
+
+    Raises:
+        DamagedFile: not a zip file, or content that does not match its checksums.
+        InvalidInput: an `out` that holds something, or a zip file that is no packed run: a path out of its folder, a
+            link, a repeated name, or more data than a run of this size can hold.
+    """
+    with _opened(file) as packed:
+        run, entries = _checked(packed, file)
+        target = out if out is not None else Path(run)
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise InvalidInput(f"{target}: is there already; name another folder with --out")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as unfinished:
+            made = Path(unfinished) / "run"
+            made.mkdir()
+            _extract(packed, entries, made, file)
+            if target.exists():
+                target.rmdir()
+            made.rename(target)
+    return target
+
+
+def run_folder(path: Path) -> Path:
+    """Return `path`, or for a packed run the folder that it was unpacked to, which lives as long as this process.
+
+    Raises:
+        InvalidInput: as `unpack_run`.
+    """
+    if path.suffix != ".zip" or not path.is_file():
+        return path
+    state = path.stat()
+    key = (path.resolve(), state.st_mtime_ns, state.st_size)
+    if key not in _UNPACKED:
+        with _opened(path) as packed:
+            run, _ = _checked(packed, path)
+        _UNPACKED[key] = tempfile.TemporaryDirectory(prefix="focus-eval-")
+        unpack_run(path, Path(_UNPACKED[key].name) / run)
+    return next(Path(_UNPACKED[key].name).iterdir())
+
+
+def check_links(folder: Path) -> None:
+    """Refuse a run whose parts are links that lead nowhere.
+
+    Raises:
+        InvalidInput: no such folder, or such a link; names the first and says how to move a run.
+    """
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder}: no such folder")
+    parts = [path for kind in _PARTS for path in sorted(folder.glob(f"{kind}/*"))]
+    lost = [path for path in parts if path.is_symlink() and not path.exists()]
+    if lost:
+        raise InvalidInput(
+            f"{lost[0]}: its rows are not here, it is a link to {lost[0].readlink()} ({len(lost)} of {len(parts)} "
+            "parts); copy a run with focus-eval pack and unpack, or together with the folder that its links name"
+        )
+
+
+@contextmanager
+def _not_running(folder: Path) -> Iterator[None]:
+    """Hold the run's lock, where it ever had one: its last lines may be half written."""
+    if not (folder / ".lock").exists():
+        yield
+        return
+    try:
+        with FolderLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise RunError(f"{folder}: a run is writing here; pack it when it has ended") from error
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.external_attr = (stat.S_IFREG | 0o644) << 16
+    is_small = Path(name).suffix in _PACKED_ALREADY
+    entry.compress_type = zipfile.ZIP_STORED if is_small else zipfile.ZIP_DEFLATED
+    return entry
+
+
+def _add(file: zipfile.ZipFile, name: str, path: Path) -> str:
+    """Add a file and return its SHA-256."""
+    if reason := _bad_name(name):
+        raise InvalidInput(f"{path}: cannot be packed, its name {reason}")
+    entry = _entry(name)
+    entry.file_size = path.stat().st_size  # says whether the entry needs 64 bits
+    with open(path, "rb") as source, file.open(entry, "w") as target:
+        return _copy(source, target)
+
+
+def _copy(source: IO[bytes], target: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while block := source.read(_BLOCK_BYTES):
+        digest.update(block)
+        target.write(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(file) as packed:
+            yield packed
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, UnicodeError) as error:
+        raise DamagedFile(f"{file}: not a whole zip file ({error}); copy it again") from error
+
+
+def _checked(packed: zipfile.ZipFile, file: Path) -> tuple[str, dict[str, zipfile.ZipInfo]]:
+    """Return the run's name and its entries by the path below it, before anything is written."""
+    entries = [entry for entry in packed.infolist() if not entry.is_dir()]
+    names: set[str] = set()
+    for entry in entries:
+        twice = "is there twice" if entry.filename in names else ""
+        if reason := twice or _bad_name(entry.filename) or _bad_kind(entry):
+            raise InvalidInput(f"{file}: {entry.filename!r} {reason}; not a packed run")
+        names.add(entry.filename)
+    size, grown = file.stat().st_size, sum(entry.file_size for entry in entries)
+    if grown > max(_ALWAYS_BYTES, _MOST_GROWTH * size):
+        raise InvalidInput(f"{file}: {size:,} bytes that would become {grown:,}; not a packed run")
+    runs = {name.partition("/")[0] for name in names}
+    run = min(runs, default="")
+    if len(runs) != 1 or f"{run}/{SUMS_FILE}" not in names:
+        raise InvalidInput(f"{file}: has no {SUMS_FILE} in one folder; not a packed run (focus-eval pack makes one)")
+    return run, {entry.filename.partition("/")[2]: entry for entry in entries}
+
+
+def _bad_name(name: str) -> str:
+    """Return what is wrong with the path of an entry, "" where nothing is."""
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        return "leads out of its folder"
+    return "has a character that no path of a run has" if re.search(r"[\x00-\x1f\\]", name) else ""
+
+
+def _bad_kind(entry: zipfile.ZipInfo) -> str:
+    mode = entry.external_attr >> 16
+    if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+        return "is a link or a device"
+    is_plain = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) and not entry.flag_bits & 1
+    return "" if is_plain else "is compressed or encrypted in a way that a packed run is not"
+
+
+def _extract(packed: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], made: Path, file: Path) -> None:
+    sums = _sums(packed.read(entries.pop(SUMS_FILE)).decode().splitlines())
+    if differing := sorted(sums.keys() ^ entries.keys()):
+        raise DamagedFile(f"{file}: {differing[0]!r} is not both in it and in its {SUMS_FILE}; copy it again")
+    for name, entry in entries.items():
+        target = made / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # At most the stated size is read, and another one is an error.
+            with packed.open(entry) as source, open(target, "xb") as written:
+                found = _copy(source, written)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InvalidInput(f"{file}: {name!r} is both a file and a folder; not a packed run") from error
+        if found != sums[name]:
+            raise DamagedFile(f"{file}: {name} does not match its SHA-256; copy the file again")
+
+
+def _sums(lines: Sequence[str]) -> dict[str, str]:
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
