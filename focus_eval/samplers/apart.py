@@ -32,8 +32,9 @@ _START = (
     "import sys; sys.path[:] = sys.argv[2].split(sys.argv[1]); "
     "from focus_eval.samplers.environment import main; main(sys.argv[3:])"
 )
-# The line to each process that was started, and the process.
-_processes: dict[tuple[str, bool], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+OF_QUESTION, OF_FILE = b"?", b"f"
+# The line to each process that was started, and the process where it is a child of this one.
+_processes: dict[tuple[str, bool], tuple[socket.socket, subprocess.Popen[bytes] | None]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +145,7 @@ def _ask(
     failed: FocusEvalError | None = None
     with theirs, Connection(ours.detach()) as line:
         try:
-            socket.send_fds(_process(spec, moves_clock), [b"?"], [theirs.fileno()])
+            socket.send_fds(_process(spec, moves_clock), [OF_QUESTION], [theirs.fileno()])
             theirs.close()
             line.send(question)
             while True:
@@ -210,19 +211,30 @@ def _process(spec: str, moves_clock: bool) -> socket.socket:
     key = _key(spec, moves_clock)
     if key not in _processes:
         ours, theirs = socket.socketpair()
-        start = {"spec": key[0], "line": theirs.fileno(), "moves_clock": moves_clock}
-        # hash() of a text differs from process to process. scikit-learn counts cores with lscpu if not told.
-        other = {"PYTHONHASHSEED": "20240229"} if moves_clock else {}
-        other["LOKY_MAX_CPU_COUNT"] = "1"
         with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _START, os.pathsep, os.pathsep.join(sys.path), json.dumps(start)],
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **other},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-        _processes[key] = ours, process
+            if key[0]:
+                # A fork of the process without a file: Python and numpy are there already.
+                socket.send_fds(_process("", moves_clock), [OF_FILE], [theirs.fileno()])
+                line = Connection(os.dup(ours.fileno()))
+                with line:
+                    line.send_bytes(json.dumps([key[0], sys.path]).encode())
+                _processes[key] = ours, None
+            else:
+                _processes[key] = ours, _start(theirs, moves_clock)
     return _processes[key][0]
+
+
+def _start(line: socket.socket, moves_clock: bool) -> subprocess.Popen[bytes]:
+    # hash() of a text differs from process to process. scikit-learn counts cores with lscpu if not told.
+    other = {"PYTHONHASHSEED": "20240229"} if moves_clock else {}
+    other["LOKY_MAX_CPU_COUNT"] = "1"
+    start = json.dumps({"line": line.fileno(), "moves_clock": moves_clock})
+    return subprocess.Popen(
+        [sys.executable, "-c", _START, os.pathsep, os.pathsep.join(sys.path), start],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **other},
+        pass_fds=[line.fileno()],
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def end_processes(*keys: tuple[str, bool]) -> None:
@@ -232,7 +244,8 @@ def end_processes(*keys: tuple[str, bool]) -> None:
     for key in keys or [*_processes]:
         line, process = _processes.pop(key)
         line.close()
-        process.wait(timeout=5)
+        if process is not None:
+            process.wait(timeout=5)
 
 
 atexit.register(end_processes)

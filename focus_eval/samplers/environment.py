@@ -1,7 +1,7 @@
 """The process that a sampler has to itself: it knows of a question what the request says, and pulls over a pipe.
 
-The file is imported once; every question is answered by a fork that ends with it, so nothing is kept from one question
-to the next. `apart` is the other end.
+The file is imported once, in a fork of a process that holds what all samplers need; every question is answered by a fork
+that ends with it, so nothing is kept from one question to the next. `apart` is the other end.
 """
 
 from __future__ import annotations
@@ -28,35 +28,51 @@ import numpy as np
 from focus_eval.core.errors import BrokenContract, FocusEvalError
 from focus_eval.core.plugins import is_plugin_file
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_ints
-from focus_eval.samplers.apart import as_texts, described, from_texts
+from focus_eval.samplers.apart import OF_FILE, as_texts, described, from_texts
 from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest, broken, checked_keyframes
 from focus_eval.samplers.registry import SAMPLERS, make_here
 
 
 def main(arguments: list[str]) -> None:
-    """Answer questions until nobody asks any more."""
+    """Answer questions about installed samplers, and start the process of each file, until nobody asks any more."""
     start = json.loads(arguments[0])
     os.dup2(2, 1)  # what a sampler prints is not what a command prints
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    spec, failed = start["spec"], None
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     for lazy in ("numpy.ma", "numpy.random"):  # here once instead of in every fork
         importlib.import_module(lazy)
     if start["moves_clock"]:
         move_clock()
-    watch = Watch(Path(spec.rpartition(":")[0]))
+    _serve(socket.socket(fileno=start["line"]), "")
+
+
+def _serve(asked: socket.socket, spec: str) -> None:
+    """Fork for everything that is asked: a question about `spec`, or the process of another file.
+
+    Args:
+        spec: `FILE.py:Class`; "" for the process that serves all installed samplers, which imports no file.
+    """
+    watch, failed = Watch(Path(spec.rpartition(":")[0])) if spec else None, None
     try:
         if spec:
             make_here(spec)  # what it keeps from being made once, every fork has
     except FocusEvalError as error:
         failed = error
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
-    with socket.socket(fileno=start["line"]) as asked:
-        while fds := socket.recv_fds(asked, 1, 1)[1]:
+    with asked:
+        while True:
+            wanted, fds, *_ = socket.recv_fds(asked, 1, 1)
+            if not fds:
+                return
             if os.fork() == 0:
                 asked.close()
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _answer(Connection(fds[0]), watch, failed)
+                if wanted == OF_FILE:
+                    with Connection(fds[0]) as line:
+                        file, sys.path[:] = json.loads(line.recv_bytes())
+                        _serve(socket.socket(fileno=os.dup(line.fileno())), file)
+                else:
+                    signal.signal(signal.SIGINT, signal.SIG_DFL)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    _answer(Connection(fds[0]), watch or Watch(Path()), failed)
                 sys.stdout.flush()
                 os._exit(0)
             os.close(fds[0])

@@ -43,6 +43,16 @@ def of(kind):
     return f"{FILE}:{kind}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _in_an_empty_folder(tmp_path_factory):
+    """Some cheats search the folder that they are started in: not a checkout with its environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("empty"))
+        apart.end_processes()
+        yield
+    apart.end_processes()
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """Selections of every cheat in a simulation whose folder lies where it looks, by sampler."""
