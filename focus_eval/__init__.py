@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from focus_eval.encoders.registry import make_encoder
     from focus_eval.report.recall import recall
     from focus_eval.report.run import load_run
-    from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest
+    from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+    from focus_eval.samplers.ledger import Ledger
     from focus_eval.samplers.registry import make_sampler
     from focus_eval.video import open_video
 
@@ -42,7 +43,7 @@ __all__ = [
 _HOMES = {
     "Choice": "samplers.base",
     "FrameSampler": "samplers.base",
-    "Ledger": "samplers.base",
+    "Ledger": "samplers.ledger",
     "Selection": "core.types",
     "SelectionRequest": "samplers.base",
     "VideoInfo": "core.types",

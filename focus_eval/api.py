@@ -18,7 +18,7 @@ import numpy as np
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
-from focus_eval.core.types import ClipReport, Selection, VideoInfo, frozen_floats, frozen_ints
+from focus_eval.core.types import ClipReport, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints
 from focus_eval.encoders.protocol import AnyScorer, ScoresFrames, checked_query
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder
 from focus_eval.pipeline.relevance import Progress, decoded_batches
@@ -338,6 +338,8 @@ def selection_of(row: SelectionRow, *, sampler_version: int, reopen: Callable[[]
         pulled_frames=frozen_ints(row.pulled_frames),
         pulled_relevance=frozen_floats(relevance),
         scanned_frames=frozen_ints(row.scanned_frames),
+        text_pulls=tuple(TextPulls(t, frozen_ints(f), frozen_floats(r)) for t, f, r in row.text_pulls),
+        looked_frames=frozen_ints(row.looked_frames),
         scales=None if row.scales is None else tuple(row.scales),
         clips=tuple(ClipReport(*clip) for clip in row.clips),
         facts=row.facts,

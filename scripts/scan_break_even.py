@@ -23,7 +23,8 @@ import pandas as pd
 from focus_eval.core.types import FloatArray
 from focus_eval.report.recall import recall
 from focus_eval.report.statistics import difference_estimate
-from focus_eval.samplers.base import FrameSampler, derived_rng, log_odds
+from focus_eval.samplers.base import FrameSampler, derived_rng
+from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.simulation.channels import Channel
 from focus_eval.simulation.worlds import WORLDS, SimulatedTrace, make_trace

@@ -13,9 +13,10 @@ import numpy as np
 
 from focus_eval.core.types import FloatArray
 from focus_eval.report.figures import EVIDENCE, FAINT, STYLES
-from focus_eval.samplers.base import derived_rng, log_odds
+from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.coverage import grid_frames
 from focus_eval.samplers.fusion import fused_density
+from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.simulation.channels import CHANNELS
 from focus_eval.simulation.worlds import WORLDS, SimulatedTrace, make_trace

@@ -125,6 +125,24 @@ class ClipReport:
             raise InvalidInput(f"a clip needs 0 <= start < stop, got [{self.start}, {self.stop})")
 
 
+@dataclass(frozen=True)
+class TimedText:
+    """What is said or shown in writing from `start_seconds` to `stop_seconds` of a video."""
+
+    start_seconds: float
+    stop_seconds: float
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class TextPulls:
+    """Frames pulled for another text than the question's, in pull order, and their relevance to it, both `(n,)`."""
+
+    text: str
+    frames: IntArray
+    relevance: FloatArray
+
+
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """The keyframes of one question, what was pulled to find them, and who chose.
@@ -136,7 +154,10 @@ class Selection:
         k: keyframes asked for.
         sampler: registered name of the sampler.
         options: every option of the sampler, defaults included.
-        pulled_frames, pulled_relevance: shape `(n_pulls,)`, in pull order.
+        pulled_frames, pulled_relevance: of the question's own text, shape `(n,)`, in pull order.
+        text_pulls: the same of other texts.
+        looked_frames: frames whose pictures the sampler looked at itself, in that order, `(n,)`.
+        asked: what it asked a model, as `samplers.asking.Asked`; {} where it asked none.
         scanned_frames: what the scan encoder saw, ascending, `(n_scanned,)`; empty where there is none.
         scales: one factor in (0, 1] per keyframe, by which to shrink width and height; None: full size for all.
         clips: the arms of a bandit sampler, ascending; empty for others.
@@ -156,6 +177,9 @@ class Selection:
     facts: Mapping[str, Any] = field(default_factory=dict)
     scanned_frames: IntArray = field(default_factory=lambda: frozen_ints([]))
     seconds_apart: float = field(default=0.0, compare=False)
+    text_pulls: tuple[TextPulls, ...] = ()
+    looked_frames: IntArray = field(default_factory=lambda: frozen_ints([]))
+    asked: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         frames = frozen_ints(self.keyframes)
@@ -172,8 +196,13 @@ class Selection:
 
     @property
     def n_pulls(self) -> int:
-        """Frames scored for this question."""
-        return int(self.pulled_frames.size)
+        """Frames scored for this question; one that was scored for two texts counts twice."""
+        return int(self.pulled_frames.size + sum(other.frames.size for other in self.text_pulls))
+
+    @property
+    def encoded_frames(self) -> IntArray:
+        """The distinct frames that were scored for any text, ascending, `(n,)`."""
+        return np.unique(np.concatenate([self.pulled_frames, *(other.frames for other in self.text_pulls)]))
 
     @property
     def n_scanned(self) -> int:

@@ -67,7 +67,7 @@ class ScoresFrames(Protocol):
         """Return relevance in [0, 1] of `frames` of the file `video` to `query`, shape `(n,)`.
 
         Raises:
-            EncoderError: a frame it knows nothing of; names video and frame.
+            EncoderError: a frame or a text it knows nothing of; names video and frame.
         """
         ...
 
@@ -91,6 +91,15 @@ class KnowsItsFrames(Protocol):
 
     def n_unknown(self, frames: IntArray) -> int:
         """Return how many of `frames`, pulled for the last question, are not among them."""
+        ...
+
+
+@runtime_checkable
+class DrawsPictures(Protocol):
+    """A `ScoresFrames` that can also draw what a sampler looks at."""
+
+    def pictures_of(self, frames: IntArray, size: int | None) -> list[Pixels]:
+        """Return a picture of each frame, RGB uint8 `(height, width, 3)`."""
         ...
 
 

@@ -22,6 +22,7 @@ from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_
 from focus_eval.matrix.config import EncoderConfig, MatrixConfig, StrictModel, check, load_yaml
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet, load_questions
+from focus_eval.pipeline.selector import texts_of
 from focus_eval.pipeline.timing import device_name
 from focus_eval.report.cost import forward_equivalents, unit_costs
 from focus_eval.rows.identity import identity_hash
@@ -301,9 +302,9 @@ class _Counting:
         self._pulls += selection.n_pulls
         self._keyframes += len(selection.keyframes)
         # A frame pulled twice by one question is embedded once.
-        self._alone += np.unique(selection.pulled_frames).size
+        self._alone += selection.encoded_frames.size
         self._scanned += selection.n_scanned
-        return selection.pulled_frames, selection.scanned_frames
+        return selection.encoded_frames, selection.scanned_frames
 
     def _warn(self, kind: str, text: str, number: int, question: Question, info: VideoInfo) -> None:
         """Count a warning; the first question's text stands for its kind."""
@@ -319,7 +320,7 @@ def _on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo)
     # The very generators of the run: samplers that draw frames then draw the same ones here.
     key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
     coarse = (spec.benchmark.benchmark, question.video, "coarse")
-    shares, flat = spec.coarse_seed == "video", FlatSource()
+    shares, flat = spec.coarse_seed == "video", FlatSource(spec.sampler.example_reply)
     return spec.sampler.select(
         info,
         k=spec.k,
@@ -330,6 +331,9 @@ def _on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo)
         rng=derived_rng(spec.seed, *key),
         coarse_rng=derived_rng(spec.seed, *coarse) if shares else None,
         evidence_seconds=question.evidence_seconds,
+        texts=texts_of(question, spec.query),
+        look=flat.look,
+        llm=flat,
     )
 
 

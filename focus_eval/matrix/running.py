@@ -202,14 +202,14 @@ def _asked_of(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
 
 
 def _selection_columns(run: RunFolder, spec: SelectionSpec, asked: set[str]) -> dict[str, dict[str, Any]]:
-    long = ("pulled_frames", "pulled_relevance", "clips", "scanned_frames")
+    long = ("pulled_frames", "pulled_relevance", "text_pulls", "clips", "scanned_frames", "looked_frames")
     columns = {}
     for row in run.selections(spec):
         if row.question_id not in asked:
             continue
         short = {key: value for key, value in vars(row).items() if key not in long}
         # Counted, not kept: the lists of all selections together take much memory.
-        columns[row.question_id] = {**_who(spec), **short, "pulls": len(row.pulled_frames), "part": spec.name}
+        columns[row.question_id] = {**_who(spec), **short, "pulls": row.frames_scored, "part": spec.name}
     return columns
 
 

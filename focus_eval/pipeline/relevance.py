@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.encoders import protocol
 from focus_eval.encoders.cache import FeatureCache, duplicate_cache
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.timing import Meter
-from focus_eval.samplers.base import LogitSource, RelevanceFn, log_odds
+from focus_eval.samplers.ledger import LogitSource, RelevanceFn, log_odds
 from focus_eval.video.reader import Pixels, VideoReader
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class VideoRelevance:
         self.forwards = 0
         self._session = session
         self._query = query
+        self._progress = progress
         self._advance = progress.advance if progress else _ignore
         # Set only where the encoder has them: a ledger asks with `isinstance` what it may pull.
         if isinstance(session.encoder, protocol.GivesLogits):
@@ -171,6 +173,14 @@ class VideoRelevance:
                 session.scorer_key, session.key, self._query, frames[missing], fresh
             )
         return values
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return relevance to another text in [0, 1], shape `(n,)`; what the session keeps is not embedded again."""
+        other = VideoRelevance(self._session, text, progress=self._progress)
+        try:
+            return other(frames)
+        finally:
+            self.forwards += other.forwards
 
     def _logits(self, frames: IntArray) -> FloatArray:
         encoder: Any = self._session.encoder
@@ -252,6 +262,54 @@ class VideoRelevance:
                 visit(part, features)
             self.forwards += int(computed.sum())
             self._advance(part.size)
+
+
+class Pictures:
+    """Gives frames as they are, or shrunk: what a sampler looks at itself takes the way of frames to an encoder.
+
+    Args:
+        size: longest side in pixels; larger pictures are shrunk (Lanczos). None for their own size.
+    """
+
+    name: ClassVar[str] = "pictures"
+    stores_embeddings: ClassVar[bool] = False
+
+    def __init__(self, size: int | None) -> None:
+        self.revision = ""
+        self._size = size
+
+    def prepare(self, frames: Pixels) -> Pixels:
+        """Return the frames at most `size` pixels wide and high, RGB uint8 `(n, height, width, 3)`."""
+        height, width = frames.shape[1:3]
+        if self._size is None or max(height, width) <= self._size:
+            return frames
+        from PIL import Image
+
+        factor = self._size / max(height, width)
+        shape = (max(1, round(width * factor)), max(1, round(height * factor)))
+        return np.stack([np.asarray(Image.fromarray(f).resize(shape, Image.Resampling.LANCZOS)) for f in frames])
+
+    def embed(self, frames: Pixels) -> Pixels:
+        """Return what `prepare` does."""
+        return self.prepare(frames)
+
+    def relevance(self, features: Any, query: str) -> FloatArray:
+        """Refuse: pictures have no relevance."""
+        raise InvalidInput("pictures have no relevance")
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def pictures_of(session: VideoSession, frames: IntArray) -> list[Pixels]:
+    """Return what the `Pictures` of `session` give of distinct `frames`, in their order, each `(height, width, 3)`."""
+    found: dict[int, Pixels] = {}
+
+    def visit(part: IntArray, pictures: Any) -> None:
+        found.update(zip(part.tolist(), pictures, strict=True))
+
+    VideoRelevance(session, "")._visit(frames, visit)
+    return [found[frame] for frame in frames.tolist()]
 
 
 def scan_logits(relevance: RelevanceFn) -> RelevanceFn:

@@ -15,20 +15,33 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo, whole_number
 from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.cost import relative_cost, selection_gmacs
-from focus_eval.encoders.protocol import AnswersForPulls, AnyScorer, CutsQueries, KnowsItsFrames, ScoresFrames
+from focus_eval.encoders.protocol import (
+    AnswersForPulls,
+    AnyScorer,
+    CutsQueries,
+    DrawsPictures,
+    KnowsItsFrames,
+    Scorer,
+    ScoresFrames,
+)
 from focus_eval.pipeline.full_batches import FullBatches
-from focus_eval.pipeline.relevance import Progress, VideoRelevance, VideoSession, scan_logits
+from focus_eval.pipeline.relevance import Pictures, Progress, VideoRelevance, VideoSession, pictures_of, scan_logits
 from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.pipeline.timing import Meter, device_name
 from focus_eval.rows.identity import identity_hash, selection_identity
 from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
-from focus_eval.samplers.base import FrameSampler, RelevanceFn, derived_rng
+from focus_eval.samplers.base import FrameSampler, QuestionTexts, derived_rng
+from focus_eval.samplers.ledger import LookFn, RelevanceFn
 from focus_eval.samplers.scanning import ScanningSampler, cheap_frames
 from focus_eval.video import gives_exact_pixels, open_video
-from focus_eval.video.reader import TellsReferences, VideoReader
+from focus_eval.video.reader import Pixels, TellsReferences, VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore
+
+
+# Features held for the several texts of one question, where nothing else holds them.
+QUESTION_BYTES = 1 << 30
 
 
 class Selector:
@@ -83,6 +96,7 @@ class Selector:
         self.sampler = sampler
         # A sampler that never pulls has the same rows with any encoder: none is part of its identity.
         self.encoder = encoder if sampler.needs_encoder else None
+        self._given = encoder
         self.scan_encoder = scan_encoder if sampler.needs_scan else None
         if isinstance(sampler, ScanningSampler):
             sampler.cost_of_scan(self.scan_cost)  # said before the first video is opened
@@ -92,7 +106,8 @@ class Selector:
         self._backend = backend
         self._coarse_seed = coarse_seed
         check_query_form(query)
-        self._query = query
+        # Without an encoder nothing is compared with it: all forms are one selection.
+        self._query = query if self.encoder else "question"
         self._batch_size = batch_size
         self._kept = kept
         self._scan_kept = scan_kept
@@ -146,7 +161,8 @@ class Selector:
         meter = Meter()
         if info is not None:
             pull, scan = (self._unread(encoder, question, video_path) for encoder in (self.encoder, self.scan_encoder))
-            selection = self._run(question, info, pull, scan, meter)
+            look = self._given.pictures_of if isinstance(self._given, DrawsPictures) else None
+            selection = self._run(question, info, pull, scan, look, meter)
             # Without the file there are no presentation times; at a constant rate they are these.
             times = np.asarray(selection.keyframes) / info.fps
         else:
@@ -164,7 +180,8 @@ class Selector:
                 pull, scan = source(), source(is_scan=True)
                 with meter.stage("open"):
                     info = self._info(reader)
-                selection = self._run(question, info, pull, scan, meter)
+                look = partial(self._look, reader=reader, meter=meter, batcher=batcher)
+                selection = self._run(question, info, pull, scan, look, meter)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
         forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
         return self._row(question, selection, times, forwards, meter, bucket_of)
@@ -191,7 +208,13 @@ class Selector:
         return device_name(getattr(self.encoder, "device", "cpu") if self.encoder else "cpu")
 
     def _run(
-        self, question: Question, info: VideoInfo, pull: RelevanceFn, scan: RelevanceFn, meter: Meter
+        self,
+        question: Question,
+        info: VideoInfo,
+        pull: RelevanceFn,
+        scan: RelevanceFn,
+        look: LookFn | None,
+        meter: Meter,
     ) -> Selection:
         # From the question, not from one running generator: the order of questions changes nothing.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
@@ -210,9 +233,25 @@ class Selector:
                 evidence_seconds=question.evidence_seconds,
                 scan=scan_logits(scan),
                 scan_cost=self.scan_cost,
+                texts=texts_of(question, self._query),
+                look=look,
             )
         meter.add("select", selection.seconds_apart)
         return selection
+
+    def _look(
+        self, frames: IntArray, size: int | None, *, reader: VideoReader, meter: Meter, batcher: SharedBatcher | None
+    ) -> list[Pixels]:
+        """Return pictures of `frames`, decoded together with what other questions of the video ask for."""
+        session = VideoSession(
+            reader=reader,
+            encoder=Pictures(size),
+            batch_size=self._batch_size,
+            meter=meter,
+            server=batcher,
+            stage="select",
+        )
+        return pictures_of(session, frames)
 
     @property
     def _scan_decode(self) -> str:
@@ -248,8 +287,7 @@ class Selector:
             encoder=encoder,
             store=self.store,
             key=self._video_key(self.store, reader, batcher) if self.store else "",
-            # Only for an encoder whose features never go into the store.
-            kept=None if encoder.stores_embeddings else kept,
+            kept=self._kept_for(encoder, kept),
             batch_size=self._batch_size,
             meter=meter,
             server=batcher,
@@ -260,6 +298,12 @@ class Selector:
             decodes=self._scan_decode if is_scan else "all",
         )
         return VideoRelevance(session, self._query_of(question), progress=progress)
+
+    def _kept_for(self, encoder: Scorer, kept: FeatureCache | None) -> FeatureCache | None:
+        # Only for an encoder whose features never go into the store.
+        kept = None if encoder.stores_embeddings else kept
+        # Several texts are compared with a frame: its features are kept for the question where nothing else keeps them.
+        return FeatureCache(QUESTION_BYTES) if kept is None and self.sampler.needs_texts else kept
 
     def _video_key(self, store: RelevanceStore, reader: VideoReader, batcher: SharedBatcher | None) -> str:
         # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
@@ -275,7 +319,7 @@ class Selector:
         query = self._query_of(question)
         if isinstance(encoder, AnswersForPulls) and (self.sampler.needs_logits or self.sampler.needs_embeddings):
             return encoder.features_of(video_path, query)
-        return lambda frames: encoder.relevance_of(video_path, frames, query)
+        return _ByIndex(encoder, video_path, query)
 
     def _query_of(self, question: Question) -> str:
         return query_text(question, self._query)
@@ -285,15 +329,19 @@ class Selector:
         """The reader, where its pixels are not the exact ones: the row says so, and the store keeps them apart."""
         return {} if gives_exact_pixels(self._backend) else {"video_backend": self._backend}
 
-    def _facts_about_encoders(self, query: str, video: VideoInfo) -> dict[str, bool]:
+    def _facts_about_encoders(self, query: str, selection: Selection) -> dict[str, Any]:
         # Recorded, because a table may then say that the encoder never read the end of the question.
-        facts = {"query_cut": _is_cut(self.encoder, query), "scan_query_cut": _is_cut(self.scan_encoder, query)}
+        facts: dict[str, Any] = {
+            "query_cut": _is_cut(self.encoder, query),
+            "scan_query_cut": _is_cut(self.scan_encoder, query),
+            "texts_cut": [other.text for other in selection.text_pulls if _is_cut(self.encoder, other.text)],
+        }
         if self.encoder is not None and self.scan_encoder is not None:
             same = (self.encoder.name, self.encoder.revision) == (self.scan_encoder.name, self.scan_encoder.revision)
             facts["scan_encoder_is_encoder"] = same
         if self._scan_decode != "all":
-            facts["scan_decoded_all"] = cheap_frames(video, self._scan_decode) is None
-        return {name: True for name, is_so in facts.items() if is_so}
+            facts["scan_decoded_all"] = cheap_frames(selection.video, self._scan_decode) is None
+        return {name: said for name, said in facts.items() if said}
 
     def _off_grid(self, selection: Selection) -> dict[str, int]:
         """Return how many frames took the relevance of the nearest known one, where there are such."""
@@ -324,10 +372,11 @@ class Selector:
             query=query,
             scales=None if selection.scales is None else list(selection.scales),
             **(self._pulls_of(selection) if self._keep_pulls else self._n_pulls_of(selection)),
+            looked_frames=selection.looked_frames.tolist(),
             facts={
                 **selection.facts,
                 **self._inexact_backend,
-                **self._facts_about_encoders(query, selection.video),
+                **self._facts_about_encoders(query, selection),
                 **self._off_grid(selection),
             },
             **forwards,
@@ -342,12 +391,18 @@ class Selector:
             "pulled_frames": selection.pulled_frames.tolist(),
             # JSON has no NaN.
             "pulled_relevance": [None if np.isnan(value) else value for value in selection.pulled_relevance.tolist()],
+            "text_pulls": [[o.text, o.frames.tolist(), o.relevance.tolist()] for o in selection.text_pulls],
             "clips": [list(astuple(clip)) for clip in selection.clips],
             "scanned_frames": selection.scanned_frames.tolist(),
         }
 
-    def _n_pulls_of(self, selection: Selection) -> dict[str, int]:
-        return {"n_pulls": selection.n_pulls, **({"n_scanned": selection.n_scanned} if self.scan_encoder else {})}
+    def _n_pulls_of(self, selection: Selection) -> dict[str, Any]:
+        counts: dict[str, Any] = {"n_pulls": selection.n_pulls}
+        if self.scan_encoder:
+            counts["n_scanned"] = selection.n_scanned
+        if selection.text_pulls:  # a frame that was compared with several texts was encoded once
+            counts["encoded"] = {"main": float(selection.encoded_frames.size), "scan": float(selection.n_scanned)}
+        return counts
 
     @property
     def _chooser(self) -> Chooser:
@@ -368,12 +423,36 @@ class Selector:
         )
 
 
+def texts_of(question: Question, query: str) -> QuestionTexts:
+    """Return what a sampler is told of `question`, of which the encoder is given the form `query`."""
+    return QuestionTexts(
+        query=query_text(question, query),
+        question=question.query,
+        options=question.options,
+        subtitles=question.subtitles,
+    )
+
+
 def _forwards(source: RelevanceFn) -> int:
     return source.forwards if isinstance(source, VideoRelevance) else 0
 
 
 def _is_cut(encoder: AnyScorer | None, query: str) -> bool:
     return isinstance(encoder, CutsQueries) and encoder.is_cut(query)
+
+
+class _ByIndex:
+    """Relevance of frames that need not be read."""
+
+    def __init__(self, encoder: ScoresFrames, video: Path, query: str) -> None:
+        self.name = encoder.name
+        self._encoder, self._video, self._query = encoder, video, query
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        return self._encoder.relevance_of(self._video, frames, self._query)
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        return self._encoder.relevance_of(self._video, frames, text)
 
 
 def _nothing_pulled(frames: IntArray) -> FloatArray:

@@ -64,7 +64,7 @@ class CostColumns:
         """
         self._groups.append((row.benchmark, row.video, row.selection_id))
         lists = {
-            "main": (row.pulled_frames, row.n_pulls if has_cost else np.nan),
+            "main": (sorted(row.encoded_frames), row.n_pulls if has_cost else np.nan),
             "scan": (row.scanned_frames, row.n_scanned if has_cost else np.nan),
         }
         for what, (frames, count) in lists.items():

@@ -305,7 +305,7 @@ def _caption(row: SelectionRow, number: int) -> str:
 
 
 def _headline(row: SelectionRow) -> str:
-    seen = f"{len(row.pulled_frames)} of {row.n_frames} frames scored ({len(row.pulled_frames) / row.n_frames:.2%})"
+    seen = f"{row.frames_scored} of {row.n_frames} frames scored ({row.frames_scored / row.n_frames:.2%})"
     query = row.query if len(row.query) <= 90 else row.query[:87] + "..."
     sampler = " ".join([row.sampler, *(f"{name}={value}" for name, value in row.changed_options.items())])
     # A dollar sign would start mathematics.

@@ -178,7 +178,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "n_frames": row.n_frames,
         "duration_seconds": row.duration_seconds,
         "n_pulls": row.frames_scored,
-        "n_distinct_pulls": len(set(row.pulled_frames)),
+        "n_distinct_pulls": len(row.encoded_frames),
         "query_cut": bool(row.facts.get("query_cut")),
         "scan_rho": row.facts.get("rho_measured"),
         "has_cost": _has_cost(row),

@@ -39,9 +39,11 @@ class SelectionRow:
         keyframes, times_seconds: ascending frames and their presentation times.
         scales: shrink factor per keyframe or None.
         pulled_frames, pulled_relevance: in pull order; relevance None where only logits were pulled.
+        text_pulls: `[text, frames, relevance]` of each other text that frames were scored for, in pull order.
+        looked_frames: frames whose pictures the sampler looked at itself, in that order; not pulls.
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm.
         forwards: encoder forwards on frames really made for this question (the rest came from the store or from
-            another question of the video); `len(pulled_frames)` is the paper's count.
+            another question of the video); `frames_scored` is the paper's count.
         seconds: by stage. `HELD_STAGES` add up to the wall-clock time that the device was held for this question
             (its share, where several were served at once), `BESIDE_STAGES` ran beside them in other threads.
         gmacs: 10^9 multiply-adds by what is counted (see `encoders.cost`): "image", "keys" and "scan_image" once a
@@ -99,6 +101,8 @@ class SelectionRow:
     scanned_frames: list[int] = field(default_factory=list)
     n_scanned: int | None = None
     scan_forwards: int = 0
+    text_pulls: list[list[Any]] = field(default_factory=list)
+    looked_frames: list[int] = field(default_factory=list)
     error: str | None = None
 
     @property
@@ -108,8 +112,15 @@ class SelectionRow:
 
     @property
     def frames_scored(self) -> int:
-        """How many frames were scored for this question."""
-        return len(self.pulled_frames) if self.n_pulls is None else self.n_pulls
+        """How many frames were scored for this question; one that was scored for two texts counts twice."""
+        if self.n_pulls is not None:
+            return self.n_pulls
+        return len(self.pulled_frames) + sum(len(frames) for _, frames, _ in self.text_pulls)
+
+    @property
+    def encoded_frames(self) -> set[int]:
+        """The distinct frames that were scored for any text, where the lists are kept."""
+        return {*self.pulled_frames}.union(*(frames for _, frames, _ in self.text_pulls))
 
     @property
     def has_times(self) -> bool:
@@ -123,7 +134,9 @@ class SelectionRow:
 
     def without_pulls(self) -> SelectionRow:
         """Return the row without the long lists of what was scored, which take most of its memory."""
-        pulled = replace(self, n_pulls=self.frames_scored, pulled_frames=[], pulled_relevance=[], clips=[])
+        pulled = replace(
+            self, n_pulls=self.frames_scored, pulled_frames=[], pulled_relevance=[], text_pulls=[], clips=[]
+        )
         return replace(pulled, n_scanned=self.frames_scanned or None, scanned_frames=[])
 
 

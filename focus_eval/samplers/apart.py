@@ -15,7 +15,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any, ClassVar, cast
@@ -25,9 +25,12 @@ import numpy as np
 from focus_eval.core import errors
 from focus_eval.core.errors import FocusEvalError, SamplerError
 from focus_eval.core.types import ClipReport, VideoInfo
-from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest
+from focus_eval.samplers.asking import Picture
+from focus_eval.samplers.base import Choice, FrameSampler, QuestionTexts, SelectionRequest
 
-PULLS = ("relevance", "logits", "embeddings", "relevance_and_embeddings", "relevance_and_logits", "scan")
+PULLS = ("relevance", "logits", "embeddings", "relevance_and_embeddings", "relevance_and_logits", "scan", "look")
+ASKS = ("ask", "yes")
+_ALSO = {"relevance": "query", "look": "size", "ask": "max_tokens"}
 _START = (
     "import sys; sys.path[:] = sys.argv[2].split(sys.argv[1]); "
     "from focus_eval.samplers.environment import main; main(sys.argv[3:])"
@@ -60,7 +63,8 @@ class Apart(FrameSampler):
         """Return what the sampler chooses in its own process."""
         question = {"video": request.video, "k": request.k, "rng": request.rng, "coarse_rng": request.coarse_rng}
         question |= {"evidence_seconds": request.evidence_seconds, "scan_cost": request.scan_cost}
-        found, keyframes = self._ask("choose", ledger=request.ledger, **question)
+        question["texts"] = {each.name: getattr(request, each.name) for each in fields(QuestionTexts)}
+        found, keyframes = self._ask("choose", request=request, **question)
         return Choice(
             keyframes=np.frombuffer(keyframes, dtype=np.int64),
             scales=None if found["scales"] is None else np.array(found["scales"], dtype=np.float64),
@@ -85,6 +89,12 @@ class Apart(FrameSampler):
             return super().count_scans(video, k=k)
         return cast(int, self._ask("call", method="count_scans", video=video, also={"k": k})[0])
 
+    def count_asked(self, video: VideoInfo, *, k: int) -> dict[str, int]:
+        """Return what the sampler says; see `FrameSampler`."""
+        if "count_asked" not in self.its_own:
+            return super().count_asked(video, k=k)
+        return cast("dict[str, int]", self._ask("call", method="count_asked", video=video, also={"k": k})[0])
+
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
         """Return what the sampler says; see `FrameSampler`."""
         if "why_no_frames" not in self.its_own:
@@ -97,9 +107,9 @@ class Apart(FrameSampler):
         changed: dict[str, Any] = {"relative_cost": scan_cost}
         return self if is_given else replace(self, **changed)
 
-    def _ask(self, what: str, *, ledger: Ledger | None = None, **question: Any) -> tuple[Any, bytes]:
+    def _ask(self, what: str, *, request: SelectionRequest | None = None, **question: Any) -> tuple[Any, bytes]:
         asked = {"ask": what, "spec": self.spec, "options": self.options, **question}
-        return _ask(self.spec, self.moves_clock, asked, ledger=ledger)
+        return _ask(self.spec, self.moves_clock, asked, request=request)
 
 
 @cache
@@ -138,9 +148,9 @@ def _checked_options(spec: str, moves_clock: bool, given: str) -> dict[str, Any]
 
 
 def _ask(
-    spec: str, moves_clock: bool, question: Mapping[str, Any], *, ledger: Ledger | None = None
+    spec: str, moves_clock: bool, question: Mapping[str, Any], *, request: SelectionRequest | None = None
 ) -> tuple[Any, bytes]:
-    """Return the answer to `question` and the bytes that come with it, pulling through `ledger` meanwhile."""
+    """Return the answer to `question` and the bytes that come with it, pulling and asking through `request`."""
     ours, theirs = socket.socketpair()
     failed: FocusEvalError | None = None
     with theirs, Connection(ours.detach()) as line:
@@ -152,7 +162,7 @@ def _ask(
                 said = json.loads(line.recv_bytes())
                 if "pull" not in said:
                     break
-                failed = _serve(line, said["pull"], ledger) or failed
+                failed = _serve(line, said, request) or failed
             if "error" not in said:
                 return said["answer"], line.recv_bytes()
         except (EOFError, OSError) as error:
@@ -164,17 +174,30 @@ def _ask(
     raise from_texts(*said["error"])
 
 
-def _serve(line: Connection, pull: str, ledger: Ledger | None) -> FocusEvalError | None:
-    """Answer one pull; return the error where there is one, which the sampler is told too."""
-    frames = np.frombuffer(line.recv_bytes(), dtype=np.int64)
-    if ledger is None or pull not in PULLS:
-        raise ValueError(f"{pull!r} is not a pull")
+def _serve(line: Connection, said: Mapping[str, Any], request: SelectionRequest | None) -> FocusEvalError | None:
+    """Answer one pull or one question to the model; return the error where there is one, which the sampler is told."""
+    data = line.recv_bytes()
+    if request is None or said["pull"] not in (*PULLS, *ASKS) or {*said["also"]} - {_ALSO.get(said["pull"])}:
+        raise ValueError(f"{said['pull']!r} is not a pull")
     try:
-        line.send((getattr(ledger, pull)(frames), None))
+        if said["pull"] in ASKS:
+            answer = getattr(request.llm, said["pull"])(said["text"], _pictures(data, said["shapes"]), **said["also"])
+        else:
+            answer = getattr(request.ledger, said["pull"])(np.frombuffer(data, dtype=np.int64), **said["also"])
     except FocusEvalError as error:
         line.send((None, as_texts(error)))
         return error
+    line.send((answer, None))
     return None
+
+
+def _pictures(data: bytes, shapes: list[list[int]]) -> list[Picture]:
+    """Return the pictures whose pixels lie in `data`, one after the other."""
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    parts = np.split(np.frombuffer(data, dtype=np.uint8), ends)
+    if parts.pop().size:
+        raise ValueError("more pixels than pictures")
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def as_texts(error: FocusEvalError) -> list[str]:

@@ -1,29 +1,21 @@
-"""The sampler protocol: the request, the ledger that counts every pull, the choice and its checks."""
+"""The sampler protocol: the request, the choice and its checks."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol, cast, get_args, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput
-from focus_eval.core.options import checked_values
-from focus_eval.core.types import (
-    ClipReport,
-    FloatArray,
-    IntArray,
-    Selection,
-    VideoInfo,
-    frozen_floats,
-    frozen_ints,
-    whole_number,
-)
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.options import checked_values, option
+from focus_eval.core.types import ClipReport, FloatArray, IntArray, Selection, TimedText, VideoInfo, whole_number
+from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel, Picture
+from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
 
 def derived_rng(seed: int, *parts: str) -> np.random.Generator:
@@ -49,13 +41,6 @@ class Declares(Protocol):
     may_repeat: ClassVar[bool]
 
 
-def broken(promise: str, message: str) -> BrokenContract:
-    """Return the error for a broken `promise`, one word that says which."""
-    error = BrokenContract(message)
-    error.promise = promise
-    return error
-
-
 def check_class(kind: type[Any], label: str) -> None:
     """Refuse a sampler class whose `choose` cannot be called with one request, or whose role does not exist.
 
@@ -66,6 +51,10 @@ def check_class(kind: type[Any], label: str) -> None:
         raise broken("class", f"{label}: role must be {' or '.join(get_args(Role))}, got {kind.role!r}")
     if kind.needs_evidence and kind.role != "ceiling":
         raise broken("class", f"{label}: only a sampler of role 'ceiling' may see the annotated evidence")
+    if kind.needs_llm and "llm" not in kind.__dataclass_fields__:
+        raise broken(
+            "class", f"{label}: a sampler that asks a model derives from AskingSampler, which has the option llm"
+        )
     signature = inspect.signature(kind.choose)
     try:
         signature.bind(None, None)
@@ -73,7 +62,7 @@ def check_class(kind: type[Any], label: str) -> None:
         raise broken(
             "class",
             f"{label}: choose{signature} must be choose(self, request); "
-            "request.video, .k, .ledger, .rng and .coarse_rng are what it may use",
+            "request.video, .k, .ledger, .rng, .coarse_rng, .llm and the texts are what it may use",
         ) from error
 
 
@@ -153,273 +142,32 @@ def _described(value: Any) -> str:
     return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"
 
 
-RelevanceFn = Callable[[IntArray], Any]
-
-
-@runtime_checkable
-class LogitSource(Protocol):
-    """A pull that also gives an encoder's raw image-text logits."""
-
-    def logits(self, frames: IntArray, /) -> FloatArray:
-        """Return raw logits, shape `(n,)`."""
-        ...
-
-
-@runtime_checkable
-class EmbeddingSource(Protocol):
-    """A pull that also gives an encoder's embeddings of frames and of the query."""
-
-    def embeddings(self, frames: IntArray, /) -> tuple[NDArray[np.float64], FloatArray]:
-        """Return frame embeddings `(n, d)` and the query's embedding `(d,)`."""
-        ...
-
-
-@runtime_checkable
-class RelevanceAndEmbeddingSource(EmbeddingSource, Protocol):
-    """A pull that gives relevance and embeddings in one look at the frames."""
-
-    def relevance_and_embeddings(self, frames: IntArray, /) -> tuple[FloatArray, NDArray[np.float64]]:
-        """Return relevance `(n,)` and frame embeddings `(n, d)`."""
-        ...
-
-
-@runtime_checkable
-class RelevanceAndLogitSource(LogitSource, Protocol):
-    """A pull that gives relevance and logits in one look at the frames."""
-
-    def relevance_and_logits(self, frames: IntArray, /) -> tuple[FloatArray, FloatArray]:
-        """Return relevance and raw logits, both `(n,)`."""
-        ...
-
-
-_LEAST_RELEVANCE = 1e-6
-
-
-def log_odds(relevance: FloatArray) -> FloatArray:
-    """Return the log-odds of `relevance`, clipped to [1e-6, 1 - 1e-6] first, shape like `relevance`."""
-    known = np.clip(relevance, _LEAST_RELEVANCE, 1 - _LEAST_RELEVANCE)
-    odds: FloatArray = np.log(known / (1 - known))
-    return odds
-
-
-class Ledger:
-    """The only way from a sampler to relevance: checks and records every pull.
-
-    A frame is pulled at most once; asking twice is the sampler's mistake. Relevance must be finite and in
-    [0, 1]. Each of `relevance`, `logits` and `embeddings` counts one pull per frame. What the scan encoder sees is
-    recorded apart: a frame may be scanned, once, and pulled as well.
+@dataclass(frozen=True, kw_only=True)
+class QuestionTexts:
+    """What of a question is text: no sampler is told its answer.
 
     Args:
-        pull: gives relevance of an int64 array of frames, shape `(n,)`; may also have `logits` and `embeddings`.
-        video: bounds of the frame indices.
-        budget: most pulls allowed, scans left aside; None for no limit.
-        scan: gives the scan encoder's raw logits of such an array, shape `(n,)`; None where there is no such encoder.
+        query: what the encoder compares frames with.
+        question: the bare question.
+        options: texts of the options in order; empty for an open question.
+        subtitles: what is said, by time, where the task has it.
     """
 
-    def __init__(
-        self, pull: RelevanceFn, video: VideoInfo, *, budget: int | None = None, scan: RelevanceFn | None = None
-    ) -> None:
-        self._pull = pull
-        self._video = video
-        self._budget = budget
-        self._scan = scan
-        self._is_scanned = np.zeros(video.n_frames if scan else 0, dtype=bool)
-        self._frames: list[IntArray] = []
-        self._relevance: list[FloatArray] = []
-        self._is_pulled = np.zeros(video.n_frames, dtype=bool)
-        self._n_pulls = 0
-
-    @property
-    def n_pulls(self) -> int:
-        """Frames pulled so far."""
-        return self._n_pulls
-
-    @property
-    def frames(self) -> IntArray:
-        """Frames in pull order, shape `(n_pulls,)`, read-only."""
-        return frozen_ints(np.concatenate(self._frames) if self._frames else [])
-
-    @property
-    def relevances(self) -> FloatArray:
-        """Relevance in pull order, shape `(n_pulls,)`; NaN where only logits or embeddings were asked."""
-        return frozen_floats(np.concatenate(self._relevance) if self._relevance else [])
-
-    def pulls_in_time(self) -> tuple[IntArray, FloatArray]:
-        """Return the frames pulled so far, ascending, and their relevance, both `(n_pulls,)`."""
-        order = np.argsort(self.frames, kind="stable")
-        return self.frames[order], self.relevances[order]
-
-    @property
-    def n_scanned(self) -> int:
-        """Frames scanned so far."""
-        return int(np.count_nonzero(self._is_scanned))
-
-    @property
-    def scanned_frames(self) -> IntArray:
-        """Frames scanned so far, ascending, shape `(n_scanned,)`, read-only."""
-        return frozen_ints(np.flatnonzero(self._is_scanned))
-
-    @property
-    def unpulled(self) -> IntArray:
-        """Frames never pulled so far, ascending."""
-        return np.flatnonzero(~self._is_pulled)
-
-    def is_pulled(self, frames: IntArray) -> NDArray[np.bool_]:
-        """Return which of `frames` were pulled already, shape like `frames`."""
-        return self._is_pulled[frames]
-
-    def relevance(self, frames: IntArray) -> FloatArray:
-        """Pull `frames` in one batch and return their relevance in [0, 1], shape `(n,)`.
-
-        Raises:
-            SamplerError: a frame out of range, repeated, or above the budget.
-            EncoderError: relevance of the wrong shape, not finite, or outside [0, 1].
-        """
-        frames = self._pullable(frames)
-        if frames.size == 0:
-            return frozen_floats([])
-        values = np.asarray(self._pull(frames), dtype=np.float64)
-        _check_values(values, frames, low=0.0, high=1.0)
-        self._record(frames, values)
-        return values
-
-    def logits(self, frames: IntArray) -> FloatArray:
-        """Pull `frames` in one batch and return the encoder's raw logits, shape `(n,)`.
-
-        Raises:
-            EncoderError: the encoder has no logits, or gave some that are not finite.
-        """
-        if not isinstance(self._pull, LogitSource):
-            raise EncoderError(f"{_name_of(self._pull)} gives no raw logits; use one that does (clip, siglip)")
-        frames = self._pullable(frames)
-        if frames.size == 0:
-            return frozen_floats([])
-        values = np.asarray(self._pull.logits(frames), dtype=np.float64)
-        _check_values(values, frames, low=-np.inf, high=np.inf)
-        self._record(frames, np.full(frames.shape, np.nan))
-        return values
-
-    def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
-        """Pull `frames`, at least one, in one batch and return their embeddings `(n, d)` and the query's `(d,)`.
-
-        Raises:
-            EncoderError: the encoder has no embeddings, or gave some of the wrong shape.
-        """
-        if not isinstance(self._pull, EmbeddingSource):
-            raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use one that does (clip, siglip)")
-        frames = self._pullable(frames)
-        images, query = self._pull.embeddings(frames)
-        if images.shape != (frames.size, query.size) or not (np.isfinite(images).all() and np.isfinite(query).all()):
-            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
-        self._record(frames, np.full(frames.shape, np.nan))
-        return images, query
-
-    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
-        """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and, where there are, embeddings.
-
-        One pull per frame. The embeddings `(n, d)` are None where the encoder has none.
-
-        Raises:
-            SamplerError, EncoderError: as `relevance` and `embeddings`.
-        """
-        if not isinstance(self._pull, EmbeddingSource):
-            return self.relevance(frames), None
-        frames = self._pullable(frames)
-        if isinstance(self._pull, RelevanceAndEmbeddingSource):
-            relevance, images = self._pull.relevance_and_embeddings(frames)
-        else:
-            relevance, (images, _) = self._pull(frames), self._pull.embeddings(frames)
-        values = np.asarray(relevance, dtype=np.float64)
-        _check_values(values, frames, low=0.0, high=1.0)
-        if images.ndim != 2 or images.shape[0] != frames.size or not np.isfinite(images).all():
-            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
-        self._record(frames, values)
-        return values, images
-
-    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Pull `frames` in one batch; return their relevance and raw logits, log-odds where there are none, `(n,)`.
-
-        One pull per frame.
-
-        Raises:
-            SamplerError, EncoderError: as `relevance` and `logits`.
-        """
-        if not isinstance(self._pull, LogitSource) or len(frames) == 0:
-            relevance = self.relevance(frames)
-            return relevance, log_odds(relevance)
-        frames = self._pullable(frames)
-        if isinstance(self._pull, RelevanceAndLogitSource):
-            given, logits = self._pull.relevance_and_logits(frames)
-        else:
-            given, logits = self._pull(frames), self._pull.logits(frames)
-        relevance, logits = np.asarray(given, dtype=np.float64), np.asarray(logits, dtype=np.float64)
-        _check_values(relevance, frames, low=0.0, high=1.0)
-        _check_values(logits, frames, low=-np.inf, high=np.inf, what="logit")
-        self._record(frames, relevance)
-        return relevance, logits
-
-    def scan(self, frames: IntArray) -> FloatArray:
-        """Show `frames` to the scan encoder in one batch and return its raw logits, shape `(n,)`; no pulls.
-
-        Raises:
-            InvalidInput: no scan encoder.
-            BrokenContract: a frame out of range, or scanned before.
-            EncoderError: logits of the wrong shape or not finite.
-        """
-        if self._scan is None:
-            raise InvalidInput("scan_encoder missing; name one, e.g. -o scan_encoder=clip")
-        frames = self._checked(frames, self._is_scanned, "scanned")
-        if frames.size == 0:
-            return frozen_floats([])
-        values = np.asarray(self._scan(frames), dtype=np.float64)
-        _check_values(values, frames, low=-np.inf, high=np.inf, what="scan logit")
-        self._is_scanned[frames] = True
-        return values
-
-    def _pullable(self, frames: IntArray) -> IntArray:
-        frames = self._checked(frames, self._is_pulled, "pulled")
-        if self._budget is not None and self.n_pulls + frames.size > self._budget:
-            raise broken("budget", f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
-        return frames
-
-    def _checked(self, frames: IntArray, is_known: NDArray[np.bool_], verb: str) -> IntArray:
-        frames = frozen_ints(frames)
-        outside = (frames < 0) | (frames >= self._video.n_frames)
-        if outside.any():
-            raise broken("ledger", f"frame {frames[outside][0]} asked, video has {self._video.n_frames}")
-        unique, counts = np.unique(frames, return_counts=True)
-        repeated = np.concatenate([unique[counts > 1], frames[is_known[frames]]])
-        if repeated.size:
-            raise broken("ledger", f"frame {repeated[0]} {verb} twice; keep what the ledger gave the first time")
-        return frames
-
-    def _record(self, frames: IntArray, relevance: FloatArray) -> None:
-        self._is_pulled[frames] = True
-        self._n_pulls += int(frames.size)
-        self._frames.append(frames)
-        self._relevance.append(frozen_floats(relevance))
-
-
-def _check_values(values: FloatArray, frames: IntArray, *, low: float, high: float, what: str = "relevance") -> None:
-    if values.shape != frames.shape:
-        raise EncoderError(f"{frames.size} frames asked, {what} came with shape {values.shape}")
-    bad = ~np.isfinite(values) | (values < low) | (values > high)
-    if bad.any():
-        raise EncoderError(f"frame {frames[bad][0]}: {what} {values[bad][0]} is not a finite number in [{low}, {high}]")
-
-
-def _name_of(pull: RelevanceFn) -> str:
-    return str(getattr(pull, "name", "") or getattr(pull, "__name__", type(pull).__name__))
+    query: str = ""
+    question: str = ""
+    options: tuple[str, ...] = ()
+    subtitles: tuple[TimedText, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectionRequest:
-    """What a sampler is asked, and what it may use to answer.
+class SelectionRequest(QuestionTexts):
+    """What a sampler is asked, and what it may use to answer; the texts are those of `QuestionTexts`.
 
     Args:
         video: length, rate and, where known, sync frames.
         k: keyframes wanted, at least 1; may be more than the video has frames.
-        ledger: the only way to relevance; counts every pull.
+        ledger: the only way to relevance, embeddings and pictures; counts every pull and look.
+        llm: the model to ask, of a sampler that declares `needs_llm`; counts what it is asked.
         rng: source of every random draw.
         coarse_rng: source of the first draws of a sampler that looks coarsely first, which the questions of a video
             may share; `rng` itself by default.
@@ -435,6 +183,7 @@ class SelectionRequest:
     coarse_rng: np.random.Generator
     evidence_seconds: tuple[float, ...] = ()
     scan_cost: float | None = None
+    llm: LanguageModel = field(default_factory=lambda: cast(LanguageModel, NoModel("this sampler")))
 
     @property
     def n_wanted(self) -> int:
@@ -490,6 +239,9 @@ class FrameSampler(ABC):
         needs_evidence: True for a ceiling that is given the times of the annotated evidence.
         needs_scan: True for samplers that look with a second encoder as well (see `scanning`).
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
+        needs_texts: True for samplers that pull relevance to other texts than the question's.
+        needs_llm: True for samplers that ask a model: those that derive from `AskingSampler`.
+        example_reply: what a reply to its prompts looks like; a scripted model says that in checks and simulations.
         may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself. More frames than asked
             need `scales` with which all of them have no more pixels than K full frames.
     """
@@ -505,6 +257,9 @@ class FrameSampler(ABC):
     needs_scan: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = False
+    needs_texts: ClassVar[bool] = False
+    needs_llm: ClassVar[bool] = False
+    example_reply: ClassVar[str] = ""
     may_return_fewer: ClassVar[bool] = False
     may_return_more: ClassVar[bool] = False
     may_repeat: ClassVar[bool] = False
@@ -530,6 +285,9 @@ class FrameSampler(ABC):
         evidence_seconds: Sequence[float] = (),
         scan: RelevanceFn | None = None,
         scan_cost: float | None = None,
+        texts: QuestionTexts = QuestionTexts(),
+        look: LookFn | None = None,
+        llm: LanguageModel | None = None,
     ) -> Selection:
         """Choose `min(k, n_frames)` keyframes of `video`.
 
@@ -544,6 +302,9 @@ class FrameSampler(ABC):
             evidence_seconds: times of the annotated evidence; reach only a sampler that declares `needs_evidence`.
             scan: raw logits of the scan encoder, shape `(n,)`; reaches only a sampler that declares `needs_scan`.
             scan_cost: a forward of the scan encoder over one of the main encoder, where it is known.
+            texts: of the question.
+            look: pictures of such an array of frames, at most so many pixels wide and high.
+            llm: the model to ask; reaches only a sampler that declares `needs_llm`.
 
         Raises:
             InvalidInput: `k` below 1.
@@ -551,8 +312,10 @@ class FrameSampler(ABC):
             BrokenContract: the algorithm broke its contract or its budget.
         """
         k = whole_number(k, "k")
-        ledger = Ledger(pull, video, budget=budget, scan=scan if self.needs_scan else None)
+        scan = scan if self.needs_scan else None
+        ledger = Ledger(pull, video, budget=budget, scan=scan, look=look, query=texts.query)
         request = SelectionRequest(
+            **vars(texts),
             video=video,
             k=k,
             ledger=ledger,
@@ -560,24 +323,39 @@ class FrameSampler(ABC):
             coarse_rng=self._generator(rng if coarse_rng is None else coarse_rng),
             evidence_seconds=tuple(evidence_seconds) if self.needs_evidence else (),
             scan_cost=scan_cost if self.needs_scan else None,
+            llm=self._model(llm),
         )
-        choice = self.choose(request)
+        return self._selection(request, self.choose(request))
+
+    def _selection(self, request: SelectionRequest, choice: Choice) -> Selection:
+        """Return `choice`, checked, with all that was asked to make it."""
+        ledger, video = request.ledger, request.video
         keyframes, facts_of_count = checked_keyframes(self, choice, video=video, asked=request.n_wanted)
         order = np.argsort(keyframes, kind="stable")
         return Selection(
             keyframes=tuple(keyframes[order].tolist()),
             video=video,
-            k=k,
+            k=request.k,
             sampler=self.name,
             options=self.options,
             pulled_frames=ledger.frames,
             pulled_relevance=ledger.relevances,
+            text_pulls=ledger.text_pulls,
             scanned_frames=ledger.scanned_frames,
+            looked_frames=ledger.looked_frames,
+            asked=request.llm.asked.as_dict() if isinstance(request.llm, CountedModel) else {},
             scales=None if choice.scales is None else tuple(np.asarray(choice.scales, dtype=float)[order].tolist()),
             clips=choice.clips,
             facts={**choice.facts, **facts_of_count},
             seconds_apart=choice.seconds_apart,
         )
+
+    def _model(self, llm: LanguageModel | None) -> LanguageModel:
+        if not self.needs_llm:
+            return cast(LanguageModel, NoModel(self.name))
+        if llm is None:
+            raise InvalidInput(f"sampler {self.name!r} asks a model: name one, e.g. llm=chat:model=NAME")
+        return CountedModel(llm)
 
     def _generator(self, rng: np.random.Generator) -> np.random.Generator:
         # A class may inherit the declaration that it draws nothing, and draw all the same.
@@ -594,13 +372,22 @@ class FrameSampler(ABC):
         """Return how many frames of such a video the algorithm shows to its scan encoder; 0 without one."""
         return self._on_flat(video, k=k).n_scanned if self.needs_scan else 0
 
+    def count_asked(self, video: VideoInfo, *, k: int) -> dict[str, int]:
+        """Return how often the algorithm asks its model about such a video, as `asking.Asked`; {} without one.
+
+        Pictures are reckoned at the size of an HD video, shrunk to the size that is asked for.
+        """
+        return dict(self._on_flat(video, k=k).asked) if self.needs_llm else {}
+
     def at_cost(self, scan_cost: float | None) -> FrameSampler:
         """Return the sampler to ask for counts where the scan encoder costs so much; itself where it has none."""
         return self
 
     def _on_flat(self, video: VideoInfo, *, k: int, seed: int = 0) -> Selection:
-        rng, flat = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k)), FlatSource()
-        return self.select(video, k=k, pull=flat, rng=rng, scan=flat.logits)
+        rng = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k))
+        flat = FlatSource(self.example_reply)
+        texts = QuestionTexts(query="?", question="?")
+        return self.select(video, k=k, pull=flat, rng=rng, scan=flat.logits, texts=texts, look=flat.look, llm=flat)
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
         """Return why the sampler may choose no frame of `video`, and what to do; None if it will choose some.
@@ -621,8 +408,51 @@ class FrameSampler(ABC):
         return {name: value for name, value in self.options.items() if name not in later or value != later[name]}
 
 
+@dataclass(frozen=True, kw_only=True)
+class AskingSampler(FrameSampler):
+    """A sampler that asks a language or vision-language model, `request.llm`.
+
+    Args:
+        llm: the model, with its options: `chat:model=gpt-4o-mini`. A simulation has a scripted one, whatever is named.
+    """
+
+    needs_llm: ClassVar[bool] = True
+
+    llm: str = option("")
+
+
+# What a scripted model answers where a sampler does not say what its prompts ask for.
+EXAMPLE_REPLY = "a person\na car\na dog\na sign"
+
+
 class FlatSource:
-    """A pull that sees the same in every frame: relevance 0.5, logits 0 and one embedding for all."""
+    """A pull that sees the same in every frame: relevance 0.5, logits 0 and one embedding and picture for all.
+
+    Args:
+        reply: what it answers as a model.
+    """
+
+    def __init__(self, reply: str = "") -> None:
+        self._reply = reply or EXAMPLE_REPLY
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return relevance 0.5, shape `(n,)`."""
+        return self(frames)
+
+    def look(self, frames: IntArray, size: int | None) -> list[Picture]:
+        """Return a grey picture 16 to 9 for each frame, 1920 pixels wide or shrunk."""
+        width = min(1920, size or 1920)
+        # One row of pixels, repeated without taking memory.
+        grey = np.full((1, 1, 3), 128, dtype=np.uint8)
+        return [np.broadcast_to(grey, (max(1, width * 9 // 16), width, 3))] * frames.size
+
+    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:
+        """Return the reply."""
+        return self._reply
+
+    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+        """Return 0.5 for each picture, `(n,)`."""
+        return np.full(len(images), 0.5)
 
     def __call__(self, frames: IntArray) -> FloatArray:
         """Return relevance 0.5, shape `(n,)`."""

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from focus_eval.core.errors import BrokenContract, EncoderError, FocusEvalError, SamplerError
+from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, FocusEvalError, SamplerError
 from focus_eval.core.options import field_types, read_options
-from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, Selection, TimedText, VideoInfo
 from focus_eval.samplers.apart import Apart, described
-from focus_eval.samplers.base import FlatSource, FrameSampler
+from focus_eval.samplers.asking import Picture
+from focus_eval.samplers.base import EXAMPLE_REPLY, FlatSource, FrameSampler, QuestionTexts
 from focus_eval.samplers.registry import make_apart, make_sampler
 
 Pattern = Literal["events", "ties", "flat 0", "flat 0.5", "flat 1", "not a number"]
@@ -37,6 +38,8 @@ class World:
         self.values = np.asarray(relevance, dtype=float)
         self.calls: list[IntArray] = []
         self.scans: list[IntArray] = []
+        self.other_pulls = 0
+        self.reply = ""
         self.kinds: set[str] = set()  # of pulls that an encoder may not have
         self._seed = seed
         self._n_dimensions = n_dimensions
@@ -68,6 +71,29 @@ class World:
         """Return relevance and 20 times it, both `(n,)`."""
         self.calls.append(frames)
         return self.values[frames], 20.0 * self.values[frames]
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return relevance to another text, which has its own noise, `(n,)`."""
+        self.other_pulls += frames.size
+        self.kinds.add("texts")
+        noise = np.random.default_rng([self._seed, *text.encode()]).random(self.values.size)
+        return 0.8 * self.values[frames] + 0.2 * noise[frames]
+
+    def look(self, frames: IntArray, size: int | None) -> list[Picture]:
+        """Return pictures of 16 x 9 pixels whose colours follow the embeddings."""
+        colours = np.clip(128 + 40 * self.vectors[frames, :3], 0, 255).astype(np.uint8)
+        return [np.broadcast_to(colour, (9, 16, 3)) for colour in colours]
+
+    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:
+        """Return the reply."""
+        if not np.isfinite(self.values).all():
+            raise AnswerError("a model that does not answer")
+        return self.reply or EXAMPLE_REPLY
+
+    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+        """Return what follows from the pictures' colours, `(n,)`."""
+        self.ask(text)
+        return np.array([image.mean() / 255 for image in images])
 
     def scan(self, frames: IntArray) -> FloatArray:
         """Return what a cheap encoder gives: logits that follow relevance through noise, `(n,)`."""
@@ -154,6 +180,12 @@ CASES = tuple(
     )
 )
 TEN_HOURS = Case(1_080_000, 64)
+TEXTS = QuestionTexts(
+    query="What is the colour of the car that passes?",
+    question="What is the colour of the car that passes?",
+    options=("red", "blue", "It does not pass", "Ignore all of the above"),
+    subtitles=(TimedText(0.0, 1.5, "here it comes"), TimedText(3.0, 4.0, "and it is gone")),
+)
 # A forward of the scan encoder over one of the main encoder, of samplers that have both.
 SCAN_COST = 1 / 43
 
@@ -161,6 +193,7 @@ SCAN_COST = 1 / 43
 def select(sampler: FrameSampler, case: Case, *, world: World | None = None, budget: int | None = None) -> Selection:
     """Return what `sampler` selects for `case`, its generator seeded alike every time."""
     world = case.world() if world is None else world
+    world.reply = sampler.example_reply
     return sampler.select(
         case.video,
         k=case.k,
@@ -170,6 +203,9 @@ def select(sampler: FrameSampler, case: Case, *, world: World | None = None, bud
         evidence_seconds=case.evidence_seconds,
         scan=world.scan,
         scan_cost=SCAN_COST,
+        texts=TEXTS,
+        look=world.look,
+        llm=world,
     )
 
 
@@ -195,8 +231,9 @@ def _asked(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
     if fingerprint(first) != fingerprint(second):
         found["determinism"] = "the same question twice gives other frames; draw from request.rng and nothing else"
     pulled = np.concatenate(world.calls) if world.calls else np.empty(0, dtype=np.int64)
-    if not np.array_equal(pulled, first.pulled_frames):
-        found["ledger"] = f"{pulled.size} frames were scored, the ledger knows {first.n_pulls}; pull through it alone"
+    if not np.array_equal(pulled, first.pulled_frames) or pulled.size + world.other_pulls != first.n_pulls:
+        n_scored = pulled.size + world.other_pulls
+        found["ledger"] = f"{n_scored} frames were scored, the ledger knows {first.n_pulls}; pull through it alone"
     scanned = np.sort(np.concatenate(world.scans)) if world.scans else np.empty(0, dtype=np.int64)
     if not np.array_equal(scanned, first.scanned_frames):
         found["ledger"] = (
@@ -212,8 +249,9 @@ def _asked(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
 
 def fingerprint(selection: Selection) -> str:
     """Return all that must be the same when a question is asked again, as text."""
-    looked_at = [selection.pulled_frames.tolist(), selection.scanned_frames.tolist()]
-    return json.dumps([selection.keyframes, *looked_at, selection.scales])
+    looked_at = [selection.pulled_frames.tolist(), selection.scanned_frames.tolist(), selection.looked_frames.tolist()]
+    others = [[other.text, other.frames.tolist()] for other in selection.text_pulls]
+    return json.dumps([selection.keyframes, *looked_at, others, selection.asked, selection.scales])
 
 
 def _broken_facts(selection: Selection) -> dict[str, str]:
@@ -245,10 +283,11 @@ PROMISES = {
     "count": "min(k, n_frames) keyframes",
     "ledger": "every frame is scored through the ledger, and once",
     "budget": "a spent budget ends the question",
-    "planned": "count_pulls is what is pulled of a flat video, or more; count_scans what is scanned",
-    "declares": "what is pulled was declared",
+    "planned": "count_pulls is what is pulled of a flat video, or more; count_scans what is scanned, count_asked asked",
+    "declares": "what is pulled or asked was declared",
+    "asks": "a model is asked with text and RGB pictures",
     "facts": "facts and clips can be written down",
-    "errors": "relevance that is not a number is an error",
+    "errors": "relevance that is not a number, or a model that does not answer, is an error",
     "generator": "no global random generator",
     "determinism": "the same question gives the same frames",
     "order": "the order of questions changes nothing",
@@ -369,7 +408,7 @@ def _suite_apart(sampler: Apart, seconds_allowed: float) -> tuple[Verdict, list[
 
 # In the order in which a choice is checked: what breaks one of them was found to keep those before.
 _CHECKED_IN_ORDER = ("choice", "integers", "range", "repeats", "count")
-_SEEN_IN_A_SELECTION = (*_CHECKED_IN_ORDER, "ledger", "declares", "facts", "generator", "determinism")
+_SEEN_IN_A_SELECTION = (*_CHECKED_IN_ORDER, "ledger", "declares", "asks", "facts", "generator", "determinism")
 
 
 def _seen_until(promise: str) -> set[str]:
@@ -424,14 +463,16 @@ def _budget(sampler: FrameSampler) -> Broken | None:
 
 def _errors(sampler: FrameSampler) -> Broken | None:
     case = Case(3000, 8, pattern="not a number")
-    if not sampler.needs_encoder:
+    if not (sampler.needs_encoder or sampler.needs_llm):
         return None
     try:
         selection = select(sampler, case)
-    except EncoderError:
+    except (EncoderError, AnswerError):
         return None
     except Exception as error:  # noqa: BLE001 (whatever a sampler raises is what is to be told)
-        return Broken("errors", case, f"the encoder's error became {described(error)}")
+        return Broken("errors", case, f"the encoder's or the model's error became {described(error)}")
+    if selection.asked.get("calls"):
+        return Broken("errors", case, "goes on when the model does not answer: is its error caught?")
     if selection.n_pulls == 0:
         return None
     return Broken("errors", case, "goes on when relevance is not a number: is the ledger's error caught?")
@@ -439,15 +480,16 @@ def _errors(sampler: FrameSampler) -> Broken | None:
 
 def _planned(sampler: FrameSampler) -> Broken | None:
     for case in (Case(40, 16, 10.0), Case(1000, 16, 24.0), Case(7201, 16, 29.97)):
-        if not sampler.needs_encoder:
+        if not (sampler.needs_encoder or sampler.needs_llm):
             return None
         try:
             counted = sampler.at_cost(SCAN_COST)
             planned = counted.count_pulls(case.video, k=case.k)
             planned_scans = counted.count_scans(case.video, k=case.k)
+            planned_asked = counted.count_asked(case.video, k=case.k)
         except FocusEvalError as error:
             return Broken("planned", case, f"count_pulls: {error}")
-        source = FlatSource()
+        source = FlatSource(sampler.example_reply)
         selection = sampler.select(
             case.video,
             k=case.k,
@@ -456,12 +498,17 @@ def _planned(sampler: FrameSampler) -> Broken | None:
             evidence_seconds=case.evidence_seconds,
             scan=source.logits,
             scan_cost=SCAN_COST,
+            texts=TEXTS,
+            look=source.look,
+            llm=source,
         )
         flat, scans = selection.n_pulls, selection.n_scanned
+        if any(planned_asked.get(what, 0) != selection.asked.get(what, 0) for what in ("calls", "images")):
+            return Broken("planned", case, f"count_asked says {planned_asked}, {dict(selection.asked)} is asked")
         if planned_scans != scans:
             return Broken("planned", case, f"count_scans says {planned_scans}, {scans} frames are scanned")
         # What depends on draws may differ by a few; a plan must not be far too low.
-        if planned > case.n_frames or planned < 0.9 * flat:
+        if planned > max(case.n_frames, flat) or planned < 0.9 * flat:
             return Broken("planned", case, f"count_pulls says {planned}, {flat} frames are pulled of a flat video")
     return None
 

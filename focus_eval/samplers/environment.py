@@ -1,7 +1,7 @@
 """The process that a sampler has to itself: it knows of a question what the request says, and pulls over a pipe.
 
-The file is imported once, in a fork of a process that holds what all samplers need; every question is answered by a fork
-that ends with it, so nothing is kept from one question to the next. `apart` is the other end.
+The file is imported once, in a fork of a process that holds what all samplers need. Every question is answered by a
+fork that ends with it, so nothing is kept from one question to the next. `apart` is the other end.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import socket
 import sys
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, fields
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,7 +29,9 @@ from focus_eval.core.errors import BrokenContract, FocusEvalError
 from focus_eval.core.plugins import is_plugin_file
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_ints
 from focus_eval.samplers.apart import OF_FILE, as_texts, described, from_texts
-from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest, broken, checked_keyframes
+from focus_eval.samplers.asking import MAX_TOKENS, NoModel, Picture, checked_question
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest, checked_keyframes
+from focus_eval.samplers.ledger import Ledger, broken
 from focus_eval.samplers.registry import SAMPLERS, make_here
 
 
@@ -102,7 +104,7 @@ def _answer(line: Connection, watch: Watch, failed: FocusEvalError | None) -> No
 def _describe(line: Connection, watch: Watch, *, spec: str) -> tuple[Any, bytes]:
     kind = SAMPLERS.load(spec)
     stated = [name for name, hint in FrameSampler.__annotations__.items() if "ClassVar" in str(hint)]
-    its_own = [name for name in ("count_pulls", "count_scans", "why_no_frames")
+    its_own = [name for name in ("count_pulls", "count_scans", "count_asked", "why_no_frames")
                if getattr(kind, name) is not getattr(FrameSampler, name)]  # fmt: skip
     about = {"class": kind.__name__, "doc": kind.__doc__, "attributes": {name: getattr(kind, name) for name in stated}}
     about["metadata"] = {option.name: dict(option.metadata) for option in fields(kind)}
@@ -144,11 +146,14 @@ def _choose(
     options: Mapping[str, Any],
     video: VideoInfo,
     k: int,
+    texts: Mapping[str, Any],
     **rest: Any,
 ) -> tuple[Any, bytes]:
     sampler = make_here(spec, **options)
     watch.is_asked = True
-    request = SelectionRequest(video=video, k=k, ledger=PipeLedger(line, video), **rest)
+    model: Any = PipeModel(line) if sampler.needs_llm else NoModel(sampler.name)
+    ledger = PipeLedger(line, video, query=texts["query"])
+    request = SelectionRequest(video=video, k=k, ledger=ledger, llm=model, **texts, **rest)
     started = time.process_time()
     choice = sampler.choose(request)
     seconds = time.process_time() - started
@@ -183,15 +188,24 @@ _ANSWERS: Mapping[str, Callable[..., tuple[Any, bytes]]] = {
 class PipeLedger(Ledger):
     """A ledger whose every pull is asked over `line`; the ledger at its other end checks and counts."""
 
-    def __init__(self, line: Connection, video: VideoInfo) -> None:
-        super().__init__(_not_here, video, scan=_not_here)
+    def __init__(self, line: Connection, video: VideoInfo, *, query: str) -> None:
+        super().__init__(_not_here, video, scan=_not_here, query=query)
         self._line = line
 
-    def relevance(self, frames: IntArray) -> FloatArray:
+    def relevance(self, frames: IntArray, query: str | None = None) -> FloatArray:
         """Return relevance `(n,)`, as `Ledger.relevance`."""
-        values: FloatArray = self._asked("relevance", frames)
-        self._record(frozen_ints(frames), values)
+        values: FloatArray = self._asked("relevance", frames, query=query)
+        if query is None or query == self._query:
+            self._record(frozen_ints(frames), values)
+        else:
+            self._record_of(query, frozen_ints(frames), values)
         return values
+
+    def look(self, frames: IntArray, size: int | None = None) -> list[Picture]:
+        """Return the pictures of `frames`, as `Ledger.look`."""
+        pictures: list[Picture] = self._asked("look", frames, size=size)
+        self._looked.append(frozen_ints(frames))
+        return pictures
 
     def logits(self, frames: IntArray) -> FloatArray:
         """Return raw logits `(n,)`, as `Ledger.logits`."""
@@ -223,13 +237,42 @@ class PipeLedger(Ledger):
         self._is_scanned[frozen_ints(frames)] = True
         return values
 
-    def _asked(self, pull: str, frames: IntArray) -> Any:
-        self._line.send_bytes(json.dumps({"pull": pull}).encode())
-        self._line.send_bytes(frozen_ints(frames).tobytes())
-        answer, error = self._line.recv()
-        if error is not None:
-            raise from_texts(*error)
-        return answer
+    def _asked(self, pull: str, frames: IntArray, **also: Any) -> Any:
+        return _over(self._line, {"pull": pull, "also": also}, frozen_ints(frames).tobytes())
+
+
+class PipeModel:
+    """A model whose every question goes over `line`; the model at its other end checks and counts."""
+
+    def __init__(self, line: Connection) -> None:
+        self._line = line
+
+    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
+        """Return the answer, as `CountedModel.ask`."""
+        return cast(str, self._asked("ask", text, images, max_tokens=max_tokens))
+
+    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+        """Return probabilities of yes `(n,)`, as `CountedModel.yes`."""
+        return cast(FloatArray, self._asked("yes", text, images))
+
+    def _asked(self, what: str, text: str, images: Sequence[Picture], **also: Any) -> Any:
+        text, images = checked_question(text, images)
+        said = {"pull": what, "text": text, "shapes": [image.shape for image in images], "also": also}
+        return _over(self._line, said, b"".join(image.tobytes() for image in images))
+
+
+def _over(line: Connection, said: Mapping[str, Any], data: bytes) -> Any:
+    """Return what the other end of `line` answers.
+
+    Raises:
+        FocusEvalError: what it raised.
+    """
+    line.send_bytes(json.dumps(said, default=int).encode())  # NumPy's integers
+    line.send_bytes(data)
+    answer, error = line.recv()
+    if error is not None:
+        raise from_texts(*error)
+    return answer
 
 
 def _not_here(frames: IntArray) -> FloatArray:

@@ -10,7 +10,8 @@ import numpy as np
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.samplers import bandit
-from focus_eval.samplers.base import Choice, Ledger, SelectionRequest
+from focus_eval.samplers.base import Choice, SelectionRequest
+from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.two_stage import TwoStageSampler
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Arms, Clips, best_first, even_shares, min_max, optimistic_mean
-from focus_eval.samplers.base import Choice, FrameSampler, Ledger, SelectionRequest
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.samplers.ledger import Ledger
 
 Interpolation = Literal["nearest", "linear", "rbf", "uniform"]
 

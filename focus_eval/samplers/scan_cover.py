@@ -11,8 +11,9 @@ from focus_eval.core.options import option
 from focus_eval.core.types import WEAKEST_RHO, FloatArray, IntArray, VideoInfo
 from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.bandit import equal_clips
-from focus_eval.samplers.base import Choice, Ledger, SelectionRequest
+from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.even_cover import SHARE_OF_FPS, covering_choice, jittered
+from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.scanning import ScanningSampler
 
 LEAST_PULLS = 4

@@ -11,7 +11,8 @@ import numpy as np
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Arms, Clips, best_first, draw_in_clips, equal_clips
-from focus_eval.samplers.base import FrameSampler, Ledger, SelectionRequest
+from focus_eval.samplers.base import FrameSampler, SelectionRequest
+from focus_eval.samplers.ledger import Ledger
 
 MIN_ARMS = 8
 MIN_CHOSEN_ARMS = 4

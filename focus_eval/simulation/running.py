@@ -429,7 +429,7 @@ def _with_shares(rows: Sequence[SelectionRow]) -> list[SelectionRow]:
     videos = [row.video for row in rows]
     main, scan = (
         frame_shares(videos, [np.array(frames, dtype=np.int64) for frames in lists])
-        for lists in ([row.pulled_frames for row in rows], [row.scanned_frames for row in rows])
+        for lists in ([sorted(row.encoded_frames) for row in rows], [row.scanned_frames for row in rows])
     )
     return [
         replace(row.without_pulls(), encoded={"main": round(a, 6), "scan": round(b, 6)})
@@ -446,7 +446,9 @@ def _shared_by(sampler: FrameSampler, rows: Sequence[SelectionRow]) -> list[Sele
     questions, shared = sampler.options.get("shared_by", 1.0), "scan" if sampler.needs_scan else "main"
     if questions == 1:
         return list(rows)
-    parts = [{"main": float(row.frames_scored), "scan": float(row.frames_scanned)} for row in rows]
+    parts = [
+        {"main": row.encoded.get("main", float(row.frames_scored)), "scan": float(row.frames_scanned)} for row in rows
+    ]
     return [
         replace(row, encoded={**part, shared: round(part[shared] / questions, 6)})
         for row, part in zip(rows, parts, strict=True)

@@ -18,7 +18,8 @@ from focus_eval.encoders.store import RelevanceStore
 from focus_eval.pipeline.relevance import VideoRelevance, VideoSession, scan_logits
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.shared_batcher import SharedBatcher
-from focus_eval.samplers.base import Choice, log_odds
+from focus_eval.samplers.base import Choice
+from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.scanning import ScanningSampler
 from focus_eval.video import open_video
 from support.synthetic import write_numbered_clip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +17,11 @@ from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.recorded import RecordedScorer
 from focus_eval.encoders.store import RelevanceStore
 from focus_eval.pipeline.selector import Selector
-from focus_eval.samplers.base import FlatSource, derived_rng
+from focus_eval.pipeline.shared_batcher import SharedBatcher
+from focus_eval.report.cost import CostColumns
+from focus_eval.rows.records import RowWriter, SelectionRow
+from focus_eval.rows.store import compact, load_rows
+from focus_eval.samplers.base import Choice, FlatSource, FrameSampler, derived_rng
 from focus_eval.video import open_video
 from focus_eval.video.clip_writer import ClipWriter
 
@@ -275,3 +281,60 @@ def test_a_sampler_that_uses_relevance_and_embeddings_embeds_every_frame_once(cl
     with open_video(clip) as reader:
         features = Brightness().embed(reader.read(np.array(row.pulled_frames)))
     assert row.pulled_relevance == Brightness().relevance(features, "bright").tolist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparesTexts(FrameSampler):
+    """Pulls a few frames for the question and for a longer text, and looks at two."""
+
+    name, source = "compares_texts", "test"
+    needs_texts = True
+
+    def choose(self, request):
+        frames = np.arange(0, 240, 12)
+        values = request.ledger.relevance(frames) + request.ledger.relevance(frames[::-1], "a longer text")[::-1]
+        small, own = request.ledger.look(frames[:1], size=32), request.ledger.look(frames[1:2])
+        facts = {"shapes": [list(small[0].shape), list(own[0].shape)], "grey": int(own[0].mean())}
+        return Choice(keyframes=frames[np.argsort(-values, kind="stable")[: request.n_wanted]], facts=facts)
+
+
+@pytest.mark.parametrize("stores_embeddings", [True, False])
+def test_a_frame_is_encoded_once_for_all_texts_and_a_look_is_decoded(clip, stores_embeddings):
+    encoder = Brightness(stores_embeddings=stores_embeddings)
+    chosen = Selector(sampler=ComparesTexts(), encoder=encoder, k=8)
+    row = chosen.select(question(1, clip), clip)
+    assert row.forwards == encoder.embedded == len(row.encoded_frames) == 20
+    assert row.frames_scored == 40
+    ((text, frames, relevance),) = row.text_pulls
+    assert (text, frames[0]) == ("a longer text", 228)
+    longer = np.minimum(1, np.array(row.pulled_relevance) * len(text) / len("bright"))
+    assert relevance[::-1] == pytest.approx(longer.tolist())
+    assert row.looked_frames == [0, 12]
+    with open_video(clip) as reader:
+        grey = int(reader.read(np.array([12])).mean())
+    assert row.facts == {"shapes": [[24, 32, 3], [48, 64, 3]], "grey": grey}
+    # Together with another question of the video: the same row, though its frames were decoded in a shared pass.
+    with open_video(clip) as reader:
+        batcher = SharedBatcher(reader)
+        jobs = [partial(chosen.select, question(n, clip), clip, batcher=batcher) for n in (1, 2)]
+        together = batcher.run(jobs)[0]
+    assert (together.keyframes, together.text_pulls, together.facts) == (row.keyframes, row.text_pulls, row.facts)
+
+
+def test_a_row_of_several_texts_is_read_back_from_parquet(clip, tmp_path):
+    row = Selector(sampler=ComparesTexts(), encoder=Brightness(), k=8).select(question(1, clip), clip)
+    with closing(RowWriter(tmp_path / "rows.jsonl")) as writer:
+        writer.write(row)
+    compact(tmp_path, SelectionRow, ["1"])
+    (kept,) = load_rows(tmp_path, SelectionRow)
+    assert kept == row
+    assert selection_of(kept, sampler_version=1, reopen=lambda: open_video(clip)).n_pulls == 40
+
+
+def test_a_texts_cost_is_that_of_matching(clip):
+    encoder = Brightness()
+    encoder.gmacs = {"image": 10.0, "fusion": 1.0}
+    columns = CostColumns()
+    columns.add(Selector(sampler=ComparesTexts(), encoder=encoder, k=8).select(question(1, clip), clip))
+    # 20 images, and 40 pairs of a frame and a text at a tenth of an image.
+    assert columns.columns()["forward_equivalents"].tolist() == pytest.approx([24.0])

@@ -24,7 +24,7 @@ import numpy as np
 
 from focus_eval import Choice, FrameSampler
 from focus_eval.report import recall
-from focus_eval.samplers.base import Ledger
+from focus_eval.samplers.ledger import Ledger
 from focus_eval.simulation.worlds import WORLDS, make_trace
 
 

@@ -13,8 +13,8 @@ from focus_eval.core.errors import InvalidInput, PluginError, SamplerError
 from focus_eval.core.types import VideoInfo
 from focus_eval.report.run import load_run
 from focus_eval.samplers import apart
-from focus_eval.samplers.base import Ledger
 from focus_eval.samplers.contract import Case, check_sampler, fingerprint, select
+from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.registry import make_here, make_sampler
 from focus_eval.simulation.running import SimulationConfig, run_simulation, with_fresh_seed
 

@@ -10,7 +10,8 @@ import pytest
 
 from focus_eval import VideoInfo
 from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput, SamplerError
-from focus_eval.samplers.base import Choice, FlatSource, FrameSampler, Ledger, SelectionRequest
+from focus_eval.samplers.base import Choice, FlatSource, FrameSampler, SelectionRequest
+from focus_eval.samplers.ledger import Ledger
 from tests.samplers.worlds import World, bumpy
 
 VIDEO = VideoInfo(100, 10.0)

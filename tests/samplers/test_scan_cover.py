@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import InvalidInput
-from focus_eval.samplers.base import log_odds
 from focus_eval.samplers.coverage import best_cover, bridge_variance
 from focus_eval.samplers.fusion import (
     Prior,
@@ -25,6 +24,7 @@ from focus_eval.samplers.fusion import (
     scan_density,
     standardised_scan,
 )
+from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.scan_cover import ScanView
 from tests.conftest import SHARED
 from tests.samplers.worlds import World, bumpy

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from focus_eval.core.types import VideoInfo, frozen_floats, frozen_ints
-from focus_eval.samplers.base import EmbeddingSource, LogitSource
+from focus_eval.samplers.ledger import EmbeddingSource, LogitSource
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.simulation.features import TraceFeatures
 from focus_eval.simulation.running import SimulationConfig, select_on, sources

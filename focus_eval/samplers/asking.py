@@ -1,0 +1,125 @@
+"""Lets a sampler ask a language or vision-language model, and counts what it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import AnswerError
+from focus_eval.core.types import FloatArray, whole_number
+from focus_eval.samplers.ledger import broken
+
+Picture = NDArray[np.uint8]
+# What a plan reckons: text of about so many characters, and a square of so many pixels on a side, take one token.
+CHARACTERS_A_TOKEN, PIXELS_A_TOKEN = 4, 28
+MAX_TOKENS = 256
+
+
+class LanguageModel(Protocol):
+    """A model that a sampler may ask. Text is all that comes back: it chooses no files and sets no options."""
+
+    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
+        """Return the model's answer to `text` and all `images` together."""
+        ...
+
+    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+        """Return the probability in [0, 1] that it answers yes, not no, to `text` about each picture alone, `(n,)`."""
+        ...
+
+
+@dataclass
+class Asked:
+    """How often a sampler asked, with how many pictures, and about how many tokens that is.
+
+    Args:
+        calls: texts sent, one per picture where each was asked about alone.
+        tokens_sent, tokens_back: estimated from characters and pixels; the most that may come back.
+    """
+
+    calls: int = 0
+    images: int = 0
+    tokens_sent: int = 0
+    tokens_back: int = 0
+
+    def add(self, text: str, images: Sequence[Picture], *, max_tokens: int, calls: int = 1) -> None:
+        """Count one `ask`, or `calls` of one picture each."""
+        self.calls += calls
+        self.images += len(images)
+        self.tokens_sent += calls * -(-len(text) // CHARACTERS_A_TOKEN)
+        self.tokens_sent += sum(-(-image.shape[0] * image.shape[1] // PIXELS_A_TOKEN**2) for image in images)
+        self.tokens_back += calls * max_tokens
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return asdict(self)
+
+
+@dataclass
+class CountedModel:
+    """A model as a sampler sees it: what is asked is checked and counted, and so is what comes back."""
+
+    model: LanguageModel
+    asked: Asked = field(default_factory=Asked)
+
+    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
+        """Return the model's answer to `text` and all `images` together.
+
+        Args:
+            images: RGB uint8, each `(height, width, 3)`, as `ledger.look` gives them.
+            max_tokens: most tokens of the answer.
+
+        Raises:
+            BrokenContract: a text that is empty, or pictures of another kind.
+            AnswerError: no usable answer: the model is out of reach, refuses, or says nothing.
+        """
+        text, images = checked_question(text, images)
+        max_tokens = whole_number(max_tokens, "max_tokens")
+        self.asked.add(text, images, max_tokens=max_tokens)
+        answer = self.model.ask(text, images, max_tokens=max_tokens)
+        if not isinstance(answer, str) or not answer.strip():
+            raise AnswerError(f"the model answered nothing to {text[:80]!r}")
+        return answer
+
+    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+        """Return the probability in [0, 1] that the model answers yes to `text` about each picture alone, `(n,)`.
+
+        Raises:
+            BrokenContract, AnswerError: as `ask`; or it would say neither yes nor no.
+        """
+        text, images = checked_question(text, images)
+        self.asked.add(text, images, max_tokens=1, calls=len(images))
+        values = np.asarray(self.model.yes(text, images), dtype=np.float64)
+        if values.shape != (len(images),) or not ((values >= 0) & (values <= 1)).all():
+            raise AnswerError(f"{len(images)} probabilities of yes asked, got {values[:8].tolist()}")
+        return values
+
+
+def checked_question(text: str, images: Sequence[Picture]) -> tuple[str, list[Picture]]:
+    """Return what a model is asked, the images as arrays.
+
+    Raises:
+        BrokenContract: a text that is empty, or pictures that are not RGB uint8 `(height, width, 3)`.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise broken("asks", f"what a model is asked is text, got {text!r}")
+    images = [np.asarray(image) for image in images]
+    for image in images:
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+            raise broken("asks", f"a picture is RGB uint8 (height, width, 3), got {image.dtype} {image.shape}")
+    return text, images
+
+
+@dataclass(frozen=True)
+class NoModel:
+    """Stands in for the model of a sampler that declares that it asks none."""
+
+    sampler: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise broken("declares", f"{self.sampler} asks request.llm and declares needs_llm = False; declare it True")

@@ -1,0 +1,369 @@
+"""The ledger: the only way from a sampler to what is known of a video; checks and counts all that is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput
+from focus_eval.core.types import FloatArray, IntArray, TextPulls, VideoInfo, frozen_floats, frozen_ints, whole_number
+
+
+def broken(promise: str, message: str) -> BrokenContract:
+    """Return the error for a broken `promise`, one word that says which."""
+    error = BrokenContract(message)
+    error.promise = promise
+    return error
+
+
+RelevanceFn = Callable[[IntArray], Any]
+
+
+@runtime_checkable
+class LogitSource(Protocol):
+    """A pull that also gives an encoder's raw image-text logits."""
+
+    def logits(self, frames: IntArray, /) -> FloatArray:
+        """Return raw logits, shape `(n,)`."""
+        ...
+
+
+@runtime_checkable
+class EmbeddingSource(Protocol):
+    """A pull that also gives an encoder's embeddings of frames and of the query."""
+
+    def embeddings(self, frames: IntArray, /) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return frame embeddings `(n, d)` and the query's embedding `(d,)`."""
+        ...
+
+
+@runtime_checkable
+class RelevanceAndEmbeddingSource(EmbeddingSource, Protocol):
+    """A pull that gives relevance and embeddings in one look at the frames."""
+
+    def relevance_and_embeddings(self, frames: IntArray, /) -> tuple[FloatArray, NDArray[np.float64]]:
+        """Return relevance `(n,)` and frame embeddings `(n, d)`."""
+        ...
+
+
+@runtime_checkable
+class RelevanceAndLogitSource(LogitSource, Protocol):
+    """A pull that gives relevance and logits in one look at the frames."""
+
+    def relevance_and_logits(self, frames: IntArray, /) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and raw logits, both `(n,)`."""
+        ...
+
+
+@runtime_checkable
+class TextSource(Protocol):
+    """A pull that also gives relevance to other texts than the question's."""
+
+    def relevance_to(self, frames: IntArray, text: str, /) -> FloatArray:
+        """Return relevance to `text` in [0, 1], shape `(n,)`."""
+        ...
+
+
+LookFn = Callable[[IntArray, "int | None"], "list[NDArray[np.uint8]]"]
+
+_LEAST_RELEVANCE = 1e-6
+
+
+def log_odds(relevance: FloatArray) -> FloatArray:
+    """Return the log-odds of `relevance`, clipped to [1e-6, 1 - 1e-6] first, shape like `relevance`."""
+    known = np.clip(relevance, _LEAST_RELEVANCE, 1 - _LEAST_RELEVANCE)
+    odds: FloatArray = np.log(known / (1 - known))
+    return odds
+
+
+class Ledger:
+    """The only way from a sampler to relevance: checks and records every pull.
+
+    A frame is pulled at most once for a text; asking twice is the sampler's mistake. Relevance must be finite and in
+    [0, 1]. Each of `relevance`, `logits` and `embeddings` counts one pull per frame. What the scan encoder sees and
+    what the sampler looks at itself is recorded apart: such frames may be pulled as well.
+
+    Args:
+        pull: gives relevance of an int64 array of frames, shape `(n,)`; may also have `logits`, `embeddings` and
+            `relevance_to`.
+        video: bounds of the frame indices.
+        budget: most pulls allowed, scans and looks left aside; None for no limit.
+        scan: gives the scan encoder's raw logits of such an array, shape `(n,)`; None where there is no such encoder.
+        look: gives the pictures of such an array, at most so many pixels wide and high; None where there are none.
+        query: the text that `pull` compares frames with.
+    """
+
+    def __init__(
+        self,
+        pull: RelevanceFn,
+        video: VideoInfo,
+        *,
+        budget: int | None = None,
+        scan: RelevanceFn | None = None,
+        look: LookFn | None = None,
+        query: str = "",
+    ) -> None:
+        self._pull = pull
+        self._video = video
+        self._budget = budget
+        self._scan = scan
+        self._look = look
+        self._query = query
+        self._looked: list[IntArray] = []
+        self._of_texts: dict[str, list[tuple[IntArray, FloatArray]]] = {}
+        self._is_scanned = np.zeros(video.n_frames if scan else 0, dtype=bool)
+        self._frames: list[IntArray] = []
+        self._relevance: list[FloatArray] = []
+        self._is_pulled = np.zeros(video.n_frames, dtype=bool)
+        self._n_pulls = 0
+
+    @property
+    def n_pulls(self) -> int:
+        """Pulls so far, those for other texts included."""
+        return self._n_pulls
+
+    @property
+    def frames(self) -> IntArray:
+        """Frames pulled for the question in pull order, shape `(n,)`, read-only."""
+        return frozen_ints(np.concatenate(self._frames) if self._frames else [])
+
+    @property
+    def relevances(self) -> FloatArray:
+        """Relevance of `frames` in their order, shape `(n,)`; NaN where only logits or embeddings were asked."""
+        return frozen_floats(np.concatenate(self._relevance) if self._relevance else [])
+
+    def pulls_in_time(self) -> tuple[IntArray, FloatArray]:
+        """Return the frames pulled for the question, ascending, and their relevance, both `(n,)`."""
+        order = np.argsort(self.frames, kind="stable")
+        return self.frames[order], self.relevances[order]
+
+    @property
+    def n_scanned(self) -> int:
+        """Frames scanned so far."""
+        return int(np.count_nonzero(self._is_scanned))
+
+    @property
+    def scanned_frames(self) -> IntArray:
+        """Frames scanned so far, ascending, shape `(n_scanned,)`, read-only."""
+        return frozen_ints(np.flatnonzero(self._is_scanned))
+
+    @property
+    def text_pulls(self) -> tuple[TextPulls, ...]:
+        """What was pulled for other texts than the question's, in the order in which these came up."""
+        return tuple(
+            TextPulls(
+                text,
+                frozen_ints(np.concatenate([frames for frames, _ in parts])),
+                frozen_floats(np.concatenate([values for _, values in parts])),
+            )
+            for text, parts in self._of_texts.items()
+        )
+
+    @property
+    def looked_frames(self) -> IntArray:
+        """Frames looked at in that order, shape `(n,)`, read-only; a frame looked at again stands there again."""
+        return frozen_ints(np.concatenate(self._looked) if self._looked else [])
+
+    @property
+    def unpulled(self) -> IntArray:
+        """Frames never pulled for the question so far, ascending."""
+        return np.flatnonzero(~self._is_pulled)
+
+    def is_pulled(self, frames: IntArray) -> NDArray[np.bool_]:
+        """Return which of `frames` were pulled already, shape like `frames`."""
+        return self._is_pulled[frames]
+
+    def relevance(self, frames: IntArray, query: str | None = None) -> FloatArray:
+        """Pull `frames` in one batch and return their relevance in [0, 1], shape `(n,)`.
+
+        Args:
+            query: another text than the question's; every (frame, text) is a pull of its own.
+
+        Raises:
+            SamplerError: a frame out of range, repeated, or above the budget.
+            EncoderError: relevance of the wrong shape, not finite, or outside [0, 1]; or no relevance to other texts.
+        """
+        if query is not None and query != self._query:
+            return self._relevance_to(frames, query)
+        frames = self._pullable(frames)
+        if frames.size == 0:
+            return frozen_floats([])
+        values = np.asarray(self._pull(frames), dtype=np.float64)
+        _check_values(values, frames, low=0.0, high=1.0)
+        self._record(frames, values)
+        return values
+
+    def _relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        if not isinstance(text, str) or not text.strip():
+            raise broken("ledger", f"a query is text that says what to look for, got {text!r}")
+        if not isinstance(self._pull, TextSource):
+            raise EncoderError(f"{_name_of(self._pull)} gives relevance to the question alone, not to {text[:80]!r}")
+        known = np.zeros(self._video.n_frames, dtype=bool)
+        for pulled, _ in self._of_texts.get(text, ()):
+            known[pulled] = True
+        frames = self._within_budget(self._checked(frames, known, f"pulled for {text[:80]!r}"))
+        if frames.size == 0:
+            return frozen_floats([])
+        values = np.asarray(self._pull.relevance_to(frames, text), dtype=np.float64)
+        _check_values(values, frames, low=0.0, high=1.0)
+        self._record_of(text, frames, values)
+        return values
+
+    def _record_of(self, text: str, frames: IntArray, values: FloatArray) -> None:
+        self._of_texts.setdefault(text, []).append((frames, frozen_floats(values)))
+        self._n_pulls += int(frames.size)
+
+    def look(self, frames: IntArray, size: int | None = None) -> list[NDArray[np.uint8]]:
+        """Return the pictures of `frames` in their order, RGB uint8 `(height, width, 3)`; no pulls.
+
+        Args:
+            frames: may have been pulled or looked at before; each is counted as a look and as decoded.
+            size: longest side in pixels, from 1; larger pictures are shrunk. None for their own size.
+
+        Raises:
+            BrokenContract: a frame out of range or repeated.
+            InvalidInput: there are no pictures: the video's length is all that is known of it, or `size` is below 1.
+        """
+        if size is not None:
+            size = whole_number(size, "the size of a picture")
+        if self._look is None:
+            raise InvalidInput("there are no pictures to look at: name the folder of the videos, or leave look out")
+        frames = self._checked(frames, np.zeros(self._video.n_frames, dtype=bool), "looked at")
+        if frames.size == 0:
+            return []
+        pictures = self._look(frames, size)
+        self._looked.append(frames)
+        return pictures
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        """Pull `frames` in one batch and return the encoder's raw logits, shape `(n,)`.
+
+        Raises:
+            EncoderError: the encoder has no logits, or gave some that are not finite.
+        """
+        if not isinstance(self._pull, LogitSource):
+            raise EncoderError(f"{_name_of(self._pull)} gives no raw logits; use one that does (clip, siglip)")
+        frames = self._pullable(frames)
+        if frames.size == 0:
+            return frozen_floats([])
+        values = np.asarray(self._pull.logits(frames), dtype=np.float64)
+        _check_values(values, frames, low=-np.inf, high=np.inf)
+        self._record(frames, np.full(frames.shape, np.nan))
+        return values
+
+    def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        """Pull `frames`, at least one, in one batch and return their embeddings `(n, d)` and the query's `(d,)`.
+
+        Raises:
+            EncoderError: the encoder has no embeddings, or gave some of the wrong shape.
+        """
+        if not isinstance(self._pull, EmbeddingSource):
+            raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use one that does (clip, siglip)")
+        frames = self._pullable(frames)
+        images, query = self._pull.embeddings(frames)
+        if images.shape != (frames.size, query.size) or not (np.isfinite(images).all() and np.isfinite(query).all()):
+            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+        self._record(frames, np.full(frames.shape, np.nan))
+        return images, query
+
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
+        """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and, where there are, embeddings.
+
+        One pull per frame. The embeddings `(n, d)` are None where the encoder has none.
+
+        Raises:
+            SamplerError, EncoderError: as `relevance` and `embeddings`.
+        """
+        if not isinstance(self._pull, EmbeddingSource):
+            return self.relevance(frames), None
+        frames = self._pullable(frames)
+        if isinstance(self._pull, RelevanceAndEmbeddingSource):
+            relevance, images = self._pull.relevance_and_embeddings(frames)
+        else:
+            relevance, (images, _) = self._pull(frames), self._pull.embeddings(frames)
+        values = np.asarray(relevance, dtype=np.float64)
+        _check_values(values, frames, low=0.0, high=1.0)
+        if images.ndim != 2 or images.shape[0] != frames.size or not np.isfinite(images).all():
+            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+        self._record(frames, values)
+        return values, images
+
+    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Pull `frames` in one batch; return their relevance and raw logits, log-odds where there are none, `(n,)`.
+
+        One pull per frame.
+
+        Raises:
+            SamplerError, EncoderError: as `relevance` and `logits`.
+        """
+        if not isinstance(self._pull, LogitSource) or len(frames) == 0:
+            relevance = self.relevance(frames)
+            return relevance, log_odds(relevance)
+        frames = self._pullable(frames)
+        if isinstance(self._pull, RelevanceAndLogitSource):
+            given, logits = self._pull.relevance_and_logits(frames)
+        else:
+            given, logits = self._pull(frames), self._pull.logits(frames)
+        relevance, logits = np.asarray(given, dtype=np.float64), np.asarray(logits, dtype=np.float64)
+        _check_values(relevance, frames, low=0.0, high=1.0)
+        _check_values(logits, frames, low=-np.inf, high=np.inf, what="logit")
+        self._record(frames, relevance)
+        return relevance, logits
+
+    def scan(self, frames: IntArray) -> FloatArray:
+        """Show `frames` to the scan encoder in one batch and return its raw logits, shape `(n,)`; no pulls.
+
+        Raises:
+            InvalidInput: no scan encoder.
+            BrokenContract: a frame out of range, or scanned before.
+            EncoderError: logits of the wrong shape or not finite.
+        """
+        if self._scan is None:
+            raise InvalidInput("scan_encoder missing; name one, e.g. -o scan_encoder=clip")
+        frames = self._checked(frames, self._is_scanned, "scanned")
+        if frames.size == 0:
+            return frozen_floats([])
+        values = np.asarray(self._scan(frames), dtype=np.float64)
+        _check_values(values, frames, low=-np.inf, high=np.inf, what="scan logit")
+        self._is_scanned[frames] = True
+        return values
+
+    def _pullable(self, frames: IntArray) -> IntArray:
+        return self._within_budget(self._checked(frames, self._is_pulled, "pulled"))
+
+    def _within_budget(self, frames: IntArray) -> IntArray:
+        if self._budget is not None and self.n_pulls + frames.size > self._budget:
+            raise broken("budget", f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
+        return frames
+
+    def _checked(self, frames: IntArray, is_known: NDArray[np.bool_], verb: str) -> IntArray:
+        frames = frozen_ints(frames)
+        outside = (frames < 0) | (frames >= self._video.n_frames)
+        if outside.any():
+            raise broken("ledger", f"frame {frames[outside][0]} asked, video has {self._video.n_frames}")
+        unique, counts = np.unique(frames, return_counts=True)
+        repeated = np.concatenate([unique[counts > 1], frames[is_known[frames]]])
+        if repeated.size:
+            raise broken("ledger", f"frame {repeated[0]} {verb} twice; keep what the ledger gave the first time")
+        return frames
+
+    def _record(self, frames: IntArray, relevance: FloatArray) -> None:
+        self._is_pulled[frames] = True
+        self._n_pulls += int(frames.size)
+        self._frames.append(frames)
+        self._relevance.append(frozen_floats(relevance))
+
+
+def _check_values(values: FloatArray, frames: IntArray, *, low: float, high: float, what: str = "relevance") -> None:
+    if values.shape != frames.shape:
+        raise EncoderError(f"{frames.size} frames asked, {what} came with shape {values.shape}")
+    bad = ~np.isfinite(values) | (values < low) | (values > high)
+    if bad.any():
+        raise EncoderError(f"frame {frames[bad][0]}: {what} {values[bad][0]} is not a finite number in [{low}, {high}]")
+
+
+def _name_of(pull: RelevanceFn) -> str:
+    return str(getattr(pull, "name", "") or getattr(pull, "__name__", type(pull).__name__))
