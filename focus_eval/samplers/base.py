@@ -308,12 +308,14 @@ class FrameSampler(ABC):
 
         Raises:
             InvalidInput: `k` below 1.
-            EncoderError: relevance that is not finite or not in [0, 1].
+            EncoderError: relevance that is not finite or not in [0, 1], or no embeddings for a sampler that needs them.
             BrokenContract: the algorithm broke its contract or its budget.
         """
         k = whole_number(k, "k")
         scan = scan if self.needs_scan else None
         ledger = Ledger(pull, video, budget=budget, scan=scan, look=look, query=texts.query)
+        if self.needs_embeddings:
+            ledger.check_embeddings()
         request = SelectionRequest(
             **vars(texts),
             video=video,

@@ -260,14 +260,23 @@ class Ledger:
         Raises:
             EncoderError: the encoder has no embeddings, or gave some of the wrong shape.
         """
-        if not isinstance(self._pull, EmbeddingSource):
-            raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use one that does (clip, siglip)")
+        source = self.check_embeddings()
         frames = self._pullable(frames)
-        images, query = self._pull.embeddings(frames)
+        images, query = source.embeddings(frames)
         if images.shape != (frames.size, query.size) or not (np.isfinite(images).all() and np.isfinite(query).all()):
             raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
         self._record(frames, np.full(frames.shape, np.nan))
         return images, query
+
+    def check_embeddings(self) -> EmbeddingSource:
+        """Return what gives embeddings.
+
+        Raises:
+            EncoderError: the encoder has none.
+        """
+        if not isinstance(self._pull, EmbeddingSource):
+            raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use an encoder that does (clip, siglip)")
+        return self._pull
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
         """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and, where there are, embeddings.

@@ -58,7 +58,7 @@ def test_the_samplers_of_the_text_are_all_there():
     named = {
         "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "focus", "focus_iterative", "focus_c",
         "focus_f", "focus_m", "focus_released", "focus_gop", "qframe", "bolt", "mdp3", "wfs_sb", "maxinfo",
-        "even_topk", "even_diverse", "focus_diverse", "even_cover", "focus_cover", "oracle", "blind",
+        "even_topk", "even_diverse", "focus_diverse", "even_cover", "focus_cover", "oracle", "blind", "qca", "ktv",
     }  # fmt: skip
     assert named <= set(sampler_classes())
 

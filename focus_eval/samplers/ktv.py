@@ -1,0 +1,68 @@
+"""Which frames stand for the kinds of pictures a video has, whatever the question? KTV (Song et al., AAAI 2026)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.samplers.coverage import at_most_one_fps, unit_rows, with_gaps_halved
+
+# Rounds go on while the mean distance to the nearest centre falls by more.
+LEAST_GAIN = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ktv(FrameSampler):
+    """k-means of the candidates' embeddings in `k` clusters; of each the frame nearest to its centre.
+
+    KTV's first stage, keyframes without the question. What it then does with tokens inside a frame is the model's. Here
+    the embeddings are the encoder's, of length 1; the clusters begin as equal parts of the video in time instead of at
+    random, so that nothing is drawn; a cluster that loses all its frames is replaced by a frame in the widest gap.
+
+    Args:
+        n_candidates: frames considered at most, evenly; one a second in videos with fewer.
+    """
+
+    name: ClassVar[str] = "ktv"
+    source: ClassVar[str] = "KTV (Song et al., AAAI 2026), first stage"
+    draws: ClassVar[bool] = False
+    needs_embeddings: ClassVar[bool] = True
+
+    n_candidates: int = option(3600, at_least=1)
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Pull embeddings of every candidate and cluster them."""
+        n = request.n_wanted
+        candidates = at_most_one_fps(request.video, max(n, self.n_candidates))
+        facts = {"candidates": int(candidates.size)}
+        if candidates.size > n:
+            images, _ = request.ledger.embeddings(candidates)
+            candidates = candidates[nearest_to_centres(unit_rows(images), n)]
+        keyframes = with_gaps_halved(candidates, n, request.video.n_frames)
+        return Choice(keyframes=keyframes, facts={**facts, "from_widest_gaps": n - int(candidates.size)})
+
+    def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return the number of candidates, or 0 where they are all keyframes."""
+        n = min(k, video.n_frames)
+        candidates = at_most_one_fps(video, max(n, self.n_candidates)).size
+        return int(candidates) if candidates > n else 0
+
+
+def nearest_to_centres(points: FloatArray, n: int) -> IntArray:
+    """Return for each cluster of k-means the point nearest to its centre, ascending, at most `n`.
+
+    Args:
+        points: shape `(n_points, d)`, in an order in which neighbours are alike: the clusters begin as equal runs.
+        n: clusters at first, at most `n_points`; one that loses all its points is gone.
+    """
+    from scipy.cluster.vq import kmeans, vq
+
+    centres, _ = kmeans(points, np.stack([run.mean(axis=0) for run in np.array_split(points, n)]), thresh=LEAST_GAIN)
+    cluster, distance = vq(points, centres)
+    best = np.lexsort((distance, cluster))
+    return np.sort(best[np.unique(cluster[best], return_index=True)[1]])
