@@ -15,6 +15,7 @@ from focus_eval.lmms.manifests import stock_name
 from focus_eval.lmms.prompts import DEFAULT, prompts_for, task_values
 from focus_eval.matrix.config import MatrixConfig, ModelConfig
 from focus_eval.matrix.questions import QuestionSet
+from focus_eval.report.tables import read_anchors
 
 PAPER, LMMS_EVAL = "paper", "lmms-eval"
 OTHERS = (PAPER, LMMS_EVAL)
@@ -108,7 +109,7 @@ def _of_llava_video(model: ModelConfig, other: str) -> Iterator[Difference]:
         size = "rounding; either sign, but Qwen2 overflows in float16 (answers of '!!!')"
         yield Difference(model.name, "numbers", dtype, "float16, llava_vid's default", size)
     if preset != "aks" or other == LMMS_EVAL:
-        here = {"aks": "bilinear pooling, chatml_direct", "lmms_eval": "average pooling, qwen_1_5"}[preset]
+        here = {"aks": "bilinear pooling, chatml_direct", "lmms_eval": "average pooling, qwen_1_5"}.get(preset, preset)
         there = {PAPER: "bilinear pooling, chatml_direct", LMMS_EVAL: "average pooling, vicuna_v1 by default"}[other]
         yield Difference(model.name, "pooling and template", here, there)
     if model.args.get("times", "exact") == "exact":
@@ -165,6 +166,9 @@ def _of_samplers(matrix: MatrixConfig, sets: Mapping[str, QuestionSet]) -> Itera
             yield Difference("uniform", "frames of a short video", "K", "one a second, at most K", size)
         theirs = "K uniform frames in place of a selection with fewer (frame_policy: aks)"
         yield Difference("keyframe samplers", "short selections", "what was chosen", theirs, size)
+    # A published table keeps the lines of samplers that this matrix does not have.
+    lines = read_anchors(matrix.anchors).lines if matrix.anchors else ()
+    names |= {text for line in lines for text in line.values()}
     yield from (item for item in PUBLISHED_SAMPLERS if item.of in names)
 
 

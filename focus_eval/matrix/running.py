@@ -145,8 +145,8 @@ def complete_run(
     # The matrix and its questions are read above, before anything is written.
     with run.locked():
         run.keep_damaged_aside([*specs, *all_cells])
-        # Published figures stand beside ours in its report: what is asked otherwise stands there too.
-        against = [item.line for item in differences(matrix, sets, PAPER)] if matrix.anchors else []
+        # Published figures stand beside ours in its tables and plots: what is asked otherwise stands there too.
+        against = [item.line for item in differences(matrix, sets, PAPER)]
         run.describe(matrix, engine=where.name, device=where.device, asked=_asked_of(sets), against=against)
         # Before the work: the folder then shows also the parts that another run has made.
         run.show([*specs, *all_cells])

@@ -504,7 +504,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             "a published figure are not published with it."
         )
         notes.append("A published figure stands beside lines of its own model, K, encoder and options only.")
-        notes += [f"Asked otherwise than there: {line}" for line in run.provenance.get("against", [])]
+        notes += asked_otherwise(run)
     notes += _pivoted_options(run, shape)
     if any(column.metric == "task_mean" for column in shape.columns) and _reports_task_means(run):
         notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
@@ -543,6 +543,13 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if hours and not frame.empty and not measures.runs_on_gpu(frame):
         notes.append("Hours on a CPU are not compared with the published GPU hours.")
     return merge_notes(partial, notes)
+
+
+def asked_otherwise(run: Run) -> list[str]:
+    """Return what `run` asks otherwise than the runs behind published figures, a sentence each."""
+    if "against" not in run.provenance:
+        return ["What is asked otherwise than there was not recorded: focus-eval run does so."]
+    return [f"Asked otherwise than there: {line}" for line in run.provenance["against"]]
 
 
 def _hours_notes(run: Run) -> list[str]:

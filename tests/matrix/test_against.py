@@ -70,6 +70,13 @@ def test_lmms_eval_asks_videomme_with_prompts_of_its_own(matrix):
     assert ("uniform", "frames of a short video") not in found
 
 
+def test_a_sampler_whose_published_line_stands_beside_ours_is_named(matrix):
+    """Table 1 asks no AKS and no Q-Frame, and keeps their published lines."""
+    assert {item.sampler for item in matrix.samplers} & {"aks", "qframe"} == set()
+    assert {("aks", "published figures"), ("qframe", "published figures")} <= set(lines(matrix, "paper"))
+    assert ("aks", "published figures") not in lines(load_matrix("alpha"), "paper")
+
+
 def test_an_unknown_protocol_is_refused_with_the_known_ones(matrix):
     with pytest.raises(UnknownName, match="paper"):
         differences(matrix, {}, "papers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.report.comparisons import baseline_table, run_comparison
 from focus_eval.report.measures import hours_per_seed
 from focus_eval.report.page.charts import charts_of
+from focus_eval.report.page.html import render_html
 from focus_eval.report.run import Run, load_run
 from focus_eval.report.statistics import mean_estimate
 from focus_eval.report.table import Counts, Table, TableRow, Value, to_latex, to_markdown, to_terminal
@@ -281,3 +283,20 @@ def test_hours_that_another_selection_paid_for_are_neither_compared_nor_drawn(tm
         assert line(table, "focus").figures[2].published == published
         assert sum("would have taken alone" in note for note in table.notes) == notes
         assert len(charts_of(run)) == charts
+
+
+def test_what_is_asked_otherwise_stands_wherever_a_published_figure_does(tmp_path):
+    """Under the table that has it, else under the plots; and that it was not recorded is said too."""
+    few, said = Simulation(n_questions=6, samplers=("uniform", "focus"), **PAPERS), "gpt, version: here 2; there 1."
+    for anchors in ("", "main_results"):
+        folder = simulate_run(tmp_path / f"run {anchors}", few, anchors=anchors)
+        assert "asked otherwise than there was not recorded" in render_html(load_run(folder), thumbnail_bytes=0)
+        document = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**document, "against": [said]}))
+        page = render_html(load_run(folder), thumbnail_bytes=0)
+        assert page.count(f"Asked otherwise than there: {said}") == 1
+        assert "hollow: the paper" in page
+    other = simulate_run(tmp_path / "other", Simulation(n_questions=6, samplers=("uniform", "focus")))
+    page = render_html(load_run(other), thumbnail_bytes=0)
+    assert "asked otherwise" not in page.lower()
+    assert "hollow" not in page.partition("<script")[0]

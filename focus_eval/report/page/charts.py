@@ -71,10 +71,11 @@ PUBLISHED_K = 64
 
 @dataclass(frozen=True)
 class Chart:
-    """One plot with its caption."""
+    """One plot with its caption, and whether a published figure is drawn in it."""
 
     caption: str
     svg: Markup
+    has_published: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ def _panel_chart(where: str, panel: Panel, styles: Mapping[str, Style], ends: tu
             _name_points(axes, ours)
     measure = "accuracy" if panel.measure.startswith("Accuracy") else f"evidence recall within {NEAR_SECONDS:g} s"
     title = f"{panel.measure} against {panel.cost}: {'; '.join(point.title for point in panel.points)}"
-    return Chart(f"{where}: {measure} against {panel.cost}, K={panel.k}", figures.page_svg(figure, title))
+    caption = f"{where}: {measure} against {panel.cost}, K={panel.k}"
+    return Chart(caption, figures.page_svg(figure, title), has_published=len(ours) < len(panel.points))
 
 
 def styles_of_run(run: Run) -> dict[str, Style]:

@@ -18,7 +18,7 @@ from focus_eval.report.page.charts import charts_of, styles_of_run
 from focus_eval.report.page.thumbnails import Thumbnails
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, narrowed, notes_once
-from focus_eval.report.tables import results_table
+from focus_eval.report.tables import asked_otherwise, results_table
 from focus_eval.rows.records import replace_file
 
 _SCRIPTS = (
@@ -63,7 +63,8 @@ def render_html(
 ) -> str:
     """Return the page as text; arguments as in `write_html`."""
     browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
-    script, styles = _script(), styles_of_run(run)
+    script, styles, charts = _script(), styles_of_run(run), charts_of(run)
+    has_published = any(chart.has_published for chart in charts)
     return _render(
         "report.html.j2",
         script=script,
@@ -71,7 +72,10 @@ def render_html(
         facts=_facts(run, browser),
         tables=[narrowed(item) for item in notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
         prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},
-        charts=charts_of(run),
+        charts=charts,
+        has_published=has_published,
+        # Where a table has published figures too, the lines stand there.
+        otherwise=asked_otherwise(run) if has_published and not run.anchors else [],
         legend=[(label, styles[label].css) for label in sorted(set(run.labels.values()), key=sampler_order)],
         index=json_for_script(browser.index),
         chunks=browser.chunks,
