@@ -189,6 +189,59 @@ def write_tiny_blip2(folder: Path, *, image_token: bool = True, seed: int = 0) -
     return folder
 
 
+_OPEN_CLIP_TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
+_OPEN_CLIP = {
+    # CLIP's own towers; the others are real image towers of timm, the smallest of their family.
+    "ViT": ({"image_size": 48, "patch_size": 8, "width": 48, "head_width": 12, "layers": 2}, {}, {"quick_gelu": True}),
+    "PE-Core": (
+        {"image_size": 384, "timm_model_name": "vit_pe_core_tiny_patch16_384", "timm_pool": "map", "timm_proj": None},
+        {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bilinear", "resize_mode": "squash"},
+        {},
+    ),
+    "MobileCLIP2": (
+        {"image_size": 256, "timm_model_name": "fastvit_mci0", "timm_pool": "avg", "timm_proj": None},
+        {"mean": [0.0] * 3, "std": [1.0] * 3, "interpolation": "bilinear", "resize_mode": "shortest"},
+        {},
+    ),
+    "SigLIP": (
+        {"image_size": 48, "patch_size": 8, "width": 48, "head_width": 12, "layers": 2},
+        {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "squash"},
+        {"init_logit_bias": -10},
+    ),
+}
+
+
+def write_tiny_open_clip(folder: Path, *, family: str = "ViT", seed: int = 0) -> Path:
+    """Write a model as open_clip's repositories hold one: "ViT", "PE-Core", "MobileCLIP2" or "SigLIP".
+
+    The text tower is tiny; SigLIP's reads a Gemma tokenizer of letters, the others open_clip's own.
+    """
+    import json
+
+    import open_clip
+    from safetensors.torch import save_file
+
+    vision, images, more = _OPEN_CLIP[family]
+    text: dict[str, Any] = dict(_OPEN_CLIP_TEXT)
+    folder.mkdir(parents=True, exist_ok=True)
+    if family == "SigLIP":
+        tokenizer = _gemma_tokenizer("GemmaTokenizer", positions=16)
+        tokenizer.save_pretrained(folder)
+        text |= {"vocab_size": len(tokenizer), "hf_tokenizer_name": "its own", "no_causal_mask": True,
+                 "tokenizer_kwargs": {"clean": "canonicalize"}, "pool_type": "last", "proj_bias": True}  # fmt: skip
+    config = {"embed_dim": 32, "vision_cfg": vision, "text_cfg": text, **more}
+
+    def made(config: Any) -> Any:
+        return open_clip.CustomTextCLIP(**config)
+
+    model = _built(made, config, seed)
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()},
+              folder / "open_clip_model.safetensors")  # fmt: skip
+    stated = {"model_cfg": {**config, "custom_text": True}, "preprocess_cfg": images}
+    (folder / "open_clip_config.json").write_text(json.dumps(stated), encoding="utf-8")
+    return folder
+
+
 def _siglip2_text(tokenizer: Any, *, positions: int) -> dict[str, Any]:
     ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": positions, "projection_size": 48}

@@ -37,7 +37,7 @@ ALLOWED = {
 }
 HEAVY = {
     "torch", "torchvision", "transformers", "timm", "av", "decord", "torchcodec", "ray", "lmms_eval", "pandas",
-    "pyarrow", "matplotlib", "scipy", "statsmodels", "pydantic", "PIL", "jinja2", "openvino", "pynvml",
+    "pyarrow", "matplotlib", "scipy", "statsmodels", "pydantic", "PIL", "jinja2", "openvino", "pynvml", "open_clip",
 }  # fmt: skip
 
 

@@ -68,7 +68,7 @@ class DualEncoderScorer(TorchScorer):
                 device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
             ),
         )
-        self._positions = int(self._model.config.text_config.max_position_embeddings)
+        self._positions = self.count_positions(self._model)
         if self._positions < self.least_positions:
             raise EncoderError(
                 f"{located.identity}: {self._positions} text positions, {self.name!r} needs {self.least_positions}"
@@ -79,7 +79,7 @@ class DualEncoderScorer(TorchScorer):
         self._text_runner = self._runner(batch_size)
         self._text_features: dict[str, FloatArray] = {}
         self.revision = self._label(located.identity)
-        self.gmacs = dual_encoder_gmacs(self._model.config)
+        self.gmacs = self.gmacs_in(located.folder)
 
     @classmethod
     def revision_of(
@@ -99,7 +99,16 @@ class DualEncoderScorer(TorchScorer):
     def gmacs_of(cls, *, checkpoint: str = "", revision: str | None = None, **_: Any) -> dict[str, float]:
         """Return the `gmacs` of an encoder with these options; loads no weights."""
         located = locate(checkpoint or cls.default_checkpoint, revision=revision, model_type=cls.model_type)
-        return dual_encoder_gmacs(_config(located.folder))
+        return cls.gmacs_in(located.folder)
+
+    @classmethod
+    def gmacs_in(cls, folder: Path) -> dict[str, float]:
+        """Return the `gmacs` of the checkpoint in `folder`; loads no weights."""
+        return dual_encoder_gmacs(_config(folder))
+
+    def count_positions(self, model: Any) -> int:
+        """Return how many tokens the text tower reads."""
+        return int(model.config.text_config.max_position_embeddings)
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
         """Return image embeddings `(n, d)`, not normalised."""

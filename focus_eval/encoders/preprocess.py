@@ -117,7 +117,7 @@ Triple = tuple[float, float, float]
 
 CLIP_MEAN: Triple = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: Triple = (0.26862954, 0.26130258, 0.27577711)
-BICUBIC = 3
+BILINEAR, BICUBIC = 2, 3  # Pillow's codes
 
 
 @dataclass(frozen=True, kw_only=True)

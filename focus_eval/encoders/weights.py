@@ -22,6 +22,30 @@ from focus_eval.encoders.registry import ENCODERS
 from focus_eval.rows.records import replace_file
 
 WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a checkpoint's files are called.
+
+    Args:
+        config: states the architecture.
+        weights: the safetensors, where they are not in shards.
+        has_tokenizer: whether a tokenizer must lie beside them.
+    """
+
+    config: str
+    weights: str
+    has_tokenizer: bool = True
+
+    @classmethod
+    def of(cls, model_type: str | tuple[str, ...]) -> Layout:
+        """Return the layout of a kind of model."""
+        return OPEN_CLIP if model_type == "open_clip" else TRANSFORMERS
+
+
+TRANSFORMERS = Layout("config.json", WEIGHTS)
+OPEN_CLIP = Layout("open_clip_config.json", "open_clip_model.safetensors", has_tokenizer=False)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -54,7 +78,9 @@ class Checkpoint:
     @property
     def fetch_command(self) -> str:
         """The command that downloads it into the hub's cache."""
-        patterns = ("*.json", "*.txt", "*.model", "model*.safetensors")
+        is_open_clip = Layout.of(self.model_type) is OPEN_CLIP
+        weights = OPEN_CLIP.weights if is_open_clip else "model*.safetensors"
+        patterns = ("*.json", "*.txt", "*.model", weights)
         wanted = " ".join(f'--include "{pattern}"' for pattern in patterns)
         return f"hf download {self.repository} --revision {self.revision} {wanted}"
 
@@ -92,17 +118,24 @@ class Located:
     """A checkpoint on this machine.
 
     Args:
-        folder: holds `config.json` and the weights.
+        folder: holds the configuration and the weights.
         identity: what is loaded, exactly: "repository@commit", or "folder-name@sha256:..." for a local folder.
+        layout: what its files are called.
     """
 
     folder: Path
     identity: str
+    layout: Layout = TRANSFORMERS
 
     @property
     def weight_files(self) -> list[Path]:
         """The safetensors files, one or several shards."""
-        return weight_files(self.folder)
+        return weight_files(self.folder, self.layout)
+
+    @property
+    def config(self) -> Path:
+        """The file that states the architecture."""
+        return self.folder / self.layout.config
 
 
 def locate(checkpoint: str, *, revision: str | None = None, model_type: str | tuple[str, ...]) -> Located:
@@ -116,18 +149,18 @@ def locate(checkpoint: str, *, revision: str | None = None, model_type: str | tu
         MissingWeights: not on this machine; the line says which, how large, how to fetch it and where to put it.
         EncoderError: another architecture, no safetensors, or a damaged file.
     """
-    path = Path(checkpoint).expanduser()
+    path, layout = Path(checkpoint).expanduser(), Layout.of(model_type)
     if path.is_dir():
         _check(path, str(path), model_type)
-        return Located(folder=path, identity=_identity(checkpoint, path))
+        return Located(folder=path, identity=_identity(checkpoint, path), layout=layout)
     known = known_checkpoint(checkpoint)
     repository = known.repository if known else checkpoint
     wanted = revision or (known.revision if known else "main")
     folder = cached_folder(repository, wanted)
-    if folder is None or not (folder / "config.json").exists() or not weight_files(folder):
+    if folder is None or not (folder / layout.config).exists() or not weight_files(folder, layout):
         raise MissingWeights(_missing_line(checkpoint, known, repository, wanted, folder))
     _check(folder, f"{repository}@{wanted}", model_type)
-    return Located(folder=folder, identity=_identity(repository, folder))
+    return Located(folder=folder, identity=_identity(repository, folder), layout=layout)
 
 
 def is_path(name: str) -> bool:
@@ -145,21 +178,23 @@ def cached_folder(repository: str, revision: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        config = try_to_load_from_cache(repository, "config.json", revision=revision)
+        configs = [
+            try_to_load_from_cache(repository, kind.config, revision=revision) for kind in (TRANSFORMERS, OPEN_CLIP)
+        ]
     except HFValidationError:
         return None
-    return Path(config).parent if isinstance(config, str) else None
+    return next((Path(config).parent for config in configs if isinstance(config, str)), None)
 
 
-def weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path, layout: Layout = TRANSFORMERS) -> list[Path]:
     """Return the safetensors files of a checkpoint's folder that are all there, [] where they are not.
 
     Raises:
         EncoderError: an index of shards that cannot be read.
     """
-    if (folder / WEIGHTS).exists():
-        return [folder / WEIGHTS]
-    if not (folder / SHARDS).exists():
+    if (folder / layout.weights).exists():
+        return [folder / layout.weights]
+    if layout is not TRANSFORMERS or not (folder / SHARDS).exists():
         return []
     try:
         names = sorted(set(json.loads((folder / SHARDS).read_text())["weight_map"].values()))
@@ -224,20 +259,25 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> 
 
 
 def _check(folder: Path, where: str, model_type: str | tuple[str, ...]) -> None:
+    layout = Layout.of(model_type)
     try:
-        config = json.loads((folder / "config.json").read_text())
+        config = json.loads((folder / layout.config).read_text())
     except (OSError, ValueError) as error:
-        raise EncoderError(f"{where}: no readable config.json ({error}); download it again") from error
+        raise EncoderError(f"{where}: no readable {layout.config} ({error}); download it again") from error
     found = config.get("model_type") if isinstance(config, dict) else None
+    if layout is OPEN_CLIP and isinstance(config, dict) and "vision_cfg" in config.get("model_cfg", {}):
+        found = "open_clip"  # which states no type of its own
     readable = (model_type,) if isinstance(model_type, str) else model_type
     if found not in readable:
         needed = " or ".join(repr(name) for name in readable)
         raise EncoderError(f"{where}: holds a {found!r} model, this scorer needs {needed}")
     if damaged := damaged_blobs(folder):
         raise EncoderError(damaged[0])
-    files = weight_files(folder)
+    files = weight_files(folder, layout)
     if not files:
-        raise MissingWeights(f"{where}: no complete {WEIGHTS}; other formats can run code when read and are refused")
+        raise MissingWeights(
+            f"{where}: no complete {layout.weights}; other formats can run code when read and are refused"
+        )
     for file in files:
         check_readable(file)
 

@@ -177,11 +177,12 @@ def _checkpoint_size(made: Any, encoder: EncoderConfig) -> int:
     name = str(checkpoint or getattr(made, "default_checkpoint", encoder.name))
     try:
         found = locate(name, revision=str(revision) if revision else None, model_type=made.model_type)
-        stated = json.loads((found.folder / "config.json").read_text(encoding="utf-8"))
+        stated = json.loads(found.config.read_text(encoding="utf-8"))
     except (FocusEvalError, AttributeError, OSError, ValueError):
         return 0
     # SigLIP has no projection: its embeddings are as wide as its vision tower.
-    size = stated.get("projection_dim") or (stated.get("vision_config") or {}).get("hidden_size")
+    size = stated.get("projection_dim") or (stated.get("vision_config") or stated.get("model_cfg") or {})
+    size = size if isinstance(size, int) else size.get("hidden_size") or size.get("embed_dim")
     return size if isinstance(size, int) else 0
 
 
@@ -489,7 +490,10 @@ def _checkpoint_problems(encoder: EncoderConfig, model_type: str | tuple[str, ..
         size = encoder.disk_gigabytes if isinstance(error, MissingWeights) else 0.0
         yield Missing(f"weights of encoder {encoder.name} ({encoder.disk_gigabytes:g} GB)", str(error), gigabytes=size)
         return
-    if not any(all((found.folder / name).is_file() for name in names) for names in _TOKENIZERS):
+    # open_clip brings its own tokenizer, and says itself where a checkpoint must hold another.
+    if found.layout.has_tokenizer and not any(
+        all((found.folder / name).is_file() for name in names) for names in _TOKENIZERS
+    ):
         yield Missing(f"the tokenizer of encoder {encoder.name} in {found.folder}", "fetch the checkpoint again")
 
 

@@ -1,0 +1,218 @@
+"""Scores frames with any model that open_clip builds: PE-Core, MobileCLIP2, EVA02, SigLIP and more.
+
+Towers, tokenizer and image rules are open_clip's own, as a checkpoint's `open_clip_config.json` states them; only
+safetensors are read, and nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import open_clip
+import torch
+from safetensors import SafetensorError, safe_open
+from torch.utils.flop_counter import FlopCounterMode
+
+from focus_eval.core.errors import EncoderError
+from focus_eval.encoders.dual_encoder import DualEncoderScorer
+from focus_eval.encoders.preprocess import BICUBIC, BILINEAR, ImageRules
+from focus_eval.encoders.weights import OPEN_CLIP, Located
+
+_FILTERS = {"bilinear": BILINEAR, "bicubic": BICUBIC}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchvisionRules(ImageRules):
+    """Image rules whose centre is cut as torchvision does: half a pixel goes to the even side."""
+
+    def centre(self, height: int, width: int) -> tuple[slice, slice]:
+        """Return the rows and columns of the centre of a resized frame of that size."""
+        top, left = round((height - self.height) / 2), round((width - self.width) / 2)
+        return slice(top, top + self.height), slice(left, left + self.width)
+
+
+class OpenClipScorer(DualEncoderScorer):
+    """A model of open_clip's registry, a repository of the hub, or a folder with `open_clip_config.json`.
+
+    Args:
+        checkpoint: a name below (open_clip's own), a repository with `open_clip_model.safetensors`, or a folder.
+
+    Raises:
+        MissingWeights: see `weights.locate`.
+        EncoderError: also for a text tower that open_clip takes from transformers, which is not in the checkpoint.
+    """
+
+    name: ClassVar[str] = "open_clip"
+    extra: ClassVar[str] = "open-clip"
+    model_type: ClassVar[str] = "open_clip"
+    default_checkpoint: ClassVar[str] = "PE-Core-L-14-336"
+    # Names, repositories and sizes are those of open_clip's registry; a test compares them.
+    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+        "PE-Core-T-16-384": {
+            "repository": "timm/PE-Core-T-16-384",
+            "revision": "7fe539ed578ac49a1c2b4f946e4b0747704c825a",
+            "gigabytes": 0.28,
+            "note": "commit as pinned by public code",
+        },
+        "PE-Core-B-16": {
+            "repository": "timm/PE-Core-B-16",
+            "revision": "0038414f37721c5eafc1a5e0da802d291c909de3",
+            "gigabytes": 1.79,
+            "note": "commit as pinned by public code",
+        },
+        "PE-Core-L-14-336": {
+            "repository": "timm/PE-Core-L-14-336",
+            "revision": "8eff41b3f687e50a323662c2dda5eb3588c6dd35",
+            "gigabytes": 2.68,
+            "note": "commit as pinned by public code",
+        },
+        "MobileCLIP2-S0": {
+            "repository": "timm/MobileCLIP2-S0-OpenCLIP",
+            "revision": "095906d28bf54d7584dc411e8ffe448f34289e05",
+            "gigabytes": 0.3,
+            "note": "commit as pinned by public code; Apple's licence for research",
+        },
+        "MobileCLIP2-S2": {
+            "repository": "timm/MobileCLIP2-S2-OpenCLIP",
+            "revision": "main",
+            "gigabytes": 0.4,
+            "note": "Apple's licence for research",
+        },
+        "EVA02-L-14-336": {
+            "repository": "timm/eva02_large_patch14_clip_336.merged2b_s6b_b61k",
+            "revision": "main",
+            "gigabytes": 1.71,
+        },
+        "ViT-SO400M-16-SigLIP2-384": {
+            "repository": "timm/ViT-SO400M-16-SigLIP2-384",
+            "revision": "main",
+            "gigabytes": 4.54,
+        },
+    }
+
+    @classmethod
+    def gmacs_in(cls, folder: Path) -> dict[str, float]:
+        """Return the cost of an image in the tower that the checkpoint in `folder` states; loads no weights."""
+        return {"image": image_gmacs(json.dumps(_read(folder)["model_cfg"]))}
+
+    def load_model(self, located: Located) -> Any:
+        """Return open_clip's model with both towers and all weights."""
+        text = _read(located.folder)["model_cfg"].get("text_cfg", {})
+        if "hf_model_name" in text:
+            raise EncoderError(
+                f"{located.identity}: its text tower is {text['hf_model_name']!r} of transformers, "
+                "which open_clip would fetch; choose a checkpoint that holds both towers"
+            )
+        try:
+            model = open_clip.create_model(f"local-dir:{located.folder}")
+        except SafetensorError as error:
+            raise EncoderError(f"{located.identity}: damaged safetensors ({error}); download it again") from error
+        except (RuntimeError, AssertionError) as error:  # torch lists keys and shapes line by line
+            last = str(error).strip().splitlines()[-1].strip()
+            raise EncoderError(f"{located.identity}: open_clip cannot load it ({last})") from error
+        _refuse_resized(model, located)
+        return _Towers(model)
+
+    def count_positions(self, model: Any) -> int:
+        """Return how many tokens the text tower reads."""
+        return int(model.model.context_length)
+
+    def load_tokenizer(self, located: Located) -> Any:
+        """Return open_clip's tokenizer for the checkpoint."""
+        try:
+            return open_clip.get_tokenizer(f"local-dir:{located.folder}")
+        except (OSError, ValueError) as error:
+            raise EncoderError(
+                f"{located.folder}: no readable tokenizer ({error}); fetch the checkpoint again"
+            ) from error
+
+    def read_image_rules(self, folder: Path) -> ImageRules:
+        """Return size and colour of the input as `open_clip_config.json` states them."""
+        config = _read(folder)
+        stated = open_clip.transform.merge_preprocess_dict(
+            open_clip.transform.PreprocessCfg(size=config["model_cfg"]["vision_cfg"]["image_size"]),
+            {name: value for name, value in config.get("preprocess_cfg", {}).items() if name != "size"},
+        )
+        size = stated["size"]
+        height, width = (size, size) if isinstance(size, int) else size
+        if stated["resize_mode"] == "longest" or (stated["resize_mode"] == "shortest" and height != width):
+            raise EncoderError(f"{folder}: resize_mode {stated['resize_mode']!r} at {height}x{width} is not known here")
+        return TorchvisionRules(
+            height=height,
+            width=width,
+            shortest_edge=height if stated["resize_mode"] == "shortest" else None,
+            resample=_FILTERS[stated["interpolation"]],
+            mean=tuple(stated["mean"]),
+            std=tuple(stated["std"]),
+        )
+
+    def count_tokens(self, query: str) -> int:
+        """Return the tokens of `query` with both ends, before any cut."""
+        if hasattr(self._tokenizer, "tokenizer"):  # of transformers
+            return len(self._tokenizer.tokenizer(self._tokenizer.clean_fn(query))["input_ids"])
+        return len(self._tokenizer.encode(query)) + 2
+
+    def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Return the tokens of `texts`, `(n, positions)`, cut or padded."""
+        return {"input_ids": self._tokenizer(list(texts))}
+
+
+def _refuse_resized(model: Any, located: Located) -> None:
+    """Refuse weights that open_clip has interpolated to fit, as it does with positions: the file states others."""
+    needed = model.state_dict()
+    with safe_open(located.weight_files[0], "numpy") as stored:
+        for name in sorted(stored.keys()):
+            shape = stored.get_slice(name).get_shape()
+            if name in needed and math.prod(shape) != needed[name].numel():
+                raise EncoderError(
+                    f"{located.identity}: {name} has shape {tuple(shape)}, its configuration says "
+                    f"{tuple(needed[name].shape)}: weights of another model"
+                )
+
+
+class _Towers(torch.nn.Module):
+    """Gives open_clip's model the names that transformers has for the same."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def get_image_features(self, *, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Return image embeddings `(n, d)`, not normalised."""
+        features: torch.Tensor = self.model.encode_image(pixel_values)
+        return features
+
+    def get_text_features(self, *, input_ids: torch.Tensor) -> torch.Tensor:
+        """Return text embeddings `(n, d)`, not normalised."""
+        features: torch.Tensor = self.model.encode_text(input_ids)
+        return features
+
+
+@lru_cache(maxsize=16)
+def image_gmacs(model_cfg: str) -> float:
+    """Return 10^9 multiply-adds of one image, counted by torch on a model without numbers.
+
+    Args:
+        model_cfg: open_clip's configuration of a model, as JSON.
+    """
+    config = json.loads(model_cfg)
+    config["text_cfg"] = {"context_length": 1, "vocab_size": 1, "width": 8, "heads": 1, "layers": 1}  # plays no part
+    size = config["vision_cfg"]["image_size"]
+    height, width = (size, size) if isinstance(size, int) else size
+    config.pop("custom_text", None)
+    with torch.device("meta"):
+        model = open_clip.CustomTextCLIP(**config).eval().requires_grad_(False)
+        with FlopCounterMode(display=False) as counter:
+            model.encode_image(torch.zeros(1, 3, height, width))
+    return float(counter.get_total_flops()) / 2e9
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / OPEN_CLIP.config).read_text(encoding="utf-8"))
+    return config
