@@ -14,10 +14,10 @@ from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
 from focus_eval.commands.exchange import evidence, export, import_, recall
 from focus_eval.commands.lab import check, simulate
-from focus_eval.commands.leaderboard import leaderboard
 from focus_eval.commands.lists import configs, plugins, samplers, slurm_script, tasks, videos
 from focus_eval.commands.packing import pack, unpack
 from focus_eval.commands.predict import predict
+from focus_eval.commands.registry import registry
 from focus_eval.commands.reports import acf, compare, report
 from focus_eval.commands.runs import plan, run, status
 from focus_eval.commands.select import select
@@ -66,7 +66,7 @@ app.command()(audit)
 app.command()(recall)
 app.command()(evidence)
 app.command()(predict)
-app.command()(leaderboard)
+app.command()(registry)
 app.command()(acf)
 app.command()(simulate)
 app.command("compare-samplers")(compare_samplers)

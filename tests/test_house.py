@@ -21,7 +21,7 @@ RANKS = {
     "report": 4, "simulation": 4,
     "api": 5,
     "lmms": 5,
-    "matrix": 6,
+    "matrix": 6, "registry": 6,
     "commands": 7, "cli": 7, "__main__": 7,
 }  # fmt: skip
 # What a rank may use of its own rank or below where the general rule is not enough.

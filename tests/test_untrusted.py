@@ -86,8 +86,9 @@ COMMANDS = [
     ("recall", "--selections", "deep.json", "--annotations", "deep.json", "--rates", "file.txt"),
     ("recall", "--selections", "list.json", "--annotations", "bin.json", "--rates", "file.txt"),
     ("import", "aks", "deep.json", "--out", "x"), ("import", "toolmerge", "list.json", "--out", "file.txt/x"),
+    ("unpack", "file.txt"), ("pack", "file.txt", "--out", "x.zip"),
     ("select", "file.txt", "--query", "x"), ("select", "nowhere.mp4", "--query", ""),
-    ("samplers", "--minutes", "nan"), ("samplers", "-k", "0"), ("leaderboard", "add", "deep.yaml"),
+    ("samplers", "--minutes", "nan"), ("samplers", "-k", "0"), ("registry", "show", "--registry", "nowhere"),
     ("evidence", "file.txt"), ("check", "nowhere.py:Mine"), ("check", "file.txt:Mine"),
     ("configs", "--copy", "file.txt"), ("slurm-script", "nowhere"), ("videos", "index", "file.txt"),
 ]  # fmt: skip

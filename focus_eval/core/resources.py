@@ -16,11 +16,17 @@ from focus_eval.core.errors import InvalidInput
 MOST_YAML_VALUES = 1_000_000
 HALF_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _PACKAGE = Path(__file__).resolve().parents[1]
-_IN_REPOSITORY = {"tasks": "tasks", "configs": "configs", "paper": "results/paper", "published": "results/published"}
+_IN_REPOSITORY = {
+    "tasks": "tasks",
+    "configs": "configs",
+    "paper": "results/paper",
+    "published": "results/published",
+    "registry": "registry",
+}
 
 
 def resource_path(name: str) -> Path:
-    """Return the folder `name` ("tasks", "configs", "paper" or "published"): in the wheel, or in the repository."""
+    """Return the folder `name`, a key of `_IN_REPOSITORY`: in the wheel, or in the repository."""
     installed = _PACKAGE / "_data" / name
     return installed if installed.is_dir() else _PACKAGE.parent / _IN_REPOSITORY[name]
 

@@ -72,4 +72,4 @@ def test_a_shell_completes_commands(shell):
         [sys.executable, "-m", "focus_eval"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
     )
     assert "compare-samplers" in done.stdout
-    assert "leaderboard" not in done.stdout
+    assert "registry" not in done.stdout

@@ -62,21 +62,36 @@ def made(tmp_path_factory):
     (folder / "rates.csv").write_text("id,duration_s,fps\n" + rates)
     (folder / "chosen.json").write_text(json.dumps({row["id"]: [270, 300] for row in documents}))
     digest = hashlib.sha256((folder / "chosen.json").read_bytes()).hexdigest()
-    (folder / "entry.yaml").write_text(f"name: mine\nk: 2\nformat: qca\nfile: chosen.json\nsha256: {digest}\n")
+    card = folder / "registry" / "samplers" / "mine" / "card.yaml"
+    card.parent.mkdir(parents=True)
+    said = f"{{benchmark: longvideobench, k: 2, format: qca, file: chosen.json, sha256: '{digest}'}}"
+    card.write_text(f"title: Mine\nauthors: We\nlicence: MIT\nselections: [{said}]\n")
     return folder
 
 
 @pytest.mark.parametrize("distances", [(1.0, 5.0), (0.5, 3.0, 10.0)])
 def test_changed_distances_are_those_of_every_command(made, tmp_path, distances):
     annotated = ["--annotations", made / "annotation.json", "--rates", made / "rates.csv"]
-    results = tmp_path / "leaderboard.csv"
+    place, results = made / "registry", made / "registry" / "by_length.csv"
+    for file in place.glob("*.csv"):
+        file.unlink()
     commands = [
         ["report", made / "run"],
         ["evidence", made / "run", "--min-seconds", "0"],
         ["compare", made / "run", made / "other"],
         ["recall", *annotated, "--selections", f"mine={made / 'chosen.json'}", "--format", "qca"],
-        ["leaderboard", "add", made / "entry.yaml", "--files", made, *annotated, "--results", results],
-        ["leaderboard", "show", "--results", results],
+        [
+            "registry",
+            "build",
+            "--registry",
+            place,
+            "--files",
+            made,
+            *annotated,
+            "--no-simulate",
+            "--out",
+            tmp_path / "site",
+        ],
         ["simulate", made / "simulation.yaml", "--out", tmp_path / "simulation", "--workers", "1"],
     ]
     texts = json.dumps([[str(item) for item in arguments] for arguments in commands])

@@ -84,8 +84,8 @@ def render_html(
     )
 
 
-def render_sections(title: str, sections: Sequence[tuple[str, Sequence[str | Table]]]) -> str:
-    """Return a page of headings with texts, tables and drawings (`figures.page_svg`) below each."""
+def render_sections(title: str, sections: Sequence[tuple[str, Sequence[str | Table | Mapping[str, str]]]]) -> str:
+    """Return a page of headings with texts, tables, drawings (`figures.page_svg`) and links by address below each."""
     return _render("compare.html.j2", title=title, sections=sections)
 
 

@@ -1,0 +1,239 @@
+"""Reads the registry's cards: who made a sampler, what it needs, and the files others published of it."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from focus_eval.benchmarks.registry import make_benchmark
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.resources import resource_path
+from focus_eval.matrix.config import check, load_yaml
+from focus_eval.samplers.base import FrameSampler
+from focus_eval.samplers.registry import make_sampler, sampler_class
+
+# Where a figure comes from; every figure of the registry states one of these.
+DERIVED = "derived from rows here"
+REPLAYED = "replayed from published frames"
+COMPUTED = "computed from published answers"
+CLAIMED = "claimed by the paper"
+CARD_FILE = "card.yaml"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
+# What a sampler's class says of itself, in the words of a card.
+_NEEDS = {
+    "needs_encoder": "encoder",
+    "needs_scan": "scan encoder",
+    "needs_logits": "raw logits",
+    "needs_embeddings": "embeddings",
+    "needs_evidence": "annotated evidence",
+}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class PublishedFile(_Part):
+    """A file that somebody published: the frames chosen for a benchmark's questions, a model's answers, or both.
+
+    Args:
+        name: how its rows are called; the card's title where it is not given. Unique with benchmark and K.
+        format: as `load_selections` names it, with its options; "lmms" for a log of answers alone.
+        file: in the sampler's own folder, or in the reader's folder or below it; it may be gzipped.
+        sha256: of the file, not gzipped; "" where it is not known: the file then gives no figures.
+        model: whose answers the file holds; "" where it holds frames alone.
+        source, path, commit: repository, place in it and commit; "" where not recorded.
+    """
+
+    name: str = ""
+    benchmark: str
+    k: int = Field(ge=1)
+    format: str = "auto"
+    file: str = Field(min_length=1)
+    sha256: str = ""
+    model: str = ""
+    source: str = ""
+    path: str = ""
+    commit: str = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> PublishedFile:
+        make_benchmark(self.benchmark)
+        if self.file.startswith("/") or ".." in self.file.split("/"):
+            raise ValueError(f"file {self.file!r}: a path below the sampler's own folder, or below --files")
+        return self
+
+    @property
+    def command(self) -> str:
+        """The command that prints its evidence recall."""
+        return (
+            f"focus-eval recall --benchmark {self.benchmark} --annotations ANNOTATION --rates RATES "
+            f"--selections {self.file} --format {self.format}"
+        )
+
+
+class Claim(_Part):
+    """A figure that only the paper states.
+
+    Args:
+        accuracy: in percent.
+        place: where it stands, e.g. "table 2".
+    """
+
+    benchmark: str
+    k: int = Field(ge=1)
+    model: str
+    accuracy: float = Field(ge=0, le=100)
+    place: str = Field(min_length=1)
+
+
+class Card(_Part):
+    """What the registry knows of one sampler.
+
+    Args:
+        title: how tables call it.
+        paper: its key in `configs/references.yaml`, or an address; "" where there is none.
+        licence: of its code, or of its files where it has no code here.
+        sampler: a registered name, or `FILE.py:Class` in the card's folder; "" where only files are known.
+        options: of the published setting, where they are not the defaults.
+        needs: what the sampler's class cannot say: a language model, a GPU, features of another network.
+        version: of the published files; a sampler's class states its own.
+        folder: where the card lies.
+    """
+
+    title: str = Field(min_length=1)
+    authors: str = Field(min_length=1)
+    paper: str = ""
+    licence: str = Field(min_length=1)
+    sampler: str = ""
+    options: dict[str, Any] = {}
+    needs: tuple[str, ...] = Field(default=(), strict=False)
+    version: int = Field(default=1, ge=1)
+    selections: tuple[PublishedFile, ...] = Field(default=(), strict=False)
+    answers: tuple[PublishedFile, ...] = Field(default=(), strict=False)
+    claims: tuple[Claim, ...] = Field(default=(), strict=False)
+    folder: Path = Field(default=Path(), exclude=True)
+
+    @model_validator(mode="after")
+    def _has_figures(self) -> Card:
+        if not (self.sampler or self.selections or self.answers):
+            raise ValueError("names neither a sampler nor a file of selections or answers")
+        named = [(self.label(item), item.benchmark, item.k) for item in self.selections]
+        if len(set(named)) < len(named):
+            raise ValueError("two selections have one name, benchmark and K; give the second a `name`")
+        silent = next((item.file for item in self.answers if not item.model), None)
+        if silent is not None:
+            raise ValueError(f"{silent}: answers need `model`, whose they are")
+        return self
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def sampler_text(self) -> str:
+        """What `make_sampler` takes: a file's name with the card's folder before it."""
+        return str(self.folder / self.sampler) if ".py:" in self.sampler else self.sampler
+
+    def label(self, item: PublishedFile) -> str:
+        """Return how the rows of one of its files are called."""
+        return item.name or self.title
+
+    def made(self) -> FrameSampler:
+        """Return the sampler at the published setting. Raises as `make_sampler`."""
+        return make_sampler(self.sampler_text, **self.options)
+
+    @property
+    def needs_text(self) -> str:
+        """E.g. "encoder, embeddings": from the sampler's class, then what the card adds."""
+        kind = sampler_class(self.sampler_text) if self.sampler else None
+        said = [text for attribute, text in _NEEDS.items() if kind is not None and getattr(kind, attribute)]
+        return ", ".join([*said, *self.needs]) or ("nothing" if kind is not None else "not stated")
+
+    @property
+    def role(self) -> str:
+        """As the sampler's class says, "sampler" for files alone."""
+        return sampler_class(self.sampler_text).role if self.sampler else "sampler"
+
+
+def read_card(path: Path) -> Card:
+    """Return the card in a file.
+
+    Raises:
+        InvalidInput: a file that cannot be read, keys that are missing, unknown or of another kind, as `file:line`; a
+            folder whose name is not a sampler's.
+    """
+    card = check(Card, load_yaml(path), path).model_copy(update={"folder": path.parent})
+    if not _NAME.fullmatch(path.resolve().parent.name):
+        raise InvalidInput(f"{path.parent}: a folder's name is lower-case letters, digits and _, at most 40")
+    return card
+
+
+def read_registry(folder: Path | None = None) -> dict[str, Card]:
+    """Return all cards by their folder's name, ascending; those of the package by default.
+
+    Raises:
+        InvalidInput: as `read_card`; a sampler or a published row that two folders claim.
+    """
+    place = folder or resource_path("registry")
+    files = sorted((place / "samplers").glob(f"*/{CARD_FILE}"))
+    if not files:
+        raise InvalidInput(f"{place}: no registry here, no samplers/NAME/{CARD_FILE}")
+    cards = {file.parent.name: read_card(file) for file in files}
+    owners: dict[tuple[object, ...], str] = {}
+    for name, card in cards.items():
+        claimed: list[tuple[object, ...]] = [("the title", card.title)]
+        claimed += (
+            [("the sampler", card.sampler, str(card.options))] if card.sampler and ".py" not in card.sampler else []
+        )
+        claimed += [("the rows of", card.label(item), item.benchmark, item.k) for item in card.selections]
+        for what in claimed:
+            if owners.setdefault(what, name) != name:
+                raise InvalidInput(
+                    f"{card.folder / CARD_FILE}: {what[0]} {what[1]!r} is taken by {owners[what]}; change one of them"
+                )
+    return cards
+
+
+def card_named(cards: dict[str, Card], name: str) -> Card:
+    """Return one of `cards`.
+
+    Raises:
+        UnknownName: with the nearest name.
+    """
+    if name not in cards:
+        raise unknown_name("sampler of the registry", name, cards)
+    return cards[name]
+
+
+def find_file(item: PublishedFile, *folders: Path) -> Path | None:
+    """Return the file in one of `folders` or below it, gzipped or not; None where it is not there."""
+    names = (item.file, f"{item.file}.gz")
+    for folder in folders:
+        beside = next((folder / name for name in names if (folder / name).is_file()), None)
+        found = beside or next((path for name in names for path in sorted(folder.rglob(name)) if path.is_file()), None)
+        if found is not None:
+            return found
+    return None
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content, not gzipped."""
+    content = path.read_bytes()
+    return hashlib.sha256(gzip.decompress(content) if path.suffix == ".gz" else content).hexdigest()
+
+
+def check_file(item: PublishedFile, path: Path) -> None:
+    """Refuse a file that is not the one the card was written about.
+
+    Raises:
+        InvalidInput: another hash, or a card without one.
+    """
+    found = file_digest(path)
+    if found != item.sha256:
+        raise InvalidInput(f"{path}: sha256 is {found}, the card (K = {item.k}) has {item.sha256!r}")

@@ -1,0 +1,239 @@
+"""Cards, statuses, tiers and pages: does every figure say where it comes from, and does deriving it again give it?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
+from focus_eval.registry.cards import CLAIMED, COMPUTED, DERIVED, REPLAYED, read_card, read_registry
+from focus_eval.registry.figures import Figure, claimed_figures, read_figures, tiers_of, write_figures
+from focus_eval.registry.simulated import ranked, seed_of, simulated_figures
+from focus_eval.registry.site import accuracy_table, latest, leaderboards
+from focus_eval.samplers.registry import SAMPLERS
+
+ROOT = Path(__file__).resolve().parents[2]
+N_VIDEOS = 12
+
+
+def called(*arguments):
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(done.exception, FocusEvalError):
+        raise done.exception
+    return done
+
+
+def chosen_json(frames):
+    return json.dumps({f"q{number}": frames for number in range(N_VIDEOS)})
+
+
+def write_card(place, name, **more):
+    file = place / "samplers" / name / "card.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    said = {"title": name.title(), "authors": "Someone", "licence": "MIT", **more}
+    file.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in said.items()))
+    return file
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A registry of two published selections, one near the evidence of every question and one far, and its files."""
+    rows = [
+        {
+            "id": f"q{number}", "question": "What?", "candidates": ["this", "that"], "correct_choice": 0,
+            "position": [24 * (100 + number)], "duration": 400.0, "duration_group": 600, "video_path": f"v{number}.mp4",
+            "question_category": "S2E", "topic_category": "A", "level": "L1",
+        }
+        for number in range(N_VIDEOS)
+    ]  # fmt: skip
+    (tmp_path / "annotation.json").write_text(json.dumps(rows))
+    (tmp_path / "rates.csv").write_text("id,duration_s,fps\n" + "".join(f"q{n},400,10\n" for n in range(N_VIDEOS)))
+    for name, frames in (("near", [1000, 1060, 1110]), ("far", [0, 20, 3900])):
+        (tmp_path / f"{name}.json").write_text(chosen_json(frames))
+        digest = hashlib.sha256((tmp_path / f"{name}.json").read_bytes()).hexdigest()
+        item = {"benchmark": "longvideobench", "k": 3, "format": "qca", "file": f"{name}.json", "sha256": digest}
+        write_card(tmp_path / "registry", name, selections=[item])
+    return tmp_path
+
+
+def given(made):
+    return ["--registry", made / "registry", "--files", made, "--annotations", made / "annotation.json",
+            "--rates", made / "rates.csv", "--no-simulate"]  # fmt: skip
+
+
+def test_every_sampler_of_the_package_has_a_card_and_every_card_reads():
+    cards = read_registry(ROOT / "registry")
+    assert {card.sampler for card in cards.values() if card.sampler} == set(SAMPLERS.names())
+    assert len([item for card in cards.values() for item in card.selections]) >= 15
+    assert cards["mdp3"].needs_text == "encoder, embeddings"
+    assert cards["toolmerge"].needs_text.startswith("LLM planner")
+
+
+def test_build_gives_tiers_and_pages_and_verify_derives_every_figure_again(made):
+    shown = called("registry", "build", *given(made), "--out", made / "site").output
+    assert "3 pages of 2 samplers" in shown
+    figures = read_figures(made / "registry")
+    near = {item.name: item for item in figures if item.measure == "within 5 s"}
+    assert {name: (item.tier, item.status) for name, item in near.items()} == {
+        "Near": ("1", REPLAYED), "Far": ("2", REPLAYED), "uniform": ("2", DERIVED),
+    }  # fmt: skip
+    assert float(near["Near"].value) == 1.0
+    assert all(item.status and item.questions == str(N_VIDEOS) for item in figures)
+    page = (made / "site" / "near.html").read_text()
+    assert REPLAYED in page
+    assert "MIT" in page
+    assert 'href="near.html"' in (made / "site" / "index.html").read_text()
+    done = called("registry", "verify", *given(made))
+    assert f"{len(figures)} figures derived again as recorded, 0 differ" in done.output
+    assert done.exit_code == 0
+
+
+def test_verify_names_a_figure_that_was_changed_and_a_file_that_is_not_at_hand(made):
+    called("registry", "build", *given(made), "--out", made / "site")
+    file = made / "registry" / "figures.csv"
+    line = "Near,1,longvideobench,3,within 5 s,"
+    file.write_text(file.read_text().replace(f"{line}1.0000", f"{line}0.9000"))
+    done = called("registry", "verify", "near", *given(made))
+    assert done.exit_code == 1
+    assert "Near, longvideobench, K = 3, within 5 s: is recorded as 0.9000" in done.output
+    (made / "far.json").unlink()
+    assert "Far, longvideobench, K = 3: not at hand, far.json" in called("registry", "verify", *given(made)).output
+    with pytest.raises(UnknownName, match="did you mean 'near'"):
+        called("registry", "verify", "neer", *given(made))
+
+
+def test_another_file_under_a_cards_name_is_refused(made):
+    (made / "near.json").write_text(chosen_json([1, 2, 3]))
+    with pytest.raises(InvalidInput, match=r"near\.json: sha256 is .*, the card \(K = 3\) has"):
+        called("registry", "build", *given(made), "--out", made / "site")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"licence": None}, r"licence: "),
+        ({"licence": ""}, r"licence: "),
+        ({"license": "MIT"}, r"card\.yaml:\d+: license: .*did you mean 'licence'"),
+        ({"selections": []}, "names neither a sampler nor a file"),
+        ({"selections": [{"benchmark": "longvideobench", "k": 3, "file": "../near.json"}]}, "below the sampler's own"),
+        ({"selections": [{"benchmark": "longvideobenc", "k": 3, "file": "a.json"}]}, "did you mean 'longvideobench'"),
+        ({"selections": [{"benchmark": "longvideobench", "k": 0, "file": "a.json"}]}, "greater than or equal to 1"),
+        ({"selections": [{"benchmark": "longvideobench", "k": 3, "file": "a.json"}] * 2}, "one name, benchmark and K"),
+        ({"answers": [{"benchmark": "longvideobench", "k": 3, "file": "a.json"}]}, "answers need `model`"),
+    ],
+)
+def test_a_card_that_is_wrong_is_one_line(tmp_path, change, says):
+    item = {"benchmark": "longvideobench", "k": 3, "file": "a.json"}
+    said = {
+        key: value for key, value in {"licence": "MIT", "selections": [item], **change}.items() if value is not None
+    }
+    file = tmp_path / "samplers" / "mine" / "card.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("title: Mine\nauthors: We\n" + "".join(f"{k}: {json.dumps(v)}\n" for k, v in said.items()))
+    with pytest.raises(InvalidInput, match=says):
+        read_card(file)
+
+
+def test_a_name_that_is_taken_is_refused(made):
+    place = made / "registry"
+    shutil.copytree(place / "samplers" / "near", place / "samplers" / "nearer")
+    with pytest.raises(InvalidInput, match="the title 'Near' is taken by near"):
+        read_registry(place)
+    write_card(place, "nearer", sampler="uniform")
+    write_card(place, "far", sampler="uniform")
+    with pytest.raises(InvalidInput, match="the sampler 'uniform' is taken by far"):
+        read_registry(place)
+    with pytest.raises(InvalidInput, match="lower-case letters"):
+        read_card(write_card(place, "Near-er", sampler="random"))
+
+
+def test_a_tier_begins_where_the_paired_test_shows_a_difference_to_the_best():
+    rng = np.random.default_rng(0)
+    videos = [f"v{number}" for number in range(200)]
+    best = rng.uniform(0.6, 1.0, 200)
+    values = {"b": best, "a": best, "worse": best - 0.3, "noisy": rng.permutation(best) - 0.005}
+    tiers = tiers_of(values, videos)
+    assert tiers["a"] == tiers["b"] == 1
+    assert tiers["noisy"] == 1  # its mean is lower, and nothing shows that it is worse
+    assert tiers["worse"] == 2
+    assert tiers_of({"a": best}, videos) == {"a": 1}
+    assert tiers_of({}, []) == {}
+
+
+def figure(**changed):
+    said = {"status": DERIVED, "sampler": "a", "name": "A", "version": "1", "benchmark": "realistic", "k": "8",
+            "measure": "within 2 s", "value": "0.5", "tier": "1", "seed": "5", "month": "2026-10"}  # fmt: skip
+    return Figure(**{**said, **changed})
+
+
+def test_earlier_months_and_versions_are_kept_and_the_last_stand(tmp_path):
+    old, newer = figure(), figure(month="2026-11", seed="6", value="0.6")
+    version_2 = figure(month="2026-11", seed="6", version="2", value="0.7")
+    figures = write_figures(tmp_path, write_figures(tmp_path, [old], [newer]), [version_2])
+    assert read_figures(tmp_path) == figures
+    assert set(figures) == {old, newer, version_2}
+    assert latest(figures) == [version_2]
+    assert write_figures(tmp_path, figures, [figure(value="0.4")])[0].value == "0.4"
+
+
+def test_a_months_seed_is_drawn_once():
+    figures = [figure()]
+    assert seed_of("2026-10", figures) == 5
+    assert seed_of("2026-11", figures, seed=9) == 9
+    assert seed_of("2026-11", figures) != seed_of("2026-11", figures)
+    with pytest.raises(InvalidInput, match="the figures of 2026-10 have seed 5"):
+        seed_of("2026-10", figures, seed=6)
+    with pytest.raises(InvalidInput, match="not a month"):
+        seed_of("2026-13", figures)
+
+
+def test_simulated_figures_are_the_same_for_the_same_seed_and_of_the_cards_versions(tmp_path):
+    place = tmp_path / "registry"
+    for name in ("uniform", "even_topk", "oracle"):
+        write_card(place, name, sampler=name)
+    cards = ranked(read_registry(place))
+    assert [card.name for card in cards] == ["even_topk", "uniform"]
+    once, again = (
+        simulated_figures(cards, tmp_path / folder, seed=3, month="2026-11", videos=6) for folder in ("a", "b")
+    )
+    assert once == again
+    assert {(item.sampler, item.k, item.measure) for item in once} == {
+        (name, k, measure)
+        for name in ("even_topk", "uniform")
+        for k in ("8", "32")
+        for measure in ("within 2 s", "cost")
+    }
+    cost = {item.sampler: float(item.value) for item in once if (item.k, item.measure) == ("8", "cost")}
+    assert cost["uniform"] == 0 < cost["even_topk"] < 0.1
+    assert {item.status for item in once} == {DERIVED}
+
+
+def test_no_table_has_a_figure_without_its_status_and_claims_are_never_in_a_tier():
+    cards = read_registry(ROOT / "registry")
+    figures = [*read_figures(ROOT / "registry"), *claimed_figures(cards)]
+    assert {item.status for item in figures} == {DERIVED, REPLAYED, COMPUTED, CLAIMED}
+    for table in leaderboards(figures, cards):
+        at = table.columns.index("Status")
+        assert {row.figures[at] for row in table.rows} <= {DERIVED, REPLAYED}
+    table = accuracy_table(figures)
+    assert {row.figures[table.columns.index("Status")] for row in table.rows} == {COMPUTED, CLAIMED}
+
+
+def test_a_published_file_gives_its_recorded_figures_and_the_logs_own_accuracy(shared):
+    arguments = ["--registry", ROOT / "registry", "--files", shared("data"), "--no-simulate", "--rates",
+                 shared("data/lvb_val_fps.csv"), "--annotations", shared("data/lvb_val.json")]  # fmt: skip
+    done = called("registry", "verify", "uniform", *arguments)
+    assert "1 figures derived again as recorded, 0 differ" in done.output
+    (found,) = [
+        item for item in read_figures(ROOT / "registry") if (item.sampler, item.status) == ("uniform", COMPUTED)
+    ]
+    log = next(shared("data/field/lmms_logs/lvb_uniform").glob("*_results.json"))
+    stated = json.loads(log.read_text())["results"]["longvideobench_val_v"]["lvb_acc,none"]
+    assert round(float(found.value), 4) == pytest.approx(stated, abs=6e-5)
