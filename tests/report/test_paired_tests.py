@@ -7,6 +7,7 @@ from math import comb
 
 import numpy as np
 import pytest
+from statsmodels.stats.multitest import multipletests
 
 from focus_eval.report.sign_flips import sign_flip_p
 from focus_eval.report.statistics import (
@@ -130,6 +131,8 @@ def test_questions_are_counted_by_which_sampler_is_better():
 def test_holm_steps_down():
     # Sorted .01 .02 .03 .04 times 4 3 2 1, then never less than the one before: .04 .06 .06 .06.
     assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    p_values = np.random.default_rng(0).random(40).round(1)  # with ties
+    assert holm(p_values).tolist() == multipletests(p_values, method="holm")[1].tolist()
 
 
 @pytest.mark.parametrize(("n_videos", "per_video", "seeds"), [(12, 3, 2), (12, 3, 4), (40, 18, 1)])
