@@ -21,6 +21,7 @@ from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import ClipReport, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints
 from focus_eval.encoders.protocol import AnyScorer, ScoresFrames, checked_query
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder
+from focus_eval.llms.registry import ready_llm
 from focus_eval.pipeline.relevance import Progress, decoded_batches
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.shared_batcher import SharedBatcher
@@ -217,7 +218,8 @@ def make_selector(
         from focus_eval.encoders.store import RelevanceStore
 
         store = RelevanceStore(Path(store))
-    return Selector(sampler=made, encoder=scorer, scan_encoder=make_scan_encoder(made), store=store, **rest)
+    scan, llm = make_scan_encoder(made), ready_llm(made)
+    return Selector(sampler=made, encoder=scorer, scan_encoder=scan, llm=llm, store=store, **rest)
 
 
 def default_or_named(sampler: str | FrameSampler | None, options: Mapping[str, Any]) -> FrameSampler:

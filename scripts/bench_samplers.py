@@ -58,7 +58,9 @@ def main() -> None:
     n_frames = int(options.minutes * 60 * options.fps)
     video = VideoInfo(n_frames, options.fps, np.arange(0, n_frames, 250))
     pull = Recorded(n_frames)
-    results = {name: milliseconds(name, video, options.k, options.runs, pull) for name in sampler_classes()}
+    # What asks a model waits for it.
+    names = [name for name, kind in sampler_classes().items() if not kind.needs_llm]
+    results = {name: milliseconds(name, video, options.k, options.runs, pull) for name in names}
     focus = statistics.median(results["focus"][0])
     print(f"{options.minutes:g} minutes at {options.fps:g} fps, k = {options.k}, {options.runs} runs each")
     print(f"{'sampler':<18}{'least ms':>10}{'median ms':>11}{'/ focus':>9}{'pulls':>9}")

@@ -7,7 +7,9 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import log
 from typing import Any
 
 from support.local_server import Handler, LocalServer
@@ -23,6 +25,8 @@ class ChatServer(LocalServer):
     Args:
         fault_share: share of the requests that fail, in [0, 1]: one of `FAULTS`, which follows from the request and
             how often it was sent before, whatever the order of requests.
+        says: what it answers to a request, instead of a letter; with the probabilities of its first word by token,
+            which it gives where a request asks for log-probabilities.
         delay_seconds: how long every answer takes.
         expected_at_once: requests that must be under way at once before the first is answered.
         silent_seconds: how long a silent request is left without a reply.
@@ -32,6 +36,7 @@ class ChatServer(LocalServer):
     """
 
     fault_share: float = 0.0
+    says: Callable[[dict[str, Any]], tuple[str, dict[str, float]]] | None = None
     silent_seconds: float = 3.0
     delay_seconds: float = 0.0
     expected_at_once: int = 0
@@ -93,7 +98,9 @@ class _Handler(Handler):
         body = json.loads(data)
         chat.count(body)
         digest = hashlib.sha256(data)
-        completion = _completion(LETTERS[digest.digest()[0] % len(LETTERS)], body.get("model", ""))
+        letter = LETTERS[digest.digest()[0] % len(LETTERS)]
+        text, probabilities = (letter, {letter: 1.0}) if chat.says is None else chat.says(body)
+        completion = _completion(text, body.get("model", ""), probabilities if body.get("logprobs") else {})
         fault = chat.fault(digest.hexdigest())
         if fault in ("429", "500"):
             self.send_json({"error": {"message": "on purpose"}}, status=int(fault))
@@ -110,12 +117,14 @@ class _Handler(Handler):
 ChatServer.handler = _Handler
 
 
-def _completion(text: str, model: str) -> dict[str, Any]:
+def _completion(text: str, model: str, probabilities: dict[str, float]) -> dict[str, Any]:
+    top = [{"token": token, "logprob": log(share), "bytes": None} for token, share in probabilities.items() if share]
+    first = {"logprobs": {"content": [{**top[0], "top_logprobs": top}]}} if top else {}
     return {
         "id": "chat-1",
         "object": "chat.completion",
         "created": 0,
         "model": model,
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}, **first}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 1, "total_tokens": 101},
     }

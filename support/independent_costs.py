@@ -15,7 +15,7 @@ ASKED = {
     "main": ("pulled_frames", "n_pulls", "forwards", "encode", "encoder"),
     "scan": ("scanned_frames", "n_scanned", "scan_forwards", "scan", "scan_encoder"),
 }
-HELD = ("open", "scan", "encode", "select", "idle")
+HELD = ("open", "scan", "encode", "ask", "select", "idle")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "focus_eval"
 RANKS = {
     "core": 0,
     "rows": 1, "samplers": 1, "video": 1, "benchmarks": 1,
-    "encoders": 2, "selections": 2, "demo": 2,
+    "encoders": 2, "selections": 2, "demo": 2, "llms": 2,
     "pipeline": 3,
     "report": 4, "simulation": 4,
     "api": 5,
@@ -33,6 +33,7 @@ ALLOWED = {
     "benchmarks": {"core"},
     "encoders": {"core", "video", "rows"},
     "selections": {"core", "benchmarks", "rows"},
+    "llms": {"core", "video", "encoders"},
     "report": {"core", "rows", "benchmarks", "selections"},
 }
 HEAVY = {
@@ -241,15 +242,16 @@ def test_what_is_true_of_a_benchmark_or_of_recall_stands_in_one_place():
 def registries():
     from focus_eval.benchmarks.registry import BENCHMARKS
     from focus_eval.encoders.registry import ENCODERS
+    from focus_eval.llms.registry import LLMS
     from focus_eval.lmms.manifests import MODELS
     from focus_eval.samplers.registry import SAMPLERS
     from focus_eval.selections.loading import FORMATS
     from focus_eval.video import READERS
 
-    return {found.noun: found for found in (SAMPLERS, ENCODERS, READERS, FORMATS, BENCHMARKS, MODELS)}
+    return {found.noun: found for found in (SAMPLERS, ENCODERS, READERS, FORMATS, BENCHMARKS, MODELS, LLMS)}
 
 
-KINDS = ("sampler", "encoder", "video reader", "selection format", "benchmark", "model")
+KINDS = ("sampler", "encoder", "video reader", "selection format", "benchmark", "model", "llm")
 
 
 def lists_of(names, source):

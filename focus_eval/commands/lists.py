@@ -50,12 +50,14 @@ def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str,
     """Return name, source, version, needs, options with defaults and cost of one sampler, JSON values only."""
     sampler = kind()
     pulls = sampler.at_cost(LISTED_SCAN_COST).count_pulls(video, k=k)
-    needs = "logits" if kind.needs_logits else "embeddings" if kind.needs_embeddings else "relevance"
+    of_encoder = "logits" if kind.needs_logits else "embeddings" if kind.needs_embeddings else "relevance"
+    needs = ["a scan"] if kind.needs_scan and not pulls else [of_encoder] if kind.needs_encoder else []
+    needs += ["a model"] if kind.needs_llm else []
     return {
         "name": kind.name,
         "source": kind.source,
         "version": kind.version,
-        "needs": "a scan" if kind.needs_scan and not pulls else needs if kind.needs_encoder else "nothing",
+        "needs": " and ".join(needs) or "nothing",
         "options": sampler.options,
         "pulls": pulls,
         "frames_scored": pulls / video.n_frames,
@@ -79,18 +81,19 @@ def _as_text(value: Any) -> str:
 def plugins() -> None:
     """List all that can be named, by kind.
 
-    Samplers, encoders, video readers, formats of selections, benchmarks and models: ours, and those of installed
-    packages, which register theirs under the entry-point group shown.
+    Samplers, encoders, models that samplers ask, video readers, formats of selections, benchmarks and models that
+    answer: ours, and those of installed packages, which register theirs under the entry-point group shown.
     """
     from focus_eval.benchmarks.registry import BENCHMARKS
     from focus_eval.encoders.registry import ENCODERS
+    from focus_eval.llms.registry import LLMS
     from focus_eval.lmms.manifests import MODELS, known_models
     from focus_eval.samplers.registry import SAMPLERS
     from focus_eval.selections.loading import FORMATS
     from focus_eval.video import READERS
 
     entries = []
-    for registry in (SAMPLERS, ENCODERS, READERS, FORMATS, BENCHMARKS, MODELS):
+    for registry in (SAMPLERS, ENCODERS, LLMS, READERS, FORMATS, BENCHMARKS, MODELS):
         found = registry.plugins.values()
         names = known_models() if registry is MODELS else [plugin.name for plugin in found]
         lines = [", ".join(sorted(names))]

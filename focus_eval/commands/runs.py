@@ -17,7 +17,7 @@ from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
-    from focus_eval.matrix.plan import Machine, Plan
+    from focus_eval.matrix.plan import Machine, Plan, SelectionPlan
     from focus_eval.matrix.preflight import Preflight
     from focus_eval.matrix.running import RunProgress
     from focus_eval.report.power import Discordance
@@ -237,6 +237,8 @@ def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
     for (scan, main), cost in plan.scan_pairs.items():
         said = "not known; give relative_cost" if cost is None else f"{cost:.3g} of a forward"
         console.print(f"{scan} scans for {main}: a frame costs {said}")
+    for line in dict.fromkeys(_asked_line(selection) for selection in plan.selections if selection.asked):
+        console.print(line, markup=False, highlight=False)
     for encoder in all_encoders(plan.matrix):
         (pulls, scans), shared = seen.get(encoder.name, (0, 0)), plan.forwards_by_encoder.get(encoder.name, 0)
         how = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
@@ -250,6 +252,22 @@ def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
         elif speed is not None:
             hours, rate = shared * speed.seconds_per_frame / 3600, 1 / speed.seconds_per_frame
             console.print(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
+
+
+def _asked_line(selection: SelectionPlan) -> str:
+    """Return what a sampler asks its model in all, and what that costs at most where prices are given."""
+    from focus_eval.llms.registry import llm_of
+
+    asked, spec = selection.asked, selection.spec
+    sent, back = asked["tokens_sent"], asked["tokens_back"]
+    model = llm_of(spec.sampler)
+    dollars = None if model is None else model.price(sent, back)
+    price = "prices not given" if dollars is None else f"about {dollars:.2f} dollars at most"
+    named = str(spec.sampler.options["llm"]).replace(";", ",")
+    return (
+        f"{spec.label}, K {spec.k}, asks {named}: {asked['calls']:,} calls with {asked['images']:,} pictures, about "
+        f"{sent:,} tokens, at most {back:,} back: {price}"
+    )
 
 
 def _print_scans_so_far(plan: Plan, folder: Path) -> None:

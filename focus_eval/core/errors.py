@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 # Controls, other ends of lines, marks that turn the direction of text, and halves of characters.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -61,7 +62,9 @@ class SelectionMismatch(FocusEvalError):
 
 
 class AnswerError(FocusEvalError):
-    """A model or an API that gave no usable answer to one question."""
+    """A model or an API that gave no usable answer to one question; `usage` says what was spent on it, where known."""
+
+    usage: Mapping[str, float] = MappingProxyType({})
 
 
 class RunError(FocusEvalError):

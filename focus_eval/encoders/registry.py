@@ -26,7 +26,7 @@ def _check(loaded: Any, label: str) -> Any:
 # packages; `model_type`, what a checkpoint's config must state; `default_checkpoint`; `checkpoints`, the published ones
 # by name (see `weights.Checkpoint`); `needs_gpu`.
 ENCODERS: Registry[Any] = Registry(
-    "encoder", group="focus_eval.encoders", built_in=classes_in("focus_eval.encoders"), check=_check
+    "encoder", group="focus_eval.encoders", built_in=classes_in("focus_eval.encoders", "focus_eval.llms"), check=_check
 )
 
 

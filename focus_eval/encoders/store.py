@@ -57,6 +57,7 @@ CREATE TABLE IF NOT EXISTS scan (
   path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, content BLOB NOT NULL
 )
 """
+_REPLY_TABLE = "CREATE TABLE IF NOT EXISTS reply (key TEXT PRIMARY KEY, content BLOB NOT NULL)"
 _NO_QUERY = ""  # the series of embeddings; a real query is never empty
 
 ResultT = TypeVar("ResultT")
@@ -200,6 +201,28 @@ class RelevanceStore:
                 connection.execute(_SCAN_TABLE)
                 sealed = _sealed(content, _key("scan", *key))
                 connection.execute("INSERT OR REPLACE INTO scan VALUES (?, ?, ?, ?, ?)", (*key, sealed))
+
+        self._run(write)
+
+    def reply(self, key: str) -> bytes | None:
+        """Return what `keep_reply` kept under `key`; None where that is nothing."""
+
+        def read(connection: sqlite3.Connection) -> bytes | None:
+            has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'reply'").fetchone()
+            ask = "SELECT content FROM reply WHERE key = ?"
+            row = connection.execute(ask, (key,)).fetchone() if has_table else None
+            return None if row is None else _opened(row[0], _key("reply", key))
+
+        return self._run(read)
+
+    def keep_reply(self, key: str, content: bytes) -> None:
+        """Keep what a model replied, in place of what is kept under `key`."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            with _transaction(connection):
+                connection.execute(_REPLY_TABLE)
+                sealed = _sealed(content, _key("reply", key))
+                connection.execute("INSERT OR REPLACE INTO reply VALUES (?, ?)", (key, sealed))
 
         self._run(write)
 

@@ -12,6 +12,7 @@ import numpy as np
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import declared_types, read_options
+from focus_eval.llms.registry import check_llm, ready_llm
 from focus_eval.lmms.arguments import AdapterOptions, texts
 from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
 from focus_eval.video import open_video
@@ -69,6 +70,7 @@ def check_source(options: AdapterOptions) -> None:
         return
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
     encoders.scan_encoder_of(sampler)
+    check_llm(sampler)
     if sampler.needs_encoder and not options.encoder:
         names = ", ".join(encoders.ENCODERS.names())
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
@@ -110,6 +112,7 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
         sampler=sampler,
         encoder=encoder,
         scan_encoder=_on_own_device(*scan) if scan else None,
+        llm=ready_llm(sampler),
         k=frames,
         seed=options.seed,
         store=store,

@@ -16,6 +16,7 @@ from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
 from focus_eval.encoders.cost import joint_gmacs, scan_share
 from focus_eval.encoders.registry import encoder_gmacs_of, encoder_revision, scan_encoder_of
+from focus_eval.llms.registry import check_llm, llm_identity, llm_token_gmacs
 from focus_eval.lmms.manifests import packages_of, stock_name
 from focus_eval.lmms.prompts import DEFAULT, prompts_for, task_values
 from focus_eval.matrix.config import (
@@ -108,7 +109,8 @@ class SelectionSpec:
         """What the encoders cost, as its rows will say it (see `encoders.cost`)."""
         both = (self.encoder, self.scan_encoder)
         main, scanning = (encoder_gmacs_of(of.encoder, of.options) if of else {} for of in both)
-        return joint_gmacs(main, scanning)
+        token = llm_token_gmacs(self.sampler)
+        return {**joint_gmacs(main, scanning), **({} if token is None else {"llm_token": token})}
 
     @property
     def scan_cost(self) -> float | None:
@@ -137,6 +139,7 @@ class SelectionSpec:
             encoder_revision=revision_of(self.encoder) if self.encoder else "",
             scan_encoder=self.scan_encoder.encoder if self.scan_encoder else "",
             scan_encoder_revision=revision_of(self.scan_encoder) if self.scan_encoder else "",
+            **llm_identity(self.sampler),
             query=self.query,
         )
         return {"benchmark": self.benchmark.benchmark, **chosen}
@@ -232,8 +235,8 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
                         k=k,
                         seed=seed,
                         coarse_seed=matrix.coarse_seed,
-                        # Without an encoder nothing reads the query: all queries are one selection.
-                        query=query if encoder else "question",
+                        # Without an encoder or a model nothing reads the query: all queries are one selection.
+                        query=query if encoder or made.needs_llm else "question",
                         share_frames=matrix.share_frames,
                         scan_encoder=_scan_encoder(matrix, made),
                     )
@@ -262,6 +265,7 @@ def check_lists(matrix: MatrixConfig) -> None:
         for made in _made(sampler):
             _encoders(matrix, made, sampler.encoders)
             _scan_encoder(matrix, made)
+            check_llm(made)
     for query in matrix.queries:
         check_query_form(query)
     if "/" in matrix.name or matrix.name in ("", ".", ".."):

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.pipeline.selector import texts_of
 from focus_eval.pipeline.timing import device_name
-from focus_eval.report.cost import forward_equivalents, unit_costs
+from focus_eval.report.cost import forward_equivalents, llm_equivalents, unit_costs
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.packed import check_links
 from focus_eval.rows.records import replace_file
@@ -58,6 +58,8 @@ class SelectionPlan:
         keyframes: chosen on flat relevance, summed over questions.
         embedded_alone: frames embedded if each question pays for its own, as the published hours count.
         embedded_shared: frames embedded if the questions of a video share theirs.
+        looked: pictures that the sampler looks at itself.
+        asked: what it asks its model, as `samplers.asking.Asked`; {} where it asks none.
         unknown: questions whose video's length is not known, with the first reason.
         warnings: what will go wrong: no frames, or a sampler that breaks its contract.
     """
@@ -71,6 +73,8 @@ class SelectionPlan:
     embedded_shared: int = 0
     scanned: int = 0
     scanned_shared: int = 0
+    looked: int = 0
+    asked: Mapping[str, int] = field(default_factory=dict)
     unknown: int = 0
     reason: str = ""
     warnings: tuple[PlanWarning, ...] = ()
@@ -81,9 +85,9 @@ class SelectionPlan:
         return self.pulls / self.frames if self.frames else float("nan")
 
     def forward_equivalents(self, *, shared: bool) -> float:
-        """Return the frames embedded and scanned, and what matching with text takes, in forwards of the encoder.
+        """Return the frames embedded and scanned, and what matching and a model take, in forwards of the encoder.
 
-        NaN where the cost of a scan is not known.
+        NaN where the cost of a scan or of a model's token is not known.
 
         Args:
             shared: whether the questions of a video share their frames.
@@ -92,7 +96,10 @@ class SelectionPlan:
         encoded, scanned = (self.embedded_alone, self.scanned)
         if shared:
             encoded, scanned = (self.embedded_shared, self.scanned_shared)
-        return float(forward_equivalents(units, encoded=encoded, scanned=scanned, pulls=self.pulls))
+        asked = {"calls": self.asked.get("calls", 0)}
+        asked |= {"input": self.asked.get("tokens_sent", 0), "output": self.asked.get("tokens_back", 0)}
+        frames = forward_equivalents(units, encoded=encoded, scanned=scanned, pulls=self.pulls)
+        return float(frames) + llm_equivalents(self.spec.gmacs, asked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +259,8 @@ class _Counting:
     def __init__(self, spec: SelectionSpec) -> None:
         self.spec = spec
         self._questions = self._pulls = self._frames = self._keyframes = self._alone = self._shared = self._unknown = 0
-        self._scanned = self._scanned_shared = 0
+        self._scanned = self._scanned_shared = self._looked = 0
+        self._asked: Counter[str] = Counter()
         self._reason = (0, "")
         self._warnings: dict[str, tuple[int, PlanWarning]] = {}
 
@@ -276,6 +284,8 @@ class _Counting:
             embedded_shared=self._shared,
             scanned=self._scanned,
             scanned_shared=self._scanned_shared,
+            looked=self._looked,
+            asked=dict(self._asked),
             unknown=self._unknown,
             reason=self._reason[1],
             warnings=tuple(warning for _, warning in sorted(self._warnings.values(), key=lambda item: item[0])),
@@ -304,6 +314,8 @@ class _Counting:
         # A frame pulled twice by one question is embedded once.
         self._alone += selection.encoded_frames.size
         self._scanned += selection.n_scanned
+        self._looked += selection.looked_frames.size
+        self._asked.update(selection.asked)
         return selection.encoded_frames, selection.scanned_frames
 
     def _warn(self, kind: str, text: str, number: int, question: Question, info: VideoInfo) -> None:

@@ -456,6 +456,16 @@ def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
             yield Missing(f"model {name} at {service}", f"set model_version to one it serves: {known}")
 
 
+def llm_problems(sampler: Any) -> Iterator[Missing]:
+    """Yield what keeps the model that a sampler asks from answering: no key, a service that is down."""
+    from focus_eval.llms.registry import ready_llm
+
+    try:
+        ready_llm(sampler)
+    except FocusEvalError as error:
+        yield Missing(f"the model that {sampler.name} asks", str(error))
+
+
 def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
     """Yield what is missing of an encoder: its packages, weights, tokenizer; options that it does not have."""
     from focus_eval.encoders.registry import ENCODERS, read_encoder
@@ -570,8 +580,11 @@ def check_all(
             notes += _available_note(found) if matrix.available_only else []
             # Only models ask the task's documents; samplers do with the annotations.
             missing += documents_problems(found) if matrix.models and benchmark.annotations else []
+    specs = [spec for matrix, _ in matrices for spec in selection_specs(matrix)]
     for encoder in _distinct(item for matrix, _ in matrices for item in all_encoders(matrix)):
         missing += encoder_problems(encoder)
+    for sampler in {spec.sampler.options.get("llm"): spec.sampler for spec in specs if spec.sampler.needs_llm}.values():
+        missing += llm_problems(sampler)
     for model in _distinct(item for matrix, _ in matrices for item in matrix.models):
         missing += _of_model(model, [matrix for matrix, _ in matrices if model in matrix.models], engine, notes)
     missing += _disk(matrices, sets, missing, store)

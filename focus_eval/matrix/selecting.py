@@ -20,6 +20,8 @@ from focus_eval.core.errors import FocusEvalError, RunError
 from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.protocol import AnyScorer, CountsRecoveries
 from focus_eval.encoders.registry import make_encoder
+from focus_eval.llms.protocol import Model
+from focus_eval.llms.registry import llm_of
 from focus_eval.matrix.cells import SelectionSpec
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
@@ -30,6 +32,7 @@ from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.pipeline.timing import SharedClock, charged_rows
 from focus_eval.rows.records import RowWriter, SelectionRow
+from focus_eval.samplers.base import FrameSampler
 from focus_eval.video import open_video
 from focus_eval.video.manifest_writer import note_first_sight
 from focus_eval.video.reader import VideoReader
@@ -130,6 +133,7 @@ class SelectWorker:
         self._store = _open_store(store)
         self._scorers: dict[str, AnyScorer] = {}
         self._kept: dict[str, FeatureCache] = {}
+        self._llms: dict[str, Model | None] = {"": None}
         self._selectors: dict[str, Selector] = {}
         self._writers: dict[str, RowWriter] = {}
         self._clock = SharedClock()
@@ -226,6 +230,9 @@ class SelectWorker:
             writer.close()
         for scorer in self._scorers.values():
             scorer.close()
+        for llm in self._llms.values():
+            if llm is not None:
+                llm.close()
 
     def _note_recoveries(self) -> None:
         """Record what the encoders recovered from since the last video."""
@@ -270,6 +277,7 @@ class SelectWorker:
                 sampler=spec.sampler,
                 encoder=self._scorer(spec.encoder) if spec.encoder else None,
                 scan_encoder=self._scorer(spec.scan_encoder) if spec.scan_encoder else None,
+                llm=self._llm(spec.sampler),
                 k=spec.k,
                 seed=spec.seed,
                 store=self._store if spec.share_frames else None,
@@ -298,6 +306,13 @@ class SelectWorker:
                 raise RunError(f"encoder {encoder.name!r}: {error}") from error
             self._load_seconds += time.perf_counter() - started
         return self._scorers[encoder.name]
+
+    def _llm(self, sampler: FrameSampler) -> Model | None:
+        # One for all selections that name it: they have one `max_cost`.
+        text = str(sampler.options.get("llm", "")) if sampler.needs_llm else ""
+        if text not in self._llms:
+            self._llms[text] = llm_of(sampler)
+        return self._llms[text]
 
     def _writer(self, spec_name: str) -> RowWriter:
         if spec_name not in self._writers:

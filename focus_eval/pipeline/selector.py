@@ -24,6 +24,8 @@ from focus_eval.encoders.protocol import (
     Scorer,
     ScoresFrames,
 )
+from focus_eval.llms.protocol import Model, StandsIn
+from focus_eval.pipeline.asking import ModelSession
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.relevance import Pictures, Progress, VideoRelevance, VideoSession, pictures_of, scan_logits
 from focus_eval.pipeline.shared_batcher import SharedBatcher
@@ -51,6 +53,7 @@ class Selector:
         sampler: the algorithm.
         encoder: gives relevance; None only for samplers that never pull.
         scan_encoder: the second, cheap one; None only for samplers that do not scan.
+        llm: the model to ask; None only for samplers that ask none.
         k: keyframes per question.
         seed: first part of every question's generator.
         store: keeps embeddings or relevance between runs; None keeps nothing.
@@ -76,6 +79,7 @@ class Selector:
         sampler: FrameSampler,
         encoder: AnyScorer | None,
         scan_encoder: AnyScorer | None = None,
+        llm: Model | None = None,
         k: int,
         seed: int = 0,
         store: RelevanceStore | None = None,
@@ -93,11 +97,14 @@ class Selector:
             raise InvalidInput(f"sampler {sampler.name!r} needs an encoder")
         if sampler.needs_scan and scan_encoder is None:
             raise InvalidInput(f"sampler {sampler.name!r} needs a scan encoder")
+        if sampler.needs_llm and llm is None:
+            raise InvalidInput(f"sampler {sampler.name!r} asks a model: name it with llm=NAME")
         self.sampler = sampler
         # A sampler that never pulls has the same rows with any encoder: none is part of its identity.
         self.encoder = encoder if sampler.needs_encoder else None
         self._given = encoder
         self.scan_encoder = scan_encoder if sampler.needs_scan else None
+        self.llm = llm if sampler.needs_llm else None
         if isinstance(sampler, ScanningSampler):
             sampler.cost_of_scan(self.scan_cost)  # said before the first video is opened
         self.k = whole_number(k, "k")
@@ -106,8 +113,8 @@ class Selector:
         self._backend = backend
         self._coarse_seed = coarse_seed
         check_query_form(query)
-        # Without an encoder nothing is compared with it: all forms are one selection.
-        self._query = query if self.encoder else "question"
+        # Without an encoder or a model nothing reads it: all forms are one selection.
+        self._query = query if self.encoder or self.llm else "question"
         self._batch_size = batch_size
         self._kept = kept
         self._scan_kept = scan_kept
@@ -127,6 +134,8 @@ class Selector:
             encoder_revision=self.encoder.revision if self.encoder else "",
             scan_encoder=self.scan_encoder.name if self.scan_encoder else "",
             scan_encoder_revision=self.scan_encoder.revision if self.scan_encoder else "",
+            llm=self.llm.model_id if self.llm else "",
+            llm_revision=self.llm.revision if self.llm else "",
             query=self._query,
             inexact_backend=self._inexact_backend.get("video_backend", ""),
         )
@@ -159,10 +168,11 @@ class Selector:
             FocusEvalError: the video, a frame or the encoder's output is invalid.
         """
         meter = Meter()
+        session = self._session(question, meter)
         if info is not None:
             pull, scan = (self._unread(encoder, question, video_path) for encoder in (self.encoder, self.scan_encoder))
             look = self._given.pictures_of if isinstance(self._given, DrawsPictures) else None
-            selection = self._run(question, info, pull, scan, look, meter)
+            selection = self._run(question, info, (pull, scan, look, session), meter)
             # Without the file there are no presentation times; at a constant rate they are these.
             times = np.asarray(selection.keyframes) / info.fps
         else:
@@ -181,15 +191,26 @@ class Selector:
                 with meter.stage("open"):
                     info = self._info(reader)
                 look = partial(self._look, reader=reader, meter=meter, batcher=batcher)
-                selection = self._run(question, info, pull, scan, look, meter)
+                selection = self._run(question, info, (pull, scan, look, session), meter)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
         forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
-        return self._row(question, selection, times, forwards, meter, bucket_of)
+        spent = {**forwards, **_spent(meter, session)}
+        return self._row(question, selection, times, spent, bucket_of)
+
+    def _session(self, question: Question, meter: Meter) -> ModelSession | None:
+        """Return the model as `question` asks it."""
+        if self.llm is None:
+            return None
+        model = self.llm
+        if isinstance(model, StandsIn):
+            model = model.for_question(question.query, question.evidence_seconds, reply=self.sampler.example_reply)
+        return ModelSession(model, store=self.store, meter=meter)
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the row that records why `question` has no selection."""
+        spent = getattr(error, _SPENT, {})
         query = self._query_of(question)
-        return failed_selection_row(question, self._chooser, error, bucket_of=bucket_of, query=query)
+        return failed_selection_row(question, self._chooser, error, bucket_of=bucket_of, query=query, **spent)
 
     @property
     def changed_options(self) -> dict[str, Any]:
@@ -211,11 +232,10 @@ class Selector:
         self,
         question: Question,
         info: VideoInfo,
-        pull: RelevanceFn,
-        scan: RelevanceFn,
-        look: LookFn | None,
+        sources: tuple[RelevanceFn, RelevanceFn, LookFn | None, ModelSession | None],
         meter: Meter,
     ) -> Selection:
+        pull, scan, look, session = sources
         # From the question, not from one running generator: the order of questions changes nothing.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
         coarse_rng = None
@@ -223,19 +243,26 @@ class Selector:
             # Not from the sampler either: all samplers of a video draw the same coarse frames, which are then embedded
             # once.
             coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
-        with meter.stage("select"):
-            selection = self.sampler.select(
-                info,
-                k=self.k,
-                pull=pull,
-                rng=rng,
-                coarse_rng=coarse_rng,
-                evidence_seconds=question.evidence_seconds,
-                scan=scan_logits(scan),
-                scan_cost=self.scan_cost,
-                texts=texts_of(question, self._query),
-                look=look,
-            )
+        try:
+            with meter.stage("select"):
+                selection = self.sampler.select(
+                    info,
+                    k=self.k,
+                    pull=pull,
+                    rng=rng,
+                    coarse_rng=coarse_rng,
+                    evidence_seconds=question.evidence_seconds,
+                    scan=scan_logits(scan),
+                    scan_cost=self.scan_cost,
+                    texts=texts_of(question, self._query),
+                    look=session.seeing(look, info.fps) if session and look else look,
+                    llm=session,
+                )
+        except Exception as error:
+            if session is not None:  # what was spent is spent: the row of the error says it
+                forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
+                setattr(error, _SPENT, {**forwards, **_spent(meter, session), "gmacs": self._gmacs})
+            raise
         meter.add("select", selection.seconds_apart)
         return selection
 
@@ -357,8 +384,7 @@ class Selector:
         question: Question,
         selection: Selection,
         times: FloatArray,
-        forwards: dict[str, int],
-        meter: Meter,
+        spent: dict[str, Any],
         bucket_of: BucketOf | None,
     ) -> SelectionRow:
         query = self._query_of(question)
@@ -379,12 +405,20 @@ class Selector:
                 **self._facts_about_encoders(query, selection),
                 **self._off_grid(selection),
             },
-            **forwards,
-            seconds=meter.rounded(),
-            decoded=meter.decoded,
-            gmacs=selection_gmacs(self.encoder, self.scan_encoder),
+            **spent,
+            gmacs=self._gmacs,
             device=self.device,
         )
+
+    @property
+    def _gmacs(self) -> dict[str, float]:
+        """What a row says of the cost of its encoders and its model, whose unit is an image of the encoder at hand."""
+        if self.llm is None:
+            return selection_gmacs(self.encoder, self.scan_encoder)
+        gmacs, token = selection_gmacs(self._given, self.scan_encoder), self.llm.gmacs_per_token
+        if isinstance(self.llm, StandsIn) and "image" in gmacs:
+            token = self.llm.cost_per_token * gmacs["image"]
+        return gmacs if token is None else {**gmacs, "llm_token": token}
 
     def _pulls_of(self, selection: Selection) -> dict[str, Any]:
         return {
@@ -419,6 +453,8 @@ class Selector:
             encoder_revision=who["encoder_revision"],
             scan_encoder=who.get("scan_encoder", ""),
             scan_encoder_revision=who.get("scan_encoder_revision", ""),
+            llm=who.get("llm", ""),
+            llm_revision=who.get("llm_revision", ""),
             role=self.sampler.role,
         )
 
@@ -431,6 +467,15 @@ def texts_of(question: Question, query: str) -> QuestionTexts:
         options=question.options,
         subtitles=question.subtitles,
     )
+
+
+# Where an error of a question keeps what was spent on it.
+_SPENT = "focus_eval_spent"
+
+
+def _spent(meter: Meter, session: ModelSession | None) -> dict[str, Any]:
+    asked = {} if session is None else {"asked": session.usage}
+    return {"seconds": meter.rounded(), "decoded": meter.decoded, **asked}
 
 
 def _forwards(source: RelevanceFn) -> int:

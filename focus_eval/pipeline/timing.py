@@ -14,7 +14,7 @@ from threading import Lock
 
 from focus_eval.rows.records import HELD_STAGES, SelectionRow
 
-STAGES = ("open", "decode", "preprocess", "scan", "encode", "select", "idle", "generate")
+STAGES = ("open", "decode", "preprocess", "scan", "encode", "ask", "select", "idle", "generate")
 
 
 class Meter:

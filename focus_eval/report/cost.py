@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FORWARDS_NOTE = (
     "Forward equivalents: images through the main encoder, a frame that several questions of a video ask for once, and "
-    "scanned frames and matching with text by their multiply-adds."
+    "scanned frames, matching with text and the tokens of a model that was asked by their multiply-adds."
 )
 COLUMNS = ("n_encoded", "n_scanned_encoded", "forward_equivalents")
 
@@ -55,6 +55,7 @@ class CostColumns:
         self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
         self._units: list[tuple[float, float, float]] = []
         self._n_pulls: list[int] = []
+        self._llm: list[float] = []
 
     def add(self, row: SelectionRow, *, has_cost: bool = True) -> None:
         """Count one row.
@@ -72,16 +73,19 @@ class CostColumns:
             self._stated[what].append(None if count is None else (count, row.encoded.get(what)))
         self._units.append(unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost")))
         self._n_pulls.append(row.frames_scored)
+        self._llm.append(llm_equivalents(row.gmacs, row.asked))
 
     def columns(self) -> dict[str, FloatArray]:
         """Return `COLUMNS`, each of shape `(n_rows,)`, in the order of the rows.
 
         n_encoded, n_scanned_encoded: the row's share of the distinct frames that the main and the scan encoder saw.
-        forward_equivalents: these, and matching the pulled frames with the text, over the multiply-adds of one image.
+        forward_equivalents: these, matching the pulled frames with the texts, and the tokens of a model that was
+            asked, over the multiply-adds of one image.
         """
         encoded, scanned = self._encoded("main"), self._encoded("scan")
         main, scan, pair = np.asarray(self._units, dtype=np.float64).reshape(-1, 3).T
         equivalents = forward_equivalents((main, scan, pair), encoded=encoded, scanned=scanned, pulls=self._n_pulls)
+        equivalents = equivalents + np.asarray(self._llm)
         return dict(zip(COLUMNS, (encoded, scanned, equivalents), strict=True))
 
     def _encoded(self, what: str) -> FloatArray:
@@ -109,6 +113,20 @@ def unit_costs(gmacs: Mapping[str, float], *, relative_cost: float | None = None
     scan = gmacs.get("scan_image", np.nan) / image if relative_cost is None else float(relative_cost)
     keys, fusion = (gmacs.get(name, 0.0) / image if gmacs else 0.0 for name in ("keys", "fusion"))
     return 1.0 + keys, scan, fusion
+
+
+def llm_equivalents(gmacs: Mapping[str, float], asked: Mapping[str, float]) -> float:
+    """Return what asking a model cost, in forwards of the main encoder; NaN where tokens or their cost are not known.
+
+    A token takes one multiply-add per parameter, so two operations, whether it is read or written.
+
+    Args:
+        gmacs, asked: as in a `SelectionRow`.
+    """
+    if not asked.get("calls"):
+        return 0.0
+    tokens = asked.get("input", np.nan) + asked.get("output", np.nan)
+    return float(tokens * gmacs.get("llm_token", np.nan) / gmacs.get("image", np.nan))
 
 
 def forward_equivalents(

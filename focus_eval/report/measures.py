@@ -303,7 +303,7 @@ def forwards_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def _hours_table(frame: pd.DataFrame) -> Table:
-    held = [stage for stage in HELD_STAGES if stage != "scan" or frame["seconds_scan"].any()]
+    held = [stage for stage in HELD_STAGES if stage not in ("scan", "ask") or frame[f"seconds_{stage}"].any()]
     rows = []
     for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order):
         seeds = part["seed"].nunique()

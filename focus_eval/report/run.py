@@ -21,7 +21,7 @@ from focus_eval.report.cost import CostColumns, charged_seconds
 from focus_eval.report.nearness import near_frames, nearness, spread
 from focus_eval.report.recall import recall_column, recall_within
 from focus_eval.rows.packed import check_links, run_folder
-from focus_eval.rows.records import BESIDE_STAGES, DECODED, HELD_STAGES, AnswerRow, RowT, SelectionRow
+from focus_eval.rows.records import ASKED, BESIDE_STAGES, DECODED, HELD_STAGES, AnswerRow, RowT, SelectionRow
 from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows
 
@@ -158,6 +158,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
     recalls = at_any_size
     if has_recall and row.scales is not None:
         recalls = recall_within(evidence, row.times_seconds, RECALL_SECONDS, scales=row.scales)
+    none_asked = float("nan") if row.asked.get("calls") else 0
     return {
         "benchmark": row.benchmark,
         "question_id": row.question_id,
@@ -187,6 +188,9 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         # Two sizes of one encoder differ in the option alone.
         "scan_encoder": row.options.get("scan_encoder") or row.scan_encoder,
         "scan_forwards": row.scan_forwards,
+        "llm": row.llm,
+        "n_looked": len(row.looked_frames),
+        **{f"llm_{what}": row.asked.get(what, none_asked) for what in ASKED},
         **{f"decoded_{mode}": _decoded(row, mode) for mode in DECODED},
         "select_device": row.device,
         "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in HELD_STAGES),

@@ -65,6 +65,8 @@ def selection_identity(
     encoder_revision: str = "",
     scan_encoder: str = "",
     scan_encoder_revision: str = "",
+    llm: str = "",
+    llm_revision: str = "",
     query: str = "question",
     inexact_backend: str = "",
 ) -> dict[str, Any]:
@@ -75,6 +77,7 @@ def selection_identity(
     Args:
         encoder, encoder_revision: what gives relevance, to the byte of its weights or file; "" where nothing is pulled.
         scan_encoder, scan_encoder_revision: likewise of what scans, whatever name the sampler's option gives it.
+        llm, llm_revision: likewise of the model that the sampler asks.
         query: what of a question the encoder is given.
         inexact_backend: the video reader, where its pixels are not the exact ones.
     """
@@ -82,15 +85,21 @@ def selection_identity(
     unusual = {
         "scan_encoder": scan_encoder,
         "scan_encoder_revision": scan_encoder_revision,
+        "llm": llm,
+        "llm_revision": llm_revision,
         "sampler_file": sampler.file_digest,
-        "query": query if encoder and query != "question" else "",
+        "query": query if (encoder or llm) and query != "question" else "",
         "video_backend": inexact_backend,
     }
     return {
         **{name: value for name, value in unusual.items() if value},
         "sampler": sampler.name,
         "sampler_version": sampler.version,
-        "options": {**sampler.identifying_options, **({"scan_encoder": scan_encoder} if scan_encoder else {})},
+        "options": {
+            **sampler.identifying_options,
+            **({"scan_encoder": scan_encoder} if scan_encoder else {}),
+            **({"llm": llm} if llm else {}),
+        },
         "encoder": encoder,
         "encoder_revision": encoder_revision,
         "k": k,

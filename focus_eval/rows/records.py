@@ -22,8 +22,10 @@ from focus_eval.core.types import VideoInfo
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
 
 # Stages of selecting. Those one after the other add up to the time a device is held; the rest runs beside them.
-HELD_STAGES = ("open", "scan", "encode", "select", "idle")
+HELD_STAGES = ("open", "scan", "encode", "ask", "select", "idle")
 BESIDE_STAGES = ("decode", "preprocess")
+# What a row says of the model that was asked: calls, images in them, tokens, and what was paid.
+ASKED = ("calls", "images", "input", "output", "dollars")
 # What of a video's frames was asked for when it was decoded.
 DECODED = ("all", "reference", "sync")
 
@@ -58,6 +60,9 @@ class SelectionRow:
         scan_encoder, scan_encoder_revision: the second, cheap encoder; "" where there is none.
         scanned_frames, n_scanned: what it was shown, ascending, or how many where the list is not kept; not pulls.
         scan_forwards: as `forwards`, of the scan encoder.
+        llm, llm_revision: the model that the sampler asked; "" where it asks none.
+        asked: "calls" and "images" that it was asked with, "input" and "output" tokens of all calls where the service
+            says so, "replayed" calls that the store answered, "requests" and "dollars" really spent; {} without one.
         role: "sampler", or what a table marks it as: "control", "ceiling" (sees the annotation) or "floor" (sees no
             frame).
         error: one line, None on success.
@@ -101,6 +106,9 @@ class SelectionRow:
     scanned_frames: list[int] = field(default_factory=list)
     n_scanned: int | None = None
     scan_forwards: int = 0
+    llm: str = ""
+    llm_revision: str = ""
+    asked: dict[str, float] = field(default_factory=dict)
     text_pulls: list[list[Any]] = field(default_factory=list)
     looked_frames: list[int] = field(default_factory=list)
     error: str | None = None
@@ -383,6 +391,8 @@ class Chooser:
     encoder_revision: str = ""
     scan_encoder: str = ""
     scan_encoder_revision: str = ""
+    llm: str = ""
+    llm_revision: str = ""
     role: str = "sampler"
 
 

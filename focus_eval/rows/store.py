@@ -32,7 +32,8 @@ ItemT = TypeVar("ItemT")
 PROMPT_FILE = "prompt.json"
 # Columns whose shape varies from row to row are kept as JSON text.
 JSON_COLUMNS = (
-    "options", "changed_options", "facts", "clips", "seconds", "tokens", "gmacs", "decoded", "encoded", "text_pulls",
+    "options", "changed_options", "facts", "clips", "seconds", "tokens", "gmacs", "decoded", "encoded",
+    "text_pulls", "asked",
 )  # fmt: skip
 # Rows that are Python objects at once, and rows that are compressed together: with its pulls a row takes up to 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256
@@ -338,7 +339,7 @@ class StoredRows(Collection[RowT]):
             return None
 
 
-COST_COLUMNS = ("forwards", "scan_forwards", "seconds", "device", "decoded", "tokens")
+COST_COLUMNS = ("forwards", "scan_forwards", "seconds", "device", "decoded", "asked", "tokens")
 
 
 def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:

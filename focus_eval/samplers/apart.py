@@ -24,8 +24,7 @@ import numpy as np
 
 from focus_eval.core import errors
 from focus_eval.core.errors import FocusEvalError, SamplerError
-from focus_eval.core.types import ClipReport, VideoInfo
-from focus_eval.samplers.asking import Picture
+from focus_eval.core.types import ClipReport, Picture, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, QuestionTexts, SelectionRequest
 
 PULLS = ("relevance", "logits", "embeddings", "relevance_and_embeddings", "relevance_and_logits", "scan", "look")

@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from focus_eval.core.errors import AnswerError
-from focus_eval.core.types import FloatArray, whole_number
+from focus_eval.core.types import FloatArray, Picture, whole_number
 from focus_eval.samplers.ledger import broken
 
-Picture = NDArray[np.uint8]
 # What a plan reckons: text of about so many characters, and a square of so many pixels on a side, take one token.
 CHARACTERS_A_TOKEN, PIXELS_A_TOKEN = 4, 28
 MAX_TOKENS = 256

@@ -13,8 +13,17 @@ import numpy as np
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import checked_values, option
-from focus_eval.core.types import ClipReport, FloatArray, IntArray, Selection, TimedText, VideoInfo, whole_number
-from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel, Picture
+from focus_eval.core.types import (
+    ClipReport,
+    FloatArray,
+    IntArray,
+    Picture,
+    Selection,
+    TimedText,
+    VideoInfo,
+    whole_number,
+)
+from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel
 from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, FocusEvalError, SamplerError
 from focus_eval.core.options import field_types, read_options
-from focus_eval.core.types import FloatArray, IntArray, Selection, TimedText, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, Picture, Selection, TimedText, VideoInfo
 from focus_eval.samplers.apart import Apart, described
-from focus_eval.samplers.asking import Picture
 from focus_eval.samplers.base import EXAMPLE_REPLY, FlatSource, FrameSampler, QuestionTexts
 from focus_eval.samplers.registry import make_apart, make_sampler
 
@@ -81,7 +80,7 @@ class World:
 
     def look(self, frames: IntArray, size: int | None) -> list[Picture]:
         """Return pictures of 16 x 9 pixels whose colours follow the embeddings."""
-        colours = np.clip(128 + 40 * self.vectors[frames, :3], 0, 255).astype(np.uint8)
+        colours = np.nan_to_num(np.clip(128 + 40 * self.vectors[frames, :3], 0, 255)).astype(np.uint8)
         return [np.broadcast_to(colour, (9, 16, 3)) for colour in colours]
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:

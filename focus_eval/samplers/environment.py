@@ -27,9 +27,9 @@ import numpy as np
 
 from focus_eval.core.errors import BrokenContract, FocusEvalError
 from focus_eval.core.plugins import is_plugin_file
-from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_ints
+from focus_eval.core.types import FloatArray, IntArray, Picture, VideoInfo, frozen_ints
 from focus_eval.samplers.apart import OF_FILE, as_texts, described, from_texts
-from focus_eval.samplers.asking import MAX_TOKENS, NoModel, Picture, checked_question
+from focus_eval.samplers.asking import MAX_TOKENS, NoModel, checked_question
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest, checked_keyframes
 from focus_eval.samplers.ledger import Ledger, broken
 from focus_eval.samplers.registry import SAMPLERS, make_here

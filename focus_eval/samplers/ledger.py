@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput
-from focus_eval.core.types import FloatArray, IntArray, TextPulls, VideoInfo, frozen_floats, frozen_ints, whole_number
+from focus_eval.core.types import (
+    FloatArray,
+    IntArray,
+    Picture,
+    TextPulls,
+    VideoInfo,
+    frozen_floats,
+    frozen_ints,
+    whole_number,
+)
 
 
 def broken(promise: str, message: str) -> BrokenContract:
@@ -67,7 +76,7 @@ class TextSource(Protocol):
         ...
 
 
-LookFn = Callable[[IntArray, "int | None"], "list[NDArray[np.uint8]]"]
+LookFn = Callable[[IntArray, "int | None"], list[Picture]]
 
 _LEAST_RELEVANCE = 1e-6
 
@@ -216,7 +225,7 @@ class Ledger:
         self._of_texts.setdefault(text, []).append((frames, frozen_floats(values)))
         self._n_pulls += int(frames.size)
 
-    def look(self, frames: IntArray, size: int | None = None) -> list[NDArray[np.uint8]]:
+    def look(self, frames: IntArray, size: int | None = None) -> list[Picture]:
         """Return the pictures of `frames` in their order, RGB uint8 `(height, width, 3)`; no pulls.
 
         Args:

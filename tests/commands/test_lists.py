@@ -26,7 +26,7 @@ def test_json_lists_every_sampler_with_options_and_pulls():
     assert [row["name"] for row in listing["samplers"]] == sorted(sampler_classes())
     for row in listing["samplers"]:
         assert row["options"] == make_sampler(row["name"]).options
-        assert (row["pulls"] == 0) == (row["needs"] in ("nothing", "a scan"))
+        assert (row["pulls"] == 0) == (row["needs"] in ("nothing", "a scan", "a model"))
     assert {row["name"]: row["pulls"] for row in listing["samplers"]}["topk"] == 600
 
 

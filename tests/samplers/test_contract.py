@@ -156,8 +156,9 @@ def test_what_an_encoder_cannot_give_is_refused_by_name(name):
     sampler = make_sampler(name, **({"share": 0.5} if name == "scan_cover" else {}))  # long enough for pulls
     with pytest.raises(EncoderError, match=reason):
         sampler.select(
-            VideoInfo(900, 30.0), k=4, pull=plain_encoder, rng=np.random.default_rng(0), scan=np.sin, scan_cost=0.1
-        )
+            VideoInfo(900, 30.0), k=4, pull=plain_encoder, rng=np.random.default_rng(0), scan=np.sin, scan_cost=0.1,
+            llm=FlatSource(),
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,7 @@ import pytest
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import InvalidInput, SamplerError
-from focus_eval.samplers.base import FrameSampler
+from focus_eval.samplers.base import FlatSource, FrameSampler
 from focus_eval.samplers.coverage import diverse_best, one_in_each_stratum, with_gaps_halved
 from focus_eval.samplers.registry import sampler_classes
 from tests.samplers.worlds import World, bumpy
@@ -188,7 +188,7 @@ def test_evidence_reaches_no_sampler_but_a_ceiling(monkeypatch):
     for name, kind in sampler_classes().items():
         monkeypatch.setattr(kind, "choose", lambda self, request: seen.setdefault(self.name, request) and None)
         with pytest.raises(SamplerError, match="must return a Choice"):
-            make_sampler(name).select(HOUR, k=4, pull=None, rng=None, evidence_seconds=(5.0,))
+            make_sampler(name).select(HOUR, k=4, pull=None, rng=None, evidence_seconds=(5.0,), llm=FlatSource())
     assert {name for name, request in seen.items() if request.evidence_seconds} == {"oracle"}
 
 

@@ -25,7 +25,13 @@ def test_a_declaration_is_kept_and_its_lack_is_needed():
     drawing = set()
     for name in SAMPLERS.names():
         sampler = make_sampler(name)
-        if not (sampler.needs_scan or sampler.needs_logits or sampler.needs_embeddings or sampler.needs_evidence):
+        if not (
+            sampler.needs_scan
+            or sampler.needs_llm
+            or sampler.needs_logits
+            or sampler.needs_embeddings
+            or sampler.needs_evidence
+        ):
             frames = {chosen(sampler, seed) for seed in range(4)}
             assert sampler.draws or len(frames) == 1, name
             drawing |= {name} if len(frames) > 1 else set()

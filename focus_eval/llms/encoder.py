@@ -1,0 +1,54 @@
+"""Scores frames with a vision-language model: relevance is the probability that it says yes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import FloatArray
+from focus_eval.encoders.protocol import checked_frames, checked_query
+from focus_eval.llms.registry import make_llm
+from focus_eval.video.reader import Pixels
+
+PROMPT = "{query}\nDoes this picture help to answer the question? Answer yes or no."
+
+
+class VlmEncoder:
+    """Asks a model about each frame; the probability of yes is the relevance.
+
+    A picture is asked about once for a text: the store keeps relevance, so a run is replayed without the model.
+
+    Args:
+        llm: the model, with options after semicolons: `chat:model=gpt-4o-mini;max_cost=2`.
+        prompt: what is asked, with `{query}` in it.
+    """
+
+    name: ClassVar[str] = "vlm"
+    extra: ClassVar[str] = "llm"
+    stores_embeddings: ClassVar[bool] = False
+
+    def __init__(self, llm: str, *, prompt: str = PROMPT) -> None:
+        if "{query}" not in prompt:
+            raise InvalidInput(f"encoder vlm: prompt needs {{query}}, got {prompt!r}")
+        self._model, self._prompt = make_llm(llm), prompt
+        self._model.check()
+        self.revision = f"{self._model.model_id} {self._model.revision}, {prompt!r}"
+
+    def embed(self, frames: Pixels) -> Pixels:
+        """Return RGB uint8 frames `(n, height, width, 3)` as they are: the model sees picture and text together."""
+        return checked_frames(frames)
+
+    def relevance(self, features: Any, query: str) -> FloatArray:
+        """Return the probability of yes about each picture, `(n,)`.
+
+        Raises:
+            AnswerError: no usable answer.
+        """
+        asked = self._prompt.replace("{query}", checked_query(query))
+        return np.array([self._model.yes(asked, picture).yes for picture in features], dtype=np.float64)
+
+    def close(self) -> None:
+        """Release the model."""
+        self._model.close()

@@ -1,0 +1,113 @@
+"""Lists the models that can be asked, and makes one by name."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol, cast
+
+from focus_eval.core.errors import FocusEvalError, InvalidInput, PluginError
+from focus_eval.core.options import declared_types, make, named_options, read_options
+from focus_eval.core.plugins import Registry, classes_in
+from focus_eval.llms.protocol import Model
+
+
+def _check(loaded: Any, label: str) -> Any:
+    if not isinstance(loaded, type) or not all(hasattr(loaded, name) for name in ("ask", "yes", "check", "close")):
+        raise PluginError(f"{label} is not a model to ask; see focus_eval.llms.protocol")
+    return loaded
+
+
+LLMS: Registry[Any] = Registry(
+    "llm",
+    group="focus_eval.llms",
+    built_in=classes_in("focus_eval.llms", name_of=lambda own: str(own.get("model_id", ""))),
+    check=_check,
+)
+
+
+class MayAsk(Protocol):
+    """A sampler; one that asks a model has an option `llm`."""
+
+    name: ClassVar[str]
+    needs_llm: ClassVar[bool]
+
+
+def make_llm(name: str, **options: Any) -> Model:
+    """Return the model `name` with `options`, the rest at their defaults; nothing is asked yet.
+
+    Args:
+        name: a registered name; options may follow, after commas or semicolons: `chat:model=gpt-4o-mini;max_cost=2`.
+
+    Raises:
+        UnknownName, InvalidInput: no such model or option, or a value outside its range.
+        MissingDependency: a package it needs is not installed; the message names the install command.
+    """
+    name, values = _named(name, options)
+    kind = LLMS.load(name)
+    with LLMS.naming_extras(name):
+        return cast(Model, make(f"llm {name!r}", kind, values))
+
+
+def _named(text: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    # Inside the options of a sampler a comma would end the model's name.
+    return named_options(text.replace(";", ","), options)
+
+
+def check_llm(sampler: MayAsk) -> None:
+    """Refuse a sampler that asks a model and names none, or one with options that do not exist; makes nothing.
+
+    Raises:
+        FocusEvalError: as `make_llm`.
+    """
+    if sampler.needs_llm:
+        name, values = _named(_text_of(sampler), {})
+        kind = LLMS.load(name)
+        read_options(f"llm {name!r}", declared_types(kind), values)
+
+
+def llm_of(sampler: MayAsk) -> Model | None:
+    """Return the model that `sampler` asks; None where it asks none. Raises as `make_llm`."""
+    return make_llm(_text_of(sampler)) if sampler.needs_llm else None
+
+
+def llm_identity(sampler: MayAsk) -> dict[str, str]:
+    """Return name and revision of the model that `sampler` asks, as `selection_identity` takes them; {} without one.
+
+    The revision is "not here" and the reason where it could not be made: preflight says what is missing.
+    """
+    if not sampler.needs_llm:
+        return {}
+    text = str(getattr(sampler, "llm", ""))
+    try:
+        revision = cast(Model, llm_of(sampler)).revision
+    except FocusEvalError as error:
+        revision = f"not here: {error}"
+    return {"llm": text.partition(":")[0], "llm_revision": revision}
+
+
+def llm_token_gmacs(sampler: MayAsk) -> float | None:
+    """Return what a token of the model that `sampler` asks costs, in 10^9 multiply-adds; None where it is not known."""
+    try:
+        model = llm_of(sampler)
+    except FocusEvalError:  # preflight says what is missing
+        return None
+    return None if model is None else model.gmacs_per_token
+
+
+def ready_llm(sampler: MayAsk) -> Model | None:
+    """Return the same, once it could be reached.
+
+    Raises:
+        FocusEvalError: it cannot serve a run; one line.
+    """
+    model = llm_of(sampler)
+    if model is not None:
+        model.check()
+    return model
+
+
+def _text_of(sampler: MayAsk) -> str:
+    text = str(getattr(sampler, "llm", ""))
+    if not text:
+        names = ", ".join(LLMS.names())
+        raise InvalidInput(f"sampler {sampler.name!r} asks a model: name it with llm=NAME, one of {names}")
+    return text

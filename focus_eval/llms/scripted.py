@@ -1,0 +1,112 @@
+"""Stands in for a model in simulations: it has the annotation before it and is right as often as stated."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from copy import copy
+from statistics import NormalDist
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.core.errors import AnswerError, InvalidInput
+from focus_eval.core.types import Picture
+from focus_eval.llms.protocol import Reply
+
+# Words of a question that name nothing to look for.
+_COMMON = (
+    "about after before does from have into show shown shows that then there they this what when where which while "
+    "with would"
+)
+
+
+class ScriptedModel:
+    """Says yes of a picture within `reach_seconds` of the evidence, no of others, and is right of `accuracy` of all.
+
+    To a text alone it answers with the sampler's example of a reply, else with the question's words, one a line. It
+    reads the annotation: the rows of a sampler that asks it are no result.
+
+    Args:
+        accuracy: share of pictures that it is right about, from one half (it guesses) to below 1.
+        reach_seconds: evidence is in view so far to both sides.
+        tokens_per_image: what a picture is counted as; a text as a token for four characters.
+        cost: of a token, in forwards of the encoder; by default that of a model of 7 B beside BLIP large.
+        seed: of its mistakes.
+    """
+
+    model_id: ClassVar[str] = "scripted"
+    at_once: ClassVar[int] = 1
+    # Its cost is stated in forwards.
+    gmacs_per_token: ClassVar[float | None] = None
+
+    def __init__(
+        self,
+        *,
+        accuracy: float = 0.8,
+        reach_seconds: float = 2.0,
+        tokens_per_image: int = 256,
+        cost: float = 0.04,
+        seed: int = 0,
+    ) -> None:
+        if not 0.5 <= accuracy < 1:
+            raise InvalidInput(f"llm scripted: accuracy must be at least 0.5 and below 1, got {accuracy}")
+        self.revision = f"accuracy {accuracy:g}, reach {reach_seconds:g} s, {tokens_per_image} tokens, seed {seed}"
+        self.cost_per_token = cost
+        self._reach, self._tokens, self._seed = reach_seconds, tokens_per_image, seed
+        # Normal evidence of unit spread around +/- this is right so often.
+        self._strength = NormalDist().inv_cdf(accuracy)
+        self._evidence: Sequence[float] | None = None
+        self._reply = ""
+        self._times: dict[bytes, float] = {}
+
+    def for_question(self, query: str, evidence_seconds: Sequence[float], *, reply: str) -> ScriptedModel:
+        """Return the model of one question."""
+        model = copy(self)
+        model._times = {}
+        model._evidence = tuple(evidence_seconds)
+        words = [word for word in "".join(c if c.isalnum() else " " for c in query).split() if len(word) > 3]
+        model._reply = reply or "\n".join(dict.fromkeys(w for w in words if w.lower() not in _COMMON.split())) or query
+        return model
+
+    def saw(self, picture: Picture, seconds: float) -> None:
+        """Remember of which moment a picture is."""
+        self._times[_digest(picture)] = seconds
+
+    def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
+        """Return the scripted reply; with pictures, yes or no about the likeliest of them."""
+        usage = self._usage(text, len(images))
+        if not images:
+            return Reply(text=self._reply, usage={**usage, "output": -(-len(self._reply) // 4)})
+        seen = max(float(self.yes(text, image).yes or 0) for image in images)
+        return Reply(text="yes" if seen > 0.5 else "no", usage=usage)
+
+    def yes(self, text: str, image: Picture) -> Reply:
+        """Return the probability of yes: that of evidence in view, given what the model makes of the picture."""
+        digest = _digest(image)
+        if self._evidence is None or digest not in self._times:
+            raise AnswerError("the scripted model knows only pictures of ledger.look, as they are, of one question")
+        seconds = self._times[digest]
+        is_near = any(abs(seconds - moment) <= self._reach for moment in self._evidence)
+        drawn = hashlib.sha256(f"{self._seed} {text} {seconds:.6f} {self._evidence}".encode()).digest()
+        noise = np.random.default_rng(int.from_bytes(drawn[:8], "little")).standard_normal()
+        made_of_it = (self._strength if is_near else -self._strength) + noise
+        yes = 1 / (1 + np.exp(-2 * self._strength * made_of_it))
+        return Reply(text="yes" if yes > 0.5 else "no", yes=float(yes), usage=self._usage(text, 1))
+
+    def _usage(self, text: str, n_images: int) -> dict[str, float]:
+        return {"requests": 0, "input": -(-len(text) // 4) + n_images * self._tokens, "output": 1}
+
+    def price(self, input_tokens: float, output_tokens: float) -> float | None:
+        """Return 0."""
+        return 0.0
+
+    def check(self) -> None:
+        """Do nothing: it is always there."""
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def _digest(picture: Picture) -> bytes:
+    return hashlib.sha256(str(picture.shape).encode() + picture.tobytes()).digest()

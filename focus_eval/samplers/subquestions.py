@@ -1,0 +1,73 @@
+"""Where is anything that the question is about? A model names objects and cues, and each is looked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.core.errors import AnswerError
+from focus_eval.core.options import option
+from focus_eval.samplers.base import AskingSampler, Choice, SelectionRequest
+from focus_eval.samplers.coverage import diverse_best, evenly, filled
+
+PROMPT = """A question is asked about a video. Name what must be seen to answer it: the objects, people and scenes it \
+is about, and cues that are near them. Write at most {n} short descriptions, one a line, and nothing else.
+
+Question: {question}
+{options}"""
+# A description that is longer names no single thing: the reply was something else.
+MOST_CHARACTERS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubQuestions(AskingSampler):
+    """An even grid is scored for the question and for each text that a model names; a frame's largest score counts.
+
+    T* finds the named objects with a detector, in ever finer grids of pictures. Here the encoder looks once, evenly,
+    and keyframes are chosen as `even_diverse` does.
+
+    Args:
+        pulls: frames of the grid, at least `k` where the video has them; each is encoded once for all texts.
+        texts: most texts that are taken.
+        diversity, fading_seconds: as in `even_diverse`.
+    """
+
+    name: ClassVar[str] = "subquestions"
+    source: ClassVar[str] = "after T* (Ye et al., CVPR 2025), without its detector and its iterations"
+    draws: ClassVar[bool] = False
+    needs_texts: ClassVar[bool] = True
+
+    pulls: int = option(256, at_least=1)
+    texts: int = option(4, at_least=1)
+    diversity: float = option(0.5, at_least=0)
+    fading_seconds: float = option(2.0, above=0)
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Ask for texts, score the grid for each, and keep the best frames that are not close together."""
+        texts, video = self._texts(request), request.video
+        frames = evenly(video, max(self.pulls, request.k))
+        best = request.ledger.relevance(frames)
+        for text in texts:
+            best = np.maximum(best, request.ledger.relevance(frames, text))
+        chosen = diverse_best(
+            frames, best, request.n_wanted, fps=video.fps, weight=self.diversity, fading_seconds=self.fading_seconds
+        )
+        choice = filled(chosen, request)
+        return Choice(keyframes=choice.keyframes, facts={**choice.facts, "texts": texts})
+
+    def _texts(self, request: SelectionRequest) -> list[str]:
+        """Return what the model names, each once, without the question itself.
+
+        Raises:
+            AnswerError: nothing, or something else than a list.
+        """
+        options = "Options: " + "; ".join(request.options) if request.options else ""
+        asked = PROMPT.format(n=self.texts, question=request.question, options=options).rstrip()
+        reply = request.llm.ask(asked, max_tokens=32 * self.texts)
+        lines = [line.strip(" \t-*•0123456789.)") for line in reply.splitlines()]
+        texts = list(dict.fromkeys(line for line in lines if line and line != request.query))[: self.texts]
+        if not texts or max(map(len, texts)) > MOST_CHARACTERS:
+            raise AnswerError(f"{self.name}: the model named nothing to look for but said {reply[:80]!r}")
+        return texts

@@ -1,0 +1,52 @@
+"""Which frames would a vision-language model need to answer the question?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.core.options import option
+from focus_eval.core.types import IntArray
+from focus_eval.samplers.bandit import best_first
+from focus_eval.samplers.base import AskingSampler, Choice, SelectionRequest
+from focus_eval.samplers.coverage import evenly
+
+PROMPT = """{question}
+{options}
+Does this picture help to answer the question? Answer yes or no."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VlmTopK(AskingSampler):
+    """A model is asked about each of an even grid of frames; the `k` of the highest probability of yes are kept.
+
+    FRAG asks about 256 frames at the model's own resolution, with a prompt of its own; here pictures are shrunk to
+    `size`. Of equal ones the earlier is kept.
+
+    Args:
+        frames: of the grid; at least `k` where the video has them.
+        size: longest side of a picture in pixels.
+    """
+
+    name: ClassVar[str] = "vlm_topk"
+    source: ClassVar[str] = "after FRAG (Huang et al., 2025); its prompt and resolution differ"
+    draws: ClassVar[bool] = False
+    needs_encoder: ClassVar[bool] = False
+
+    frames: int = option(64, at_least=1)
+    size: int = option(336, at_least=16)
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Look at the grid, ask about each picture, and keep the best."""
+        frames = evenly(request.video, max(self.frames, request.k))
+        options = "\n".join(request.options)
+        asked = PROMPT.format(question=request.question, options=options).replace("\n\n", "\n")
+        # A few at a time: the pictures of an hour of video need not be in memory at once.
+        yes = [p for at in range(0, frames.size, 64) for p in self._yes(request, asked, frames[at : at + 64])]
+        return Choice(keyframes=frames[best_first(np.array(yes))[: request.n_wanted]])
+
+    def _yes(self, request: SelectionRequest, asked: str, frames: IntArray) -> list[float]:
+        values: list[float] = request.llm.yes(asked, request.ledger.look(frames, size=self.size)).tolist()
+        return values
