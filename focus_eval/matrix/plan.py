@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,10 @@ from focus_eval.rows.packed import check_links
 from focus_eval.rows.records import replace_file
 from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.samplers.base import FlatSource, derived_rng
+from focus_eval.samplers.expected_pulls import NO_FRAMES, Draw, expected_union
+
+# A question by its number, and what is known of its video.
+_Asked = tuple[int, Question, VideoInfo | FocusEvalError]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +149,10 @@ class Plan:
 
 
 def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = lambda done, of: None) -> Plan:
-    """Return the plan of `matrix`: counted exactly, from lengths and rates alone, by running every sampler.
+    """Return the plan of `matrix`: counted from lengths and rates alone, on flat relevance.
 
-    One video after another, so that memory does not grow with their number.
+    One video after another, so that memory does not grow with their number. Of samplers that draw their pulls the
+    frames are expectations over the draws.
 
     Args:
         progress: told how many selections are counted, and of how many.
@@ -216,7 +221,7 @@ def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
 
 def count_selections(
     specs: Sequence[SelectionSpec],
-    videos: Iterable[list[tuple[int, Question, VideoInfo | FocusEvalError]]],
+    videos: Iterable[list[_Asked]],
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> tuple[list[SelectionPlan], dict[str, int]]:
@@ -227,19 +232,19 @@ def count_selections(
         progress: told how many selections are counted so far.
     """
     countings = [_Counting(spec) for spec in specs]
-    distinct, done = dict[str, int](), 0
+    distinct, done = dict[str, float](), 0
     for asked in videos:
-        embedded: dict[str, list[IntArray]] = {}
+        # Over all selections of a video: what one has embedded the next one finds.
+        embedded: dict[str, list[_Frames]] = {}
         for counting in countings:
             seen = counting.add_video(asked)
             for encoder, frames in zip(counting.spec.encoders, seen, strict=False):
                 embedded.setdefault(encoder.name, []).append(frames)
         for name, several in embedded.items():
-            # Over all selections of a video: what one has embedded the next one finds.
-            distinct[name] = distinct.get(name, 0) + np.unique(np.concatenate(several)).size
+            distinct[name] = distinct.get(name, 0.0) + _n_distinct(several)
         done += len(asked) * len(countings)
         progress(done)
-    return [counting.plan() for counting in countings], distinct
+    return [counting.plan() for counting in countings], {name: round(n) for name, n in distinct.items()}
 
 
 def _further(progress: Callable[[int, int], None], before: int, of: int, done: int) -> None:
@@ -253,35 +258,97 @@ def plan_selection(spec: SelectionSpec, questions: QuestionSet) -> SelectionPlan
     return counted
 
 
+@dataclass(frozen=True)
+class _Frames:
+    """Frames of one video that some questions look at.
+
+    Args:
+        known: ascending, each once.
+        draws: those expected beside `known`, with how often they are made, by what makes two of them the same.
+    """
+
+    known: IntArray
+    draws: Mapping[Hashable, tuple[Draw, int]] = field(default_factory=dict)
+
+
+def _n_distinct(several: Sequence[_Frames]) -> float:
+    """Return how many distinct frames are expected among `several`."""
+    known = several[0].known
+    if len(several) > 1:
+        known = np.unique(np.concatenate([frames.known for frames in several]))
+    draws = {key: draw for frames in several for key, draw in frames.draws.items()}
+    return expected_union(known, draws.values())
+
+
 class _Counting:
     """Counts what one selection will cost."""
 
     def __init__(self, spec: SelectionSpec) -> None:
         self.spec = spec
-        self._questions = self._pulls = self._frames = self._keyframes = self._alone = self._shared = self._unknown = 0
+        self._questions = self._frames = self._keyframes = self._unknown = 0
+        self._pulls = self._alone = self._shared = 0.0
         self._scanned = self._scanned_shared = self._looked = 0
         self._asked: Counter[str] = Counter()
         self._reason = (0, "")
         self._warnings: dict[str, tuple[int, PlanWarning]] = {}
 
-    def add_video(self, asked: list[tuple[int, Question, VideoInfo | FocusEvalError]]) -> tuple[IntArray, IntArray]:
-        """Count the questions of one video; return the frames scored and those scanned for any of them, ascending."""
-        seen = [self._seen(number, question, info) for number, question, info in asked]
-        pulled, scanned = (np.unique(np.concatenate(frames)) for frames in zip(*seen, strict=True))
-        self._shared += pulled.size
-        self._scanned_shared += scanned.size
-        return pulled, scanned
+    def add_video(self, asked: list[_Asked]) -> tuple[_Frames, _Frames]:
+        """Count the questions of one video; return the frames scored and those scanned for any of them."""
+        frames: tuple[_Frames, _Frames] | None = None
+        infos = [info for _, _, info in asked]
+        if isinstance(infos[0], VideoInfo) and infos.count(infos[0]) == len(infos):
+            frames = self._without_runs(asked, infos[0])
+        if frames is None:
+            seen = [self._seen(number, question, info) for number, question, info in asked]
+            pulled, scanned = (np.unique(np.concatenate(parts)) for parts in zip(*seen, strict=True))
+            frames = _Frames(pulled), _Frames(scanned)
+        self._shared += _n_distinct(frames[:1])
+        self._scanned_shared += frames[1].known.size
+        return frames
+
+    def _without_runs(self, asked: list[_Asked], info: VideoInfo) -> tuple[_Frames, _Frames] | None:
+        """Count questions that all see `info` without running each; None where only that tells."""
+        spec, n = self.spec, len(asked)
+        try:
+            expected = spec.sampler.expected_pulls(info, k=spec.k)
+        except FocusEvalError:  # each question's run says it again, and is warned of
+            return None
+        if expected is None:
+            return None
+        self._add_questions(asked, info)
+        pulls = n * expected.n_pulls
+        self._pulls, self._alone = self._pulls + pulls, self._alone + pulls
+        # Of a sampler that may return fewer this is the most.
+        self._keyframes += n * min(spec.k, info.n_frames)
+        # Selections that draw alike from one generator, for instance at another K, draw the same frames.
+        draws: dict[Hashable, tuple[Draw, int]] = {
+            (spec.seed, spec.sampler.name, stage, draw.key): (draw, n) for stage, draw in enumerate(expected.more)
+        }  # fmt: skip
+        if expected.coarse is not None:
+            # Shared coarse pulls are drawn once a video, whichever sampler draws them.
+            who, times = ("", 1) if spec.coarse_seed == "video" else (spec.sampler.name, n)
+            draws[spec.seed, who, -1, expected.coarse.key] = expected.coarse, times
+        return _Frames(expected.fixed, draws), _Frames(NO_FRAMES)
+
+    def _add_questions(self, asked: list[_Asked], info: VideoInfo) -> None:
+        """Count questions about a video that is known."""
+        self._questions += len(asked)
+        self._frames += len(asked) * info.n_frames
+        # Said before the run: such questions become errors, and too many of them fail it.
+        if (why := self.spec.sampler.why_no_frames(info, k=self.spec.k)) is not None:
+            for number, question, _ in asked:
+                self._warn("no frames", f"may end without frames: {why}", number, question, info)
 
     def plan(self) -> SelectionPlan:
         """Return what was counted."""
         return SelectionPlan(
             spec=self.spec,
             questions=self._questions,
-            pulls=self._pulls,
+            pulls=round(self._pulls),
             frames=self._frames,
             keyframes=self._keyframes,
-            embedded_alone=self._alone,
-            embedded_shared=self._shared,
+            embedded_alone=round(self._alone),
+            embedded_shared=round(self._shared),
             scanned=self._scanned,
             scanned_shared=self._scanned_shared,
             looked=self._looked,
@@ -292,17 +359,14 @@ class _Counting:
         )
 
     def _seen(self, number: int, question: Question, info: VideoInfo | FocusEvalError) -> tuple[IntArray, IntArray]:
-        self._questions += 1
-        nothing = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        nothing = NO_FRAMES, NO_FRAMES
         if isinstance(info, FocusEvalError):
+            self._questions += 1
             # The first by number, since videos are visited in another order than questions.
             self._reason = min(self._reason, (number, str(info))) if self._unknown else (number, str(info))
             self._unknown += 1
             return nothing
-        self._frames += info.n_frames
-        # Said before the run: such questions become errors, and too many of them fail it.
-        if (why := self.spec.sampler.why_no_frames(info, k=self.spec.k)) is not None:
-            self._warn("no frames", f"may end without frames: {why}", number, question, info)
+        self._add_questions([(number, question, info)], info)
         try:
             selection = _on_flat_relevance(self.spec, question, info)
         except FocusEvalError as error:  # of this question: the run records it and goes on, and so does the plan

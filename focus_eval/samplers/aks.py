@@ -13,6 +13,7 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first, min_max
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.coverage import every, why_no_candidates
+from focus_eval.samplers.expected_pulls import ExpectedPulls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,10 @@ class SplitAndJudge(FrameSampler):
     @abstractmethod
     def candidates(self, video: VideoInfo) -> IntArray:
         """Return the frames that are scored, ascending."""
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the candidates."""
+        return ExpectedPulls(fixed=self.candidates(video))
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
         """Return that a segment at `max_depth` gives no frame, where it is so, or that the grid is empty."""

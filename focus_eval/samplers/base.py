@@ -24,6 +24,7 @@ from focus_eval.core.types import (
     whole_number,
 )
 from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel
+from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
 
@@ -389,6 +390,18 @@ class FrameSampler(ABC):
         Pictures are reckoned at the size of an HD video, shrunk to the size that is asked for.
         """
         return dict(self._on_flat(video, k=k).asked) if self.needs_llm else {}
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return what any question pulls of a video with the same relevance everywhere.
+
+        A plan asks once a video. None where questions of one video differ in a way that only a run tells: then each is
+        run. A subclass that draws other frames than its parent overrides this too.
+        """
+        reads_more = self.needs_evidence or self.needs_scan or self.needs_texts or self.needs_llm
+        if self.draws or reads_more or self.may_return_more:
+            return None
+        flat = self._on_flat(video, k=k)
+        return None if flat.looked_frames.size else ExpectedPulls(fixed=np.sort(flat.pulled_frames))
 
     def at_cost(self, scan_cost: float | None) -> FrameSampler:
         """Return the sampler to ask for counts where the scan encoder costs so much; itself where it has none."""

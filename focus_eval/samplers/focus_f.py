@@ -7,9 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.bandit import min_max, nearest_pulled, softmax_draw
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.coverage import evenly
+from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.focus import Focus
 
 
@@ -32,3 +34,7 @@ class FocusF(Focus):
         n_drawn = np.array([request.n_wanted])
         drawn = softmax_draw(relevance, whole_video, n_drawn, temperature=self.temperature, rng=request.rng)
         return Choice(keyframes=frames[drawn])
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the pulls, which no draw changes."""
+        return ExpectedPulls(fixed=evenly(video, self.planned_pulls(video)))

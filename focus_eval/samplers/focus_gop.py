@@ -12,6 +12,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import IntArray, VideoInfo
 from focus_eval.samplers.bandit import Clips
 from focus_eval.samplers.base import Choice, SelectionRequest
+from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.focus import Focus
 
 
@@ -38,6 +39,10 @@ class FocusGop(Focus):
         choice = super().choose(request)
         n_without = int(self._lacks_groups(request.video, self.clips(request.video)).sum())
         return replace(choice, facts={"arms_without_cheap_frames": n_without, **choice.facts})
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the pulls of `focus` where no sync frames are known; else only a run tells."""
+        return super().expected_pulls(video, k=k) if video.sync_frames is None else None
 
     def coarse_candidates(self, request: SelectionRequest, clips: Clips) -> IntArray:
         """Return one cheap frame of every group, and all frames of arms that have too few groups, ascending."""

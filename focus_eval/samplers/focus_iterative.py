@@ -12,6 +12,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, VideoInfo
 from focus_eval.samplers.bandit import Arms, best_first, top_set
 from focus_eval.samplers.base import Choice, SelectionRequest
+from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.focus import Focus, choice_of_best_arms
 from focus_eval.samplers.two_stage import pulled
 
@@ -39,13 +40,13 @@ class FocusIterative(Focus):
         arms = self.coarse(request)
         n_final = self.n_final_arms(len(arms.clips))
         n_rounds = 0
-        while (disputed := _disputed(arms, n_final)).any() and request.ledger.n_pulls < limit:
-            arm = int(np.argmax(np.where(disputed, _radius(arms), -1.0)))
+        while (disputed := _disputed(arms, n_final, radius := _radius(arms))).any() and request.ledger.n_pulls < limit:
+            arm = int(np.argmax(np.where(disputed, radius, -1.0)))
             arms = self._pull_arm(arms, arm, min(self.pulls_per_arm, limit - request.ledger.n_pulls), request)
             n_rounds += 1
         choice = choice_of_best_arms(arms, n_final, request, temperature=self.temperature)
         facts = {"stopped": "max_pulls" if disputed.any() else "stable", "rounds": n_rounds, **choice.facts}
-        return replace(choice, clips=arms.reports(_radius(arms), final=best_first(arms.mean)[:n_final]), facts=facts)
+        return replace(choice, clips=arms.reports(radius, final=best_first(arms.mean)[:n_final]), facts=facts)
 
     def planned_pulls(self, video: VideoInfo) -> int:
         """Return the most pulls allowed; a stable top set needs fewer."""
@@ -54,16 +55,19 @@ class FocusIterative(Focus):
         first = self.planned_coarse_pulls(self.clips(video))
         return video.n_frames if self.max_pulls is None else min(video.n_frames, max(first, self.max_pulls))
 
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return None: which arm is pulled next depends on what was pulled before."""
+        return None
+
     def _pull_arm(self, arms: Arms, arm: int, n: int, request: SelectionRequest) -> Arms:
         frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
         free = frames[~request.ledger.is_pulled(frames)]
         return pulled(arms, request.rng.choice(free, min(n, free.size), replace=False), request.ledger)
 
 
-def _disputed(arms: Arms, n_final: int) -> NDArray[np.bool_]:
+def _disputed(arms: Arms, n_final: int, radius: FloatArray) -> NDArray[np.bool_]:
     """Return which arms leave or enter the top set once its means are lowered and all others raised by the radius."""
     top = top_set(arms.mean, n_final)
-    radius = _radius(arms)
     challenged = top_set(arms.mean + np.where(top, -radius, radius), n_final)
     return np.not_equal(top, challenged)
 

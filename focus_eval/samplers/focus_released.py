@@ -18,6 +18,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Arms, Clips, best_first, even_shares, min_max, optimistic_mean
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls, independent_ranges
 from focus_eval.samplers.ledger import Ledger
 
 Interpolation = Literal["nearest", "linear", "rbf", "uniform"]
@@ -172,12 +173,7 @@ class FocusReleased(FrameSampler):
         """Return the frames of the fine pulls, ascending: equally spaced and random ones around each zoomed centre."""
         is_taken = np.zeros(video.n_frames, dtype=bool)
         is_taken[coarse] = True
-        stride = self._fine_stride(video)
-        half = self._half_window(video)
-        for centre in _centres(clips)[zoomed]:
-            start, stop = max(0, centre - half), min(video.n_frames, centre + half + 1)
-            n_wanted = max(1, (stop - start) // stride)
-            n_even = round(n_wanted * self.fine_uniform_ratio)
+        for start, stop, n_wanted, n_even in self._windows(video, _centres(clips)[zoomed]):
             is_taken[evenly_inside(start, stop, n_even)] = True
             free = start + np.flatnonzero(~is_taken[start:stop])
             n_random = min(n_wanted - n_even, free.size)
@@ -185,6 +181,20 @@ class FocusReleased(FrameSampler):
                 is_taken[free[rng.choice(free.size, size=n_random, replace=False)]] = True
         is_taken[coarse] = False
         return np.flatnonzero(is_taken)
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the pulls; see `FrameSampler.expected_pulls`. Draws in overlapping windows count as independent."""
+        clips, centres = self.clips(video), _centres(self.clips(video))
+        size = int(clips.sizes[0])
+        rate = min(self.extra_samples_per_region, size - 1) / max(1, size - 1)
+        coarse = Draw(np.append(clips.starts, clips.stops[-1]), np.full(len(clips), rate))
+        # On flat relevance all arms are equal, and the first ones are zoomed into.
+        windows = self._windows(video, centres[: self.n_zoomed(len(clips))])
+        fixed = np.unique(np.concatenate([centres, *(evenly_inside(*window[:2], window[3]) for window in windows)]))
+        starts, stops, n_wanted, n_even = np.array(windows).T
+        free = (stops - starts - np.searchsorted(fixed, stops) + np.searchsorted(fixed, starts)) * (1.0 - rate)
+        fine = independent_ranges(starts, stops, np.minimum(1.0, (n_wanted - n_even) / np.maximum(1.0, free)))
+        return ExpectedPulls(fixed=fixed, more=(coarse, fine))
 
     def top_frames(self, ledger: Ledger, k: int) -> IntArray:
         """Return the most relevant pulled frames, the first pulled of equal ones."""
@@ -224,6 +234,15 @@ class FocusReleased(FrameSampler):
             return self.min_gap_sec
         seconds_per_keyframe = _seconds(video) / k
         return 0.0 if seconds_per_keyframe <= 0.2 else min(1.0, 0.25 * seconds_per_keyframe)
+
+    def _windows(self, video: VideoInfo, centres: IntArray) -> list[tuple[int, int, int, int]]:
+        """Return for each centre where its window starts and stops, its fine pulls, and how many of them lie evenly."""
+        stride, half, windows = self._fine_stride(video), self._half_window(video), []
+        for centre in centres.tolist():
+            start, stop = max(0, centre - half), min(video.n_frames, centre + half + 1)
+            n_wanted = max(1, (stop - start) // stride)
+            windows.append((start, stop, n_wanted, round(n_wanted * self.fine_uniform_ratio)))
+        return windows
 
     def _n_desired(self, video: VideoInfo) -> int:
         return max(self.min_coarse_segments, math.ceil(_seconds(video) / self.coarse_every_sec))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, Role, SelectionRequest
+from focus_eval.samplers.expected_pulls import ExpectedPulls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,3 +22,7 @@ class Random(FrameSampler):
     def choose(self, request: SelectionRequest) -> Choice:
         """Draw the frames."""
         return Choice(keyframes=request.rng.choice(request.video.n_frames, request.n_wanted, replace=False))
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return no pulls."""
+        return ExpectedPulls()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Arms, Clips, best_first, draw_in_clips, equal_clips
 from focus_eval.samplers.base import FrameSampler, SelectionRequest
+from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls
 from focus_eval.samplers.ledger import Ledger
 
 MIN_ARMS = 8
@@ -60,6 +61,12 @@ class ArmSampler(FrameSampler):
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
         """Return `planned_pulls`, which needs no run."""
         return self.planned_pulls(video)
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the coarse pulls; see `FrameSampler.expected_pulls`."""
+        clips = self.clips(video)
+        rates = np.minimum(self.pulls_per_arm, clips.sizes) / clips.sizes
+        return ExpectedPulls(coarse=Draw(np.append(clips.starts, clips.stops[-1]), rates))
 
     @abstractmethod
     def planned_pulls(self, video: VideoInfo) -> int:
@@ -112,6 +119,20 @@ class TwoStageSampler(ArmSampler):
         The same for all arms, so that the number of pulls follows from length and rate.
         """
         return max(1, math.floor(video.duration_seconds / len(clips) / self.seconds_per_fine_pull + 0.5))
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the coarse and the fine pulls; see `FrameSampler.expected_pulls`."""
+        first = super().expected_pulls(video, k=k)
+        if first is None or first.coarse is None:
+            return None
+        clips = self.clips(video)
+        n_coarse = np.minimum(self.pulls_per_arm, clips.sizes)
+        arms = replace(Arms.unpulled(clips), n_pulls=n_coarse, mean=np.full(len(clips), 0.5))
+        promising = best_first(arms.mean + self.exploration(arms))[: self.n_chosen_arms(len(clips))]
+        left, rates = clips.sizes - n_coarse, np.zeros(len(clips))
+        n_fine = np.minimum(self.fine_pulls_per_arm(video, clips), left)
+        rates[promising] = (n_fine / np.maximum(1, left))[promising]
+        return replace(first, more=(Draw(first.coarse.edges, rates),))
 
     def planned_pulls(self, video: VideoInfo) -> int:
         """Return coarse and fine pulls; fewer are made only where promising arms run out of frames."""

@@ -15,6 +15,7 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.coverage import evenly, one_fps, unit_rows
+from focus_eval.samplers.expected_pulls import ExpectedPulls
 
 # Constants of the authors' benchmark configuration.
 LEAST_PEAK_DISTANCE = 5
@@ -76,33 +77,38 @@ class WfsSb(FrameSampler):
         """Return the candidates chosen in each segment by itself, `budget` of each, ascending."""
         chosen = [np.empty(0, dtype=np.int64)]
         for (start, stop), budget in zip(segments.tolist(), budgets.tolist(), strict=True):
-            inside = np.arange(start, stop)
-            first = inside[[int(relevance[inside].argmax())]]
+            inside = slice(start, stop)
+            first = np.array([start + int(relevance[inside].argmax())])
             if budget > 0:
-                chosen.append(self.grown(first, min(budget, inside.size), inside, relevance, similarity))
+                chosen.append(self.grown(first, min(budget, stop - start), inside, relevance, similarity))
         return np.sort(np.concatenate(chosen))
 
     def grown(
-        self, chosen: IntArray, n: int, candidates: IntArray, relevance: FloatArray, similarity: Similarity
+        self, chosen: IntArray, n: int, candidates: slice, relevance: FloatArray, similarity: Similarity
     ) -> IntArray:
-        """Return `chosen` with the best of `candidates` added one by one until there are `n`, in order of choice."""
+        """Return `chosen`, all among `candidates`, with the best of these added one by one until there are `n`."""
         value = self.balance * (2.0 * relevance[candidates] - 1.0)
         likeness = similarity(candidates, chosen).max(axis=1)
-        is_free = ~np.isin(candidates, chosen)
+        is_free = np.ones(value.shape, dtype=bool)
+        is_free[chosen - candidates.start] = False
         for _ in range(n - chosen.size):
             gain = np.where(is_free, value - (1.0 - self.balance) * likeness, -np.inf)
             best = int(gain.argmax())
             is_free[best] = False
-            chosen = np.append(chosen, candidates[best])
-            likeness = np.maximum(likeness, similarity(candidates, candidates[[best]])[:, 0])
+            chosen = np.append(chosen, candidates.start + best)
+            likeness = np.maximum(likeness, similarity(candidates, chosen[-1:])[:, 0])
         return chosen
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the candidates, or nothing where they are fewer than `k`."""
+        return ExpectedPulls(fixed=one_fps(video)[: self.count_pulls(video, k=k)])
 
     def exactly(self, k: int, chosen: IntArray, relevance: FloatArray, similarity: Similarity) -> IntArray:
         """Return `k` candidates: those `chosen`, filled up from all, or the most relevant of them; ascending."""
         if chosen.size > k:
             chosen = chosen[best_first(2.0 * relevance[chosen] - 1.0)[:k]]
         elif chosen.size < k:
-            chosen = self.grown(chosen, k, np.arange(relevance.size), relevance, similarity)
+            chosen = self.grown(chosen, k, slice(0, relevance.size), relevance, similarity)
         return np.sort(chosen)
 
 
@@ -116,11 +122,12 @@ class Similarity:
     def __init__(self, images: FloatArray | None) -> None:
         self._images = images
 
-    def __call__(self, left: IntArray, right: IntArray) -> FloatArray:
-        """Return the similarity of each of `left` to each of `right`, `(n_left, n_right)`."""
+    def __call__(self, left: slice, right: IntArray) -> FloatArray:
+        """Return the similarity of each candidate of the range `left` to each of `right`, `(n_left, n_right)`."""
         if self._images is None:
-            alike: FloatArray = np.exp(-np.abs(left[:, None] - right) / FORGETTING_FRAMES)
+            alike: FloatArray = np.exp(-np.abs(np.arange(left.start, left.stop)[:, None] - right) / FORGETTING_FRAMES)
             return alike
+        # A range is a view; picking its rows one by one would copy every embedding for each keyframe.
         cosines: FloatArray = self._images[left] @ self._images[right].T
         return cosines
 

@@ -225,11 +225,13 @@ LOADED = "print(*sorted(m for m in sys.modules if m.startswith('focus_eval.sampl
 def test_making_a_sampler_imports_its_files_and_no_other_samplers():
     code = f"import sys; from focus_eval import make_sampler; make_sampler('focus'); {LOADED}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    needed = ["bandit", "base", "focus", "registry", "two_stage"]
+    needed = ["asking", "bandit", "base", "expected_pulls", "focus", "ledger", "registry", "two_stage"]
     assert found.stdout.split() == [f"focus_eval.samplers.{name}" for name in needed]
 
 
 def test_listing_the_samplers_imports_none():
     code = f"import sys; from focus_eval.samplers.registry import SAMPLERS; assert SAMPLERS.names(); {LOADED}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["focus_eval.samplers.base", "focus_eval.samplers.registry"]
+    assert found.stdout.split() == [
+        f"focus_eval.samplers.{name}" for name in ("asking", "base", "expected_pulls", "ledger", "registry")
+    ]

@@ -129,7 +129,7 @@ def test_without_a_peak_half_is_even_and_half_the_best():
 
 
 def test_similarity_without_embeddings_falls_with_distance():
-    near, far = Similarity(None)(np.array([0]), np.array([10, 20]))[0]
+    near, far = Similarity(None)(slice(0, 1), np.array([10, 20]))[0]
     assert near == pytest.approx(np.exp(-1.0))
     assert far == pytest.approx(np.exp(-2.0))
 

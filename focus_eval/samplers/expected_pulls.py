@@ -1,0 +1,88 @@
+"""Counts the frames that draws are expected to pull, without drawing them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from focus_eval.core.types import FloatArray, IntArray
+
+NO_FRAMES: IntArray = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One draw of frames: those of `[edges[i], edges[i + 1])` are each pulled with probability `rates[i]`.
+
+    Args:
+        edges: ascending, `(n + 1,)`.
+        rates: in [0, 1], `(n,)`.
+    """
+
+    edges: IntArray
+    rates: FloatArray
+
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        """Equal for two draws that give the same frames from the same generator."""
+        return self.edges.tobytes(), self.rates.tobytes()
+
+    def rates_at(self, edges: IntArray) -> FloatArray:
+        """Return the rate of the frames from each of `edges` to the next, `(n_edges - 1,)`; 0 outside this draw."""
+        if edges is self.edges:
+            return self.rates
+        at = np.searchsorted(self.edges, edges[:-1], side="right") - 1
+        is_inside = (at >= 0) & (at < self.rates.size)
+        return np.where(is_inside, self.rates[np.minimum(at, self.rates.size - 1)], 0.0)
+
+
+def independent_ranges(starts: IntArray, stops: IntArray, rates: FloatArray) -> Draw:
+    """Return independent draws in ranges `[starts[i], stops[i])`, which may overlap, as one; all of shape `(n,)`."""
+    edges = np.unique(np.concatenate([starts, stops]))
+    is_in_range = (starts[:, None] <= edges[:-1]) & (edges[:-1] < stops[:, None])
+    return Draw(edges, 1.0 - np.where(is_in_range, 1.0 - rates[:, None], 1.0).prod(axis=0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedPulls:
+    """The pulls of one question on flat relevance.
+
+    Args:
+        fixed: frames that every question pulls, ascending.
+        coarse: what `coarse_rng` draws among the other frames, which the questions of a video may share; None if
+            nothing.
+        more: what `rng` draws among the frames that are left after that.
+    """
+
+    fixed: IntArray = field(default_factory=NO_FRAMES.copy)
+    coarse: Draw | None = None
+    more: tuple[Draw, ...] = ()
+
+    @property
+    def n_pulls(self) -> float:
+        """Pulls of one question; a fraction where the draws may meet fixed frames."""
+        return expected_union(self.fixed, [(draw, 1) for draw in (self.coarse, *self.more) if draw is not None])
+
+
+def expected_union(fixed: IntArray, draws: Iterable[tuple[Draw, int]]) -> float:
+    """Return how many distinct frames are expected among `fixed` and independent draws.
+
+    A frame outside `fixed` is missed by all draws with probability `prod (1 - rate) ** times`.
+
+    Args:
+        fixed: frames, ascending, each once.
+        draws: each with how many times it is made.
+    """
+    draws = list(draws)
+    if not draws:
+        return float(fixed.size)
+    edges = draws[0][0].edges
+    if any(draw.edges is not edges for draw, _ in draws):
+        edges = np.unique(np.concatenate([draw.edges for draw, _ in draws]))
+    missed = np.ones(edges.size - 1)
+    for draw, times in draws:
+        missed *= (1.0 - draw.rates_at(edges)) ** times
+    free = np.diff(edges) - np.diff(np.searchsorted(fixed, edges))
+    return fixed.size + float(free @ (1.0 - missed))
