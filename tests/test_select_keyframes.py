@@ -12,7 +12,7 @@ from PIL import Image
 from focus_eval import Selection, VideoInfo, errors, make_encoder, make_sampler, open_video, select_keyframes
 from focus_eval.video.clip_writer import ClipWriter
 
-pytest.importorskip("timm", reason="the offline extra is not installed")
+pytest.importorskip("openvino", reason="the offline extra is not installed")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -15,6 +15,7 @@ import typer
 
 from focus_eval.commands.console import table_console
 from focus_eval.core.errors import FocusEvalError, MissingWeights
+from focus_eval.core.extras import WITHOUT_DEPENDENCIES, install_command
 from focus_eval.rows.identity import git_revision, versions
 from focus_eval.video import READERS
 
@@ -73,7 +74,7 @@ def decoders() -> dict[str, str]:
     found = {}
     for name in (name for name in READERS.names() if not READERS.fact(name, "needs_gpu", False)):
         package, extra = READERS.fact(name, "package", "") or name, READERS.fact(name, "extra", "")
-        missing = f'missing: pip install "focus-eval[{extra}]"' if extra else "missing"
+        missing = f"missing: {install_command(extra)}" if extra else "missing"
         found[name] = _version(package) or _version(f"eva-{package}") or missing
     if found.get("pyav", "missing") != "missing":
         import av
@@ -95,7 +96,7 @@ def extras() -> dict[str, str]:
     found = {}
     for extra in names:
         missing = sorted(set(_lacking(extra, lines)))
-        lacks = f'lacks {", ".join(missing)}: pip install "focus-eval[{extra}]"'
+        lacks = f"lacks {', '.join(missing)}: {install_command(extra)}"
         found[extra] = "installed" if not missing else lacks
     return found
 
@@ -109,7 +110,7 @@ def checkpoints() -> dict[str, dict[str, str]]:
         row = {"encoder": known.encoder, "size": known.size, "revision": known.revision}
         row["pinned"] = "yes" if known.is_pinned else "unpinned"
         if find_spec("huggingface_hub") is None or find_spec("safetensors") is None:
-            row["state"] = 'needs pip install "focus-eval[encoders]"'
+            row["state"] = f"needs {install_command('encoders')}"
         else:
             try:
                 row["state"] = f"present: {locate(known.name, model_type=known.model_type).folder}"
@@ -208,7 +209,8 @@ def _extras_in(marker: str) -> list[str]:
 
 def _lacking(extra: str, lines: list[Any]) -> list[str]:
     """Return the packages that `extra`, and the extras it names, ask for and that are not installed."""
-    missing: list[str] = []
+    beside = WITHOUT_DEPENDENCIES.get(extra, "")
+    missing = [beside] if beside and not _version(beside.partition("==")[0]) else []
     for line in lines:
         if extra not in _extras_in(str(line.marker or "")) or not line.marker.evaluate({"extra": extra}):
             continue

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from focus_eval.core.errors import MissingDependency, PluginError, UnknownName, unknown_name
+from focus_eval.core.extras import install_command
 
 T = TypeVar("T")
 _ROOT = Path(__file__).resolve().parents[1]
@@ -140,7 +141,7 @@ class Registry(Generic[T]):
             if missing.partition(".")[0] == _TOP:  # a mistake of ours, not a missing package
                 raise
             extra = self.fact(name, "extra", "") if name in self.plugins and self.plugins[name].module else ""
-            fix = f': pip install "focus-eval[{extra}]"' if extra else ", which is not installed"
+            fix = f": {install_command(extra)}" if extra else ", which is not installed"
             raise MissingDependency(f"{self.noun} {name!r} needs {missing}{fix}") from error
 
     @cached_property

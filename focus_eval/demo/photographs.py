@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from focus_eval.core.errors import InvalidInput, MissingDependency
+from focus_eval.core.extras import install_command
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -47,7 +48,7 @@ class Photograph:
         spec = importlib.util.find_spec(self.package)
         if spec is None or not spec.submodule_search_locations:
             raise MissingDependency(
-                f'photograph {self.name!r} is part of {self.distribution}: pip install "focus-eval[demo]"'
+                f"photograph {self.name!r} is part of {self.distribution}: {install_command('demo')}"
             )
         path = Path(spec.submodule_search_locations[0]) / self.file
         if not path.is_file():

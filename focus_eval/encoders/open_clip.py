@@ -21,7 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from focus_eval.core.errors import EncoderError
 from focus_eval.encoders.dual_encoder import DualEncoderScorer
-from focus_eval.encoders.preprocess import BICUBIC, BILINEAR, ImageRules
+from focus_eval.encoders.preprocess import ImageRules
+from focus_eval.encoders.resampling import BICUBIC, BILINEAR
 from focus_eval.encoders.weights import OPEN_CLIP, Located
 
 _FILTERS = {"bilinear": BILINEAR, "bicubic": BICUBIC}

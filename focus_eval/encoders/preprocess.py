@@ -18,6 +18,7 @@ from PIL import Image
 
 from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.core.types import IntArray
+from focus_eval.encoders.resampling import BICUBIC, FILTERS, filter_weights, fixed_point
 from focus_eval.video.reader import Pixels
 
 # Pillow's convolution on 8-bit images is fixed-point: weights rounded to multiples of 2^-22, one pass along the
@@ -45,32 +46,15 @@ def resize_exactly(images: torch.Tensor, height: int, width: int, *, resample: i
 def pillow_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray, NDArray[np.int32]]:
     """Return first input index `(size_out,)` and fixed-point weights `(size_out, taps)` of Pillow's filter.
 
-    An output pixel covers `size_in / size_out` input pixels; the filter is stretched by that factor when it
-    shrinks the image (antialiasing), cut at the borders and scaled to sum to 1.
-
     Raises:
         InvalidInput: a filter other than bilinear and bicubic.
     """
-    if resample not in _FILTERS:
+    if resample not in FILTERS:
         raise InvalidInput(
             f"resize=device supports bilinear (2) and bicubic (3), not filter {resample}; use resize=pil"
         )
-    kernel, reach = _FILTERS[resample]
-    scale = size_in / size_out
-    stretch = max(scale, 1.0)
-    support = reach * stretch
-    centres = (np.arange(size_out) + 0.5) * scale
-    first = np.maximum((centres - support + 0.5).astype(np.int64), 0)
-    stop = np.minimum((centres + support + 0.5).astype(np.int64), size_in)
-    taps = np.arange((stop - first).max())
-    values = kernel((taps[None, :] + first[:, None] - centres[:, None] + 0.5) * (1.0 / stretch))
-    values[taps[None, :] >= (stop - first)[:, None]] = 0.0
-    total = np.zeros(size_out)
-    for column in values.T:  # one after another, as Pillow adds them
-        total += column
-    values = values * (1.0 / total)[:, None]
-    fixed = np.trunc(values * (1 << _FRACTION_BITS) + np.where(values < 0, -0.5, 0.5))
-    return first, fixed.astype(np.int32)
+    first, weights = filter_weights(size_in, size_out, resample)
+    return first, fixed_point(weights, _FRACTION_BITS).astype(np.int32)
 
 
 def _resize_axis(images: torch.Tensor, axis: int, size: int, resample: int) -> torch.Tensor:
@@ -94,30 +78,11 @@ def _weights_on(device: torch.device, size_in: int, size_out: int, resample: int
     return torch.from_numpy(first).to(device), torch.from_numpy(fixed).to(device)
 
 
-def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.maximum(1.0 - np.abs(x), 0.0)
-
-
-def _bicubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Keys' cubic with a = -0.5 (IEEE Transactions on Acoustics, Speech and Signal Processing, 1981)."""
-    a, x = -0.5, np.abs(x)
-    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-    far = (((x - 5.0) * x + 8.0) * x - 4.0) * a
-    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
-
-
-_FILTERS: dict[int, tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], float]] = {
-    2: (_bilinear, 1.0),
-    3: (_bicubic, 2.0),
-}
-
-
 Resize = Literal["auto", "pil", "device"]
 Triple = tuple[float, float, float]
 
 CLIP_MEAN: Triple = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: Triple = (0.26862954, 0.26130258, 0.27577711)
-BILINEAR, BICUBIC = 2, 3  # Pillow's codes
 
 
 @dataclass(frozen=True, kw_only=True)

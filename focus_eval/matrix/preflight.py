@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, MissingWeights, unknown_name
+from focus_eval.core.extras import install_command
 from focus_eval.core.types import VideoInfo
 from focus_eval.matrix.answering import load_arguments
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, all_encoders, cells, selection_specs
@@ -610,7 +611,7 @@ def _packages(matrices: list[MatrixConfig], engine: str) -> Iterator[Missing]:
     needed += [("torch", "encoders", any(matrix.encoders for matrix in matrices)), ("ray", "ray", engine == "ray")]
     for package, extra, is_needed in needed:
         if is_needed and importlib.util.find_spec(package) is None:
-            yield Missing(f"the package {package.replace('_', '-')}", f'pip install "focus-eval[{extra}]"')
+            yield Missing(f"the package {package.replace('_', '-')}", install_command(extra))
 
 
 def _of_folder(folder: Path) -> Iterator[Missing]:

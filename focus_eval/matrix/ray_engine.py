@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.core.errors import MissingDependency, RunError
+from focus_eval.core.extras import install_command
 from focus_eval.core.plugins import file_modules
 from focus_eval.matrix.config import Resources
 from focus_eval.matrix.folder import RunFolder
@@ -45,7 +46,7 @@ class RayEngine:
         try:
             import ray
         except ImportError as error:
-            raise MissingDependency('the ray engine needs Ray: pip install "focus-eval[ray]"') from error
+            raise MissingDependency(f"the ray engine needs Ray: {install_command('ray')}") from error
         # Absolute, here and in `run`: workers have another working directory.
         self._store = store.resolve() if store else None
         self._takes = {SelectPhase.name: select, AnswerPhase.name: answer}

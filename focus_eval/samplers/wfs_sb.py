@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import MissingDependency
+from focus_eval.core.extras import install_command
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first
@@ -160,7 +161,7 @@ def coarsest_detail(relevance: FloatArray) -> FloatArray:
     try:
         import pywt
     except ImportError as error:
-        raise MissingDependency("sampler 'wfs_sb' needs PyWavelets: pip install \"focus-eval[wavelets]\"") from error
+        raise MissingDependency(f"sampler 'wfs_sb' needs PyWavelets: {install_command('wavelets')}") from error
     n = relevance.size
     highest = pywt.dwt_max_level(n, pywt.Wavelet("db4"))
     level = 1 if n <= 1 or highest <= 1 else min(max(1, math.floor(math.log2(n) - 3)), highest)

