@@ -10,13 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from focus_eval.report.run import load_run
+from focus_eval.samplers.contract import Case, broken_promises, differing, fingerprints
+from focus_eval.samplers.registry import make_apart, make_here
+from focus_eval.simulation.running import SimulationConfig, run_simulation
+
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "new_sampler.md").read_text(encoding="utf-8")
 
 
-def block(language: str) -> str:
-    """The only code block of that language."""
-    found = re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
+def block(language: str, part: str = "") -> str:
+    """The only code block of that language that has `part` in it."""
+    found = [text for text in re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL) if part in text]
     assert len(found) == 1
     return found[0]
 
@@ -32,7 +37,7 @@ def run(*arguments: str, folder: Path, path: str = "") -> subprocess.CompletedPr
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bisect-peaks")
-    (folder / "bisect_peaks.py").write_text(block("python"))
+    (folder / "bisect_peaks.py").write_text(block("python", "class BisectPeaks"))
     (folder / "pyproject.toml").write_text(block("toml"))
     return folder
 
@@ -73,3 +78,25 @@ def test_the_installed_package_is_listed_and_found_by_name(project, tmp_path):
     done = run("focus_eval", "check", "bisect_peaks", folder=elsewhere, path=str(target))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every promise is kept" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["FarApart", "Cues", "Changes"])
+def test_each_of_the_three_keeps_the_contract_and_is_simulated(tmp_path, kind):
+    file = tmp_path / "three.py"
+    file.write_text(block("python", f"class {kind}"))
+    spec = f"{file}:{kind}"
+    for case in (Case(1, 8), Case(7, 8, 25.0), Case(900, 16, 0.2), Case(3000, 16, pattern="flat 0.5"), Case(7201, 8)):
+        assert broken_promises(make_here(spec), case) == {}
+    assert check_once(spec) is None
+    config = SimulationConfig(videos=3, minutes=(1, 3), worlds=["realistic"], k=[4], samplers=[spec])
+    run_simulation(config, tmp_path / "out", n_workers=1)
+    rows = list(load_run(tmp_path / "out").selections)
+    assert [row.error for row in rows] == [None] * 3
+    assert all(row.frames_scored or row.looked_frames for row in rows)
+    lines = block("python", f"class {kind}").partition(f"class {kind}")[2].partition("@dataclass")[0]
+    assert len([line for line in lines.splitlines() if line.strip()]) <= 21
+
+
+def check_once(spec: str) -> object:
+    """What differs between this process and one of the file's own, None where nothing does."""
+    return differing(make_apart(spec, moves_clock=True), fingerprints(make_here(spec)))

@@ -33,6 +33,7 @@ from focus_eval.report.measures import (
     QuestionMeans,
     forwards_notes,
     has_sizes,
+    llm_notes,
     paired,
     question_means,
     recall_figure,
@@ -122,6 +123,7 @@ def recall_overview(frame: pd.DataFrame) -> Table:
             *_sizes_note(frame),
             *forwards_notes(frame),
             *scan_notes(frame),
+            *llm_notes(frame),
         ),
     )
 

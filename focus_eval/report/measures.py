@@ -191,6 +191,22 @@ def scan_notes(frame: pd.DataFrame) -> list[str]:
     return notes
 
 
+def llm_notes(frame: pd.DataFrame) -> list[str]:
+    """Return what each sampler's model was asked in all, and whether that is in the forward equivalents."""
+    notes = []
+    for (label, model), part in frame[frame["llm_calls"] > 0].groupby(["label", "llm"], sort=False):
+        calls, images = int(part["llm_calls"].sum()), int(part["llm_images"].sum())
+        tokens = part["llm_input"] + part["llm_output"]
+        said = f"{label} asked {model} {calls:,} times about {images:,} pictures"
+        said += f", {int(tokens.sum()):,} tokens" if tokens.notna().all() else ", tokens not known"
+        said += f", {part['llm_dollars'].sum():.2f} dollars" if part["llm_dollars"].notna().any() else ""
+        where = "in" if part["forward_equivalents"].notna().all() else "not in"
+        notes.append(f"{said} in {len(part):,} questions; {where} the forward equivalents.")
+    if frame["n_looked"].any():
+        notes.append(f"Samplers looked at {int(frame['n_looked'].sum()):,} pictures themselves: decoded, not encoded.")
+    return notes
+
+
 def hours_per_seed(chosen: pd.DataFrame) -> float | None:
     """Return the hours that one seed's selections would have held a device for had no other selection been there.
 

@@ -532,7 +532,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             + ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in run.cut_queries.items())
             + "."
         )
-    notes += measures.scan_notes(run.selection_frame)
+    notes += measures.scan_notes(run.selection_frame) + measures.llm_notes(run.selection_frame)
     if any(figure.seeds > 1 for figure in figures):
         notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
     hours, frame = any(column.metric == "hours" for column in shape.columns), run.selection_frame

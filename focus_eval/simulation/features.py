@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import FloatArray, IntArray, Picture
 from focus_eval.samplers.base import derived_rng
 from focus_eval.simulation.worlds import (
     GRID_HZ,
@@ -20,6 +21,8 @@ from focus_eval.simulation.worlds import (
 
 # What a picture shows besides the query lies in so many dimensions.
 DIMENSIONS = 16
+# Side of a drawn picture in pixels, and grey levels of a standard deviation of what it shows.
+PICTURE_SIDE, GREYS = 16, 40
 # Cosine of frame and query: that of CLIP ViT-B/32 lies between about .1 and .4 (docs/simulation.md).
 MEAN_COSINE, COSINE_SPREAD, LARGEST_COSINE = 0.25, 0.04, 0.9
 # CLIP's logits are so many times its cosines.
@@ -56,6 +59,30 @@ class TraceFeatures:
         shown = self._shown(frames)
         shown /= np.linalg.norm(shown, axis=1, keepdims=True)
         return np.hstack([cosine, np.sqrt(1 - cosine**2) * shown]), np.eye(1 + DIMENSIONS)[0]
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return relevance to another text, shape `(n,)`: that to the question, through noise of the text's own.
+
+        The noise is as smooth and as large as the background, in logits.
+
+        Raises:
+            InvalidInput: a recorded trace, which knows of no other text.
+        """
+        if not isinstance(self.trace, SimulatedTrace):
+            raise InvalidInput(f"{self.trace.question_id}: relevance to other texts was not recorded, asked {text!r}")
+        n, world = self.trace.latent.size, self.trace.world
+        rng = derived_rng(0, "text", str(self.trace.key), text)
+        own = autoregression(0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ)), n, rng)
+        cell = np.minimum((frames * (GRID_HZ / self.trace.info.fps)).astype(np.int64), n - 1)
+        relevance: FloatArray = 1 / (1 + np.exp(-(self.logits(frames) + world.scale * own[cell])))
+        return relevance
+
+    def pictures(self, frames: IntArray) -> list[Picture]:
+        """Return a picture of each frame, `PICTURE_SIDE` pixels wide and high: a field of grey for each dimension."""
+        side = round(DIMENSIONS**0.5)
+        grey = np.clip(128 + GREYS * self._shown(frames), 0, 255).astype(np.uint8).reshape(-1, side, side, 1)
+        fields = grey.repeat(PICTURE_SIDE // side, axis=1).repeat(PICTURE_SIDE // side, axis=2).repeat(3, axis=3)
+        return list(fields)
 
     @property
     def _is_cosine(self) -> bool:

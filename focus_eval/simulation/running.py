@@ -20,7 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from focus_eval.benchmarks.question import LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.resources import lines_of, read_text
-from focus_eval.core.types import CoarseSeed, FloatArray, IntArray
+from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Picture
+from focus_eval.llms.protocol import Model
+from focus_eval.llms.registry import make_llm
 from focus_eval.pipeline.selector import Selector
 from focus_eval.report.cost import frame_shares
 from focus_eval.rows.identity import git_revision, identity_hash, selection_identity, versions
@@ -155,6 +157,10 @@ VIDEOS_AT_ONCE = 25
 AnyTrace = SimulatedTrace | RecordedTrace
 
 
+# What a simulated question asks for.
+QUERY = "the planted evidence"
+
+
 class TraceEncoder:
     """An encoder that gives the relevance of the trace it was last shown; a frame is its unit of cost."""
 
@@ -164,18 +170,29 @@ class TraceEncoder:
     def __init__(self, revision: str) -> None:
         self.revision = revision
         self.trace: AnyTrace | None = None
+        self._drawn: TraceFeatures | None = None
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
         """Return the relevance of `frames`, shape `(n,)`."""
         if self.trace is None:
             raise RunError(f"{video}: no trace")
-        return self.trace.relevance(frames)
+        return self.trace.relevance(frames) if query == QUERY else self._features.relevance_to(frames, query)
 
     def features_of(self, video: Path, query: str) -> TraceFeatures:
         """Return relevance, logits and embeddings of the trace."""
+        return self._features
+
+    def pictures_of(self, frames: IntArray, size: int | None) -> list[Picture]:
+        """Return a picture of each frame of the trace, whatever the `size`."""
+        return self._features.pictures(frames)
+
+    @property
+    def _features(self) -> TraceFeatures:
         if self.trace is None:
-            raise RunError(f"{video}: no trace")
-        return TraceFeatures(self.trace)
+            raise RunError("no trace")
+        if self._drawn is None or self._drawn.trace is not self.trace:
+            self._drawn = TraceFeatures(self.trace)
+        return self._drawn
 
     def n_unknown(self, frames: IntArray) -> int:
         """Return how many of `frames` were not recorded, and took the relevance of the nearest that was."""
@@ -271,6 +288,14 @@ class Source:
         return ChannelEncoder(str(sampler.options["scan_encoder"]), self, config)
 
 
+def scripted_llm(sampler: FrameSampler) -> Model | None:
+    """Return the scripted model of a sampler that asks one: what its option `llm` says of it, else the usual one."""
+    if not sampler.needs_llm:
+        return None
+    named = str(sampler.options["llm"])
+    return make_llm(named if named.partition(":")[0] == "scripted" else "scripted")
+
+
 def run_simulation(
     config: SimulationConfig,
     out: Path,
@@ -354,6 +379,7 @@ def selection_ids(config: SimulationConfig) -> set[str]:
             sampler=sampler,
             encoder=TraceEncoder(source.revision),
             scan_encoder=source.scan_encoder(sampler, config),
+            llm=scripted_llm(sampler),
             k=k,
             seed=seed,
             coarse_seed=source.coarse_seed,
@@ -374,6 +400,7 @@ def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k
         sampler=sampler,
         encoder=encoder,
         scan_encoder=scan,
+        llm=scripted_llm(sampler),
         k=k,
         seed=config.seeds[0],
         coarse_seed=source.coarse_seed,
@@ -474,6 +501,7 @@ def _run_chunk(
                 sampler=sampler,
                 encoder=encoder,
                 scan_encoder=scans.get(sampler.options.get("scan_encoder")),
+                llm=scripted_llm(sampler),
                 k=k,
                 seed=seed,
                 coarse_seed=source.coarse_seed,
@@ -528,7 +556,7 @@ def _question(source: Source, trace: AnyTrace) -> Question:
     return Question(
         benchmark=source.name,
         id=trace.question_id,
-        query="the planted evidence",
+        query=QUERY,
         options=(),
         video=_video(trace),
         answer=None,
@@ -556,7 +584,7 @@ def _part(out: Path, source: Source, config: SimulationConfig, sampler: FrameSam
     changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
     # A sampler that never pulls sees no relevance, but its questions are those of the source as well.
-    scan = source.scan_encoder(sampler, config)
+    scan, llm = source.scan_encoder(sampler, config), scripted_llm(sampler)
     identity = selection_identity(
         sampler,
         k=k,
@@ -565,6 +593,8 @@ def _part(out: Path, source: Source, config: SimulationConfig, sampler: FrameSam
         encoder_revision=source.revision,
         scan_encoder=scan.name if scan else "",
         scan_encoder_revision=scan.revision if scan else "",
+        llm=llm.model_id if llm else "",
+        llm_revision=llm.revision if llm else "",
     )
     readable = re.sub(r"[^\w.,=+-]+", "_", f"{source.name}-{','.join([sampler.name, *changed])}-k{k}-seed{seed}")
     return out / "selections" / f"{readable}-{identity_hash(identity)[:8]}"
