@@ -140,8 +140,8 @@ def read_image_rules(folder: Path) -> ImageRules:
         width=width,
         shortest_edge=edge,
         resample=config.get("resample", BICUBIC),
-        mean=_triple(config["image_mean"]),
-        std=_triple(config["image_std"]),
+        mean=triple(config["image_mean"]),
+        std=triple(config["image_std"]),
     )
 
 
@@ -220,6 +220,7 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="resize")
 
 
-def _triple(values: Sequence[Any]) -> Triple:
+def triple(values: Sequence[Any]) -> Triple:
+    """Return three numbers, one of each channel."""
     red, green, blue = (float(value) for value in values)
     return red, green, blue

@@ -181,6 +181,8 @@ def _checkpoint_size(made: Any, encoder: EncoderConfig) -> int:
         stated = json.loads(found.config.read_text(encoding="utf-8"))
     except (FocusEvalError, AttributeError, OSError, ValueError):
         return 0
+    if stated.get("model_type") == "qwen3_vl":  # the language model gives the embedding
+        return int(stated["text_config"]["hidden_size"])
     # SigLIP has no projection: its embeddings are as wide as its vision tower.
     size = stated.get("projection_dim") or (stated.get("vision_config") or stated.get("model_cfg") or {})
     size = size if isinstance(size, int) else size.get("hidden_size") or size.get("embed_dim")

@@ -28,6 +28,7 @@ from support.random_weights import (
     write_tiny_siglip,
     write_tiny_siglip2,
 )
+from support.tiny_transformers import write_tiny_qwen3_vl
 
 QUERIES = [
     "a cat",
@@ -73,6 +74,8 @@ SCORERS = {
     "metaclip2": Case(_tiny("metaclip2", write_tiny_metaclip2), tolerance=1e-5),
     "aimv2": Case(_tiny("aimv2", write_tiny_aimv2), tolerance=1e-5),
     "blip2": Case(_tiny("blip2", write_tiny_blip2), tolerance=1e-5),
+    "qwen3_vl_embedding": Case(_tiny("qwen3_vl_embedding", write_tiny_qwen3_vl), tolerance=1e-5),
+    "qwen3_vl_reranker": Case(_tiny("qwen3_vl_reranker", write_tiny_qwen3_vl), tolerance=1e-5),
     "open_clip": Case(_tiny("open_clip", write_tiny_open_clip), tolerance=1e-5),
 }
 
