@@ -15,12 +15,13 @@ from focus_eval.commands.doctor import doctor
 from focus_eval.commands.exchange import evidence, export, import_, recall
 from focus_eval.commands.lab import check, simulate
 from focus_eval.commands.lists import configs, plugins, samplers, slurm_script, tasks, videos
-from focus_eval.commands.packing import pack, unpack
+from focus_eval.commands.packing import cite, pack, unpack
 from focus_eval.commands.predict import predict
 from focus_eval.commands.registry import registry
 from focus_eval.commands.reports import acf, compare, report
 from focus_eval.commands.runs import plan, run, status
 from focus_eval.commands.select import select
+from focus_eval.commands.submit import submit
 from focus_eval.core.errors import FocusEvalError, printable
 
 _MOST_CHARACTERS = 2000  # of an error message
@@ -62,10 +63,12 @@ app.command()(report)
 app.command()(compare)
 app.command()(pack)
 app.command()(unpack)
+app.command()(cite)
 app.command()(audit)
 app.command()(recall)
 app.command()(evidence)
 app.command()(predict)
+app.command()(submit)
 app.command()(registry)
 app.command()(acf)
 app.command()(simulate)

@@ -1,4 +1,4 @@
-"""`focus-eval pack` and `unpack`: a run as one file that can be moved."""
+"""`focus-eval pack`, `unpack` and `cite`: a run as one file that can be moved, and what a paper says of it."""
 
 from __future__ import annotations
 
@@ -35,3 +35,26 @@ def unpack(
     from focus_eval.rows.packed import unpack_run
 
     typer.echo(str(unpack_run(file, out)))
+
+
+def cite(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or a packed run.")],
+    out: Annotated[Path | None, typer.Option(help="File to write. [default: the terminal]")] = None,
+) -> None:
+    """Write a run's methods, table and references in LaTeX.
+
+    The paragraph states versions, settings and what was asked otherwise than in the paper; BibTeX of samplers,
+    encoders, benchmarks and models follows, and what has no reference on file is named.
+    """
+    from focus_eval.registry.cards import read_registry
+    from focus_eval.registry.cite import cited
+    from focus_eval.report.run import load_run
+    from focus_eval.rows.records import replace_file
+
+    text = cited(load_run(run), read_registry())
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    with replace_file(out) as part:
+        part.write_text(text, encoding="utf-8")
+    typer.echo(str(out))

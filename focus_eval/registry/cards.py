@@ -24,14 +24,6 @@ COMPUTED = "computed from published answers"
 CLAIMED = "claimed by the paper"
 CARD_FILE = "card.yaml"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
-# What a sampler's class says of itself, in the words of a card.
-_NEEDS = {
-    "needs_encoder": "encoder",
-    "needs_scan": "scan encoder",
-    "needs_logits": "raw logits",
-    "needs_embeddings": "embeddings",
-    "needs_evidence": "annotated evidence",
-}
 
 
 class _Part(BaseModel):
@@ -150,9 +142,9 @@ class Card(_Part):
 
     @property
     def needs_text(self) -> str:
-        """E.g. "encoder, embeddings": from the sampler's class, then what the card adds."""
+        """E.g. "embeddings, encoder": what the sampler's class declares (`needs_encoder`), then what the card adds."""
         kind = sampler_class(self.sampler_text) if self.sampler else None
-        said = [text for attribute, text in _NEEDS.items() if kind is not None and getattr(kind, attribute)]
+        said = [name.removeprefix("needs_") for name in dir(kind) if name.startswith("needs_") and getattr(kind, name)]
         return ", ".join([*said, *self.needs]) or ("nothing" if kind is not None else "not stated")
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from focus_eval.registry.cards import CLAIMED, COMPUTED, Card
+from focus_eval.registry.cite import read_references, reference_text
 from focus_eval.registry.figures import NEAR, Figure
 from focus_eval.registry.simulated import COST, WORLD
 from focus_eval.report.page.html import render_sections
@@ -164,7 +165,8 @@ def sampler_sections(card: Card, figures: Sequence[Figure]) -> list[Section]:
     """Return the page of one sampler: what it is and needs, its figures of all versions and months, its files."""
     from focus_eval.registry.replayed import source_table
 
-    paper = f"paper: {card.paper}." if card.paper else "no paper."
+    known = read_references().get(card.paper)
+    paper = f"paper: {reference_text(known) if known else card.paper}." if card.paper else "no paper."
     needs = f"Needs: {card.needs_text}. Licence: {card.licence}."
     options = ", ".join(f"{name}={value}" for name, value in card.options.items())
     code = f"Code: {card.sampler}{f' with {options}' if options else ''}." if card.sampler else "No code here."
@@ -193,18 +195,19 @@ def write_site(folder: Path, cards: Mapping[str, Card], figures: Sequence[Figure
     sections += [("Accuracy", [accuracy])] if accuracy else []
     sections.append(("Samplers", [sampler_table(cards.values())]))
     folder.mkdir(parents=True, exist_ok=True)
-    written = [_page(folder / "index.html", "Registry of frame samplers", sections)]
+    written = [write_page(folder / "index.html", "Registry of frame samplers", sections)]
     for name, card in cards.items():
         own = sampler_sections(card, figures)
         verdict = card.folder / "verdict.html"
         if verdict.is_file():
             shutil.copyfile(verdict, folder / f"{name}-verdict.html")
             own.insert(1, ("Verdict", [{f"{name}-verdict.html": "As it was submitted"}]))
-        written.append(_page(folder / f"{name}.html", card.title, [*own, ("", [{"index.html": "All samplers"}])]))
+        written.append(write_page(folder / f"{name}.html", card.title, [*own, ("", [{"index.html": "All samplers"}])]))
     return written
 
 
-def _page(path: Path, title: str, sections: Sequence[Section]) -> Path:
+def write_page(path: Path, title: str, sections: Sequence[Section]) -> Path:
+    """Write one page and return its path."""
     with replace_file(path) as part:
         part.write_text(render_sections(title, sections), encoding="utf-8")
     return path

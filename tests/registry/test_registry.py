@@ -42,9 +42,8 @@ def write_card(place, name, **more):
     return file
 
 
-@pytest.fixture
-def made(tmp_path):
-    """A registry of two published selections, one near the evidence of every question and one far, and its files."""
+def write_evidence(place):
+    """Write an annotation with one moment in each of `N_VIDEOS` videos of 400 s, and the rates of their files."""
     rows = [
         {
             "id": f"q{number}", "question": "What?", "candidates": ["this", "that"], "correct_choice": 0,
@@ -53,8 +52,14 @@ def made(tmp_path):
         }
         for number in range(N_VIDEOS)
     ]  # fmt: skip
-    (tmp_path / "annotation.json").write_text(json.dumps(rows))
-    (tmp_path / "rates.csv").write_text("id,duration_s,fps\n" + "".join(f"q{n},400,10\n" for n in range(N_VIDEOS)))
+    (place / "annotation.json").write_text(json.dumps(rows))
+    (place / "rates.csv").write_text("id,duration_s,fps\n" + "".join(f"q{n},400,10\n" for n in range(N_VIDEOS)))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A registry of two published selections, one near the evidence of every question and one far, and its files."""
+    write_evidence(tmp_path)
     for name, frames in (("near", [1000, 1060, 1110]), ("far", [0, 20, 3900])):
         (tmp_path / f"{name}.json").write_text(chosen_json(frames))
         digest = hashlib.sha256((tmp_path / f"{name}.json").read_bytes()).hexdigest()
@@ -72,7 +77,7 @@ def test_every_sampler_of_the_package_has_a_card_and_every_card_reads():
     cards = read_registry(ROOT / "registry")
     assert {card.sampler for card in cards.values() if card.sampler} == set(SAMPLERS.names())
     assert len([item for card in cards.values() for item in card.selections]) >= 15
-    assert cards["mdp3"].needs_text == "encoder, embeddings"
+    assert cards["mdp3"].needs_text == "embeddings, encoder"
     assert cards["toolmerge"].needs_text.startswith("LLM planner")
 
 

@@ -1,0 +1,100 @@
+"""`focus-eval submit`: a sampler or a file of selections becomes a folder of the registry."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focus_eval.commands.console import print_table
+from focus_eval.commands.registry import AnnotationsOption, RatesOption, RegistryOption, annotation_of
+from focus_eval.core.errors import printable
+
+if TYPE_CHECKING:
+    from focus_eval.registry.cards import Card
+    from focus_eval.registry.figures import Figure
+    from focus_eval.registry.replayed import Material
+
+
+def submit(
+    sampler: Annotated[
+        str,
+        typer.Argument(help="FILE.py:Class or a registered name, with options. [default: the card's, if any]"),
+    ] = "",
+    card: Annotated[
+        Path, typer.Option(help="The sampler's card (YAML); the files that it names lie beside it.")
+    ] = Path("card.yaml"),
+    out: Annotated[Path, typer.Option(help="Folder to write NAME/ to.")] = Path("registry/samplers"),
+    annotations: AnnotationsOption = [],  # noqa: B006
+    rates: RatesOption = None,
+    place: RegistryOption = None,
+    videos: Annotated[
+        int | None, typer.Option(help="Simulated videos of the verdict. [default: until all is decided]", min=5)
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="Start no more videos that would take longer than this.")] = 10.0,
+    demo: Annotated[bool, typer.Option(help="Run the quick demo too.")] = True,
+    seed: Annotated[int | None, typer.Option(help="Seed of the verdict's videos. [default: drawn now]")] = None,
+) -> None:
+    """Make a folder for the registry from a sampler or from selections.
+
+    A sampler is checked, gets a verdict on simulated videos of a seed drawn now, and runs in the quick demo. Selections
+    are audited and measured on annotated evidence. Nothing is written where anything fails.
+    """
+    from focus_eval.core.resources import resource_path
+    from focus_eval.registry.cards import read_registry
+    from focus_eval.registry.replayed import Material
+    from focus_eval.registry.submission import findings_of, submission
+
+    material = Material(Path(card).parent, dict(annotation_of(text) for text in annotations), rates)
+    taken = read_registry(place or resource_path("registry"))
+    with submission(card, sampler, out, material, taken) as made:
+        figures = _figures(made, material)
+        findings = findings_of(made, material)
+        for line in findings:
+            typer.echo(printable(line))
+        if made.sampler:
+            _verdict(made, videos=videos, minutes=minutes, demo=demo, seed=seed)
+        _write_page(made, figures, findings)
+    typer.echo(str(out / made.name))
+
+
+def _figures(card: Card, material: Material) -> list[Figure]:
+    """Measure the card's selections and answers, and print the table."""
+    from focus_eval.registry.figures import computed_figures, replayed_figures
+    from focus_eval.registry.replayed import measured_groups
+    from focus_eval.registry.site import leaderboards
+
+    cards = {card.name: card}
+    figures = [item for group in measured_groups([card], material) for item in replayed_figures(group, cards)]
+    for table in leaderboards(figures, cards):
+        print_table(table)
+    return [*figures, *computed_figures(card, material)]
+
+
+def _verdict(card: Card, **options: Any) -> None:
+    """Check the sampler and compare it with the controls at its cost; the page of this stays with the card."""
+    from focus_eval.commands.compare import compare_samplers
+
+    chosen = ",".join(f"{name}={value}" for name, value in card.options.items())
+    text = f"{card.sampler_text}:{chosen}" if chosen else card.sampler_text
+    fixed: dict[str, Any] = {"margin": 3.0, "world": [], "relevance": None, "scan_relevance": None, "others": []}
+    with TemporaryDirectory() as work:
+        compare_samplers(text, out=Path(work), **fixed, **options)
+        shutil.copyfile(Path(work) / "compare.html", card.folder / "verdict.html")
+
+
+def _write_page(card: Card, figures: list[Figure], findings: list[str]) -> None:
+    """Write the folder's own page: what the sampler is, its verdict, its figures, and what audit found."""
+    from focus_eval.registry.site import Section, leaderboards, sampler_sections, write_page
+
+    head, *rest = sampler_sections(card, figures)
+    sections: list[Section] = [head]
+    if card.sampler:
+        sections.append(("Verdict", [{"verdict.html": "On simulated videos, and in the quick demo"}]))
+    sections += [(table.title, [table]) for table in leaderboards(figures, {card.name: card})]
+    if card.selections:
+        sections.append(("Audit", findings or ["No findings."]))
+    write_page(card.folder / "index.html", card.title, [*sections, *rest])

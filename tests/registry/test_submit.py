@@ -1,0 +1,129 @@
+"""A submission: does a folder of the registry come out of a card and a file, and nothing where anything is wrong?"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from focus_eval.core.errors import FocusEvalError, InvalidInput
+from focus_eval.registry.cards import REPLAYED, check_file, read_registry
+from focus_eval.registry.replayed import Material
+from focus_eval.registry.submission import submission
+from tests.registry.test_registry import N_VIDEOS, called, chosen_json, write_evidence
+
+SAMPLER = """
+from dataclasses import dataclass
+from typing import ClassVar
+import numpy as np
+from focus_eval.samplers.base import Choice, FrameSampler
+
+@dataclass(frozen=True, kw_only=True)
+class Ends(FrameSampler):
+    name: ClassVar[str] = "ends"
+    source: ClassVar[str] = "a test"
+    version: ClassVar[int] = {version}
+    needs_encoder: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+
+    def choose(self, request):
+        return Choice(keyframes=np.linspace({first}, request.video.n_frames - 1, request.n_wanted).astype(int))
+"""
+ITEM = {"benchmark": "longvideobench", "k": 3, "format": "qca", "file": "mine.json"}
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with a benchmark's annotation and frames chosen near its evidence."""
+    write_evidence(tmp_path)
+    (tmp_path / "mine.json").write_text(chosen_json([1000, 1060, 1110]))
+    return tmp_path
+
+
+def submitted(place, document, *arguments, sampler=()):
+    (place / "card.yaml").write_text(yaml.safe_dump(document))
+    given = ["--card", place / "card.yaml", "--out", place / "registry" / "samplers", *arguments]
+    return called(
+        "submit", *sampler, *given, "--annotations", place / "annotation.json", "--rates", place / "rates.csv"
+    )
+
+
+def card(**changed):
+    said = {"title": "My Frames", "authors": "Someone", "licence": "MIT", "selections": [ITEM], **changed}
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def test_a_file_of_selections_alone_becomes_a_row(place):
+    done = submitted(place, card())
+    assert done.exit_code == 0
+    cards = read_registry(place / "registry")
+    (item,) = cards["my_frames"].selections
+    assert item.file == "selections/mine.parquet"
+    check_file(item, cards["my_frames"].folder / item.file)
+    page = (place / "registry/samplers/my_frames/index.html").read_text()
+    assert REPLAYED in page
+    assert "No findings." in page
+    built = called("registry", "build", "--registry", place / "registry", "--files", place / "nothing", "--no-simulate",
+                   "--annotations", place / "annotation.json", "--rates", place / "rates.csv",
+                   "--out", place / "site")  # fmt: skip
+    assert "2 pages of 1 samplers" in built.output
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (card(licence=None), "licence: Field required"),
+        (card(title="Q-Frame"), "the registry has this title, of qframe"),
+        (card(title="focus", authors="Others"), "taken in the registry, by Zhu et al. with version 1"),
+        (card(selections=[{**ITEM, "k": 2}]), "a question has 3 frames, the card says K = 2"),
+        (card(selections=[{**ITEM, "benchmark": "lvbench"}]), "needs the annotation of lvbench"),
+        (card(selections=[{**ITEM, "file": "past.json"}]), "past the end"),
+        (card(selections=[{**ITEM, "file": "other.json"}]), "is not a question of this benchmark"),
+        (card(selections=[{**ITEM, "sha256": "0" * 64}]), "sha256 is"),
+        (card(selections=[ITEM, {**ITEM, "name": "again"}]), "two files of the card would have this name"),
+        (card(selections=None, sampler="focsu"), "did you mean 'focus'"),
+        (card(selections=None, sampler="gone.py:Ends"), r"there is no file .*gone\.py"),
+    ],
+)
+def test_a_submission_that_is_wrong_is_one_line_and_leaves_nothing(place, document, says):
+    (place / "past.json").write_text(chosen_json([1, 2, 4100]))
+    (place / "other.json").write_text(json.dumps({f"x{number}": [1, 2, 3] for number in range(N_VIDEOS)}))
+    with pytest.raises(FocusEvalError, match=says):
+        submitted(place, document)
+    samplers = place / "registry" / "samplers"
+    assert not samplers.exists() or not list(samplers.iterdir())
+
+
+def test_nothing_is_written_over_a_submission(place):
+    submitted(place, card())
+    with pytest.raises(InvalidInput, match="is there already"):
+        submitted(place, card())
+
+
+def test_a_sampler_that_breaks_the_contract_is_not_written(place):
+    (place / "ends.py").write_text(SAMPLER.format(version=1, first="-1"))
+    done = submitted(place, card(selections=None), "--no-demo", sampler=[f"{place / 'ends.py'}:Ends"])
+    assert done.exit_code == 1
+    assert "BROKEN" in done.output
+    assert not list((place / "registry" / "samplers").iterdir())
+
+
+def test_a_sampler_gets_its_folder_with_a_verdict_of_a_stated_seed(place):
+    (place / "ends.py").write_text(SAMPLER.format(version=1, first="0"))
+    ends = card(title="Ends", selections=None, sampler="ends.py:Ends")
+    done = submitted(place, ends, "--no-demo", "--videos", 5, "--seed", 7)
+    assert done.exit_code == 0, done.output
+    folder = place / "registry" / "samplers" / "ends"
+    assert {path.name for path in folder.iterdir()} == {"card.yaml", "sampler.py", "index.html", "verdict.html"}
+    assert "--seed 7 repeats this verdict" in (folder / "verdict.html").read_text()
+    taken = read_registry(place / "registry")
+    with (
+        pytest.raises(InvalidInput, match="raise `version`"),
+        submission(place / "card.yaml", "", place / "again", Material(place, {}), taken),
+    ):
+        pass
+    (place / "ends.py").write_text(SAMPLER.format(version=2, first="0"))
+    with submission(place / "card.yaml", "", place / "again", Material(place, {}), taken) as newer:
+        assert newer.made().version == 2
+    assert [path.name for path in (place / "again").iterdir()] == ["ends"]
