@@ -9,6 +9,7 @@ The folder is rebuilt, and kept afterwards: its work/results/runs hold rows and 
 from __future__ import annotations
 
 import argparse
+import resource
 import shutil
 import sys
 import tempfile
@@ -17,11 +18,12 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from support import rehearsal, rehearsal_more, rehearsal_own
+from support import rehearsal, rehearsal_more, rehearsal_own, rehearsal_troubles
 from support.chat_server import ChatServer
 from support.machine import Machine, build_machine
 
-LMMS_MODELS = ("qwen2_vl_7b", "llava_ov_7b", "llava_video_7b", "llava_video_72b", "gpt4o")
+# The 72B model, the same wrapper with more shards, has a table of its own.
+LMMS_MODELS = ("qwen2_vl_7b", "llava_ov_7b", "llava_video_7b", "gpt4o")
 
 
 def main() -> None:
@@ -30,6 +32,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="take the machine that is in the folder already")
     parser.add_argument("--limit", type=int, default=5, help="questions per benchmark of the paper's tables")
     parser.add_argument("--only", nargs="*", help="these matrices only")
+    parser.add_argument("--troubles", action="store_true", help="only what is missing, damaged or doubled")
     parser.add_argument(
         "--own", action="store_true", help="only what is not shipped: matrices and options of one's own"
     )
@@ -40,7 +43,9 @@ def main() -> None:
     with ChatServer() as chat, ThreadPoolExecutor(2) as lanes:
         steps = [step for lane in lanes.map(_printed, _lanes(machine, chat, asked)) for step in lane]
     print(rehearsal.step_table(steps))
-    print(f"{time.perf_counter() - started:.0f} seconds in all")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = time.process_time() + used.ru_utime + used.ru_stime
+    print(f"{time.perf_counter() - started:.0f} seconds in all, {processor:.0f} of processor time")
     sys.exit(any(step.wrong for step in steps))
 
 
@@ -73,12 +78,14 @@ def _lanes(machine: Machine, chat: ChatServer, asked: argparse.Namespace):
         return [rehearsal.run_matrices(machine, chat, dict.fromkeys(asked.only, asked.limit))]
     if asked.own:
         return [_own(machine, chat)]
+    if asked.troubles:
+        return [_troubles(machine, chat)]
     return [_matrices(machine, chat, asked.limit), _command_lines(machine, chat)]
 
 
 def _own(machine: Machine, chat: ChatServer):
     yield rehearsal_more.run_with_a_limit_on_cost(machine)
-    yield rehearsal_more.run_two_at_once(machine, chat)
+    yield rehearsal_more.run_two_at_once(machine, chat, name="two tables at once", tables=("bernstein", "two_stage"))
     yield from rehearsal_more.run_own_matrices(machine, chat)
 
 
@@ -96,7 +103,17 @@ def _command_lines(machine: Machine, chat: ChatServer):
     yield rehearsal.run_with_ray(machine, chat, "more_benchmarks", 2, "--only", "model=qwen2_vl_7b")
     yield rehearsal_own.run_on_two_nodes(machine, "alpha", 2, "--only", "sampler=focus")
     yield rehearsal_own.run_with_own_folders(machine, limit=2)
+    yield from _troubles(machine, chat)
     yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(rehearsal.shipped("ablations"), 1))
+
+
+def _troubles(machine: Machine, chat: ChatServer):
+    yield from rehearsal_troubles.run_on_a_poor_machine(machine, chat)
+    yield rehearsal_troubles.run_clashing_ids(machine, chat)
+    yield rehearsal_troubles.run_api_payloads(machine)
+    yield rehearsal_more.run_two_at_once(
+        machine, chat, name="a table in two processes", tables=("bernstein", "bernstein")
+    )
 
 
 if __name__ == "__main__":

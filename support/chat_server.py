@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -31,6 +32,7 @@ class ChatServer(LocalServer):
         expected_at_once: requests that must be under way at once before the first is answered.
         silent_seconds: how long a silent request is left without a reply.
         texts: the text of each request.
+        keeps_images: whether the images of each request are kept, as files, with its text in `images`.
         answered: how often each request got an answer, by its hash; `failed` counts the faults by kind.
         most_at_once: the most requests that were under way at once.
     """
@@ -40,9 +42,11 @@ class ChatServer(LocalServer):
     silent_seconds: float = 3.0
     delay_seconds: float = 0.0
     expected_at_once: int = 0
+    keeps_images: bool = False
     n_requests: int = 0
     n_images: int = 0
     texts: list[str] = field(default_factory=list)
+    images: list[tuple[str, list[bytes]]] = field(default_factory=list)
     answered: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     most_at_once: int = 0
@@ -58,10 +62,14 @@ class ChatServer(LocalServer):
     def count(self, body: dict[str, Any]) -> None:
         """Count a request and its images."""
         parts = [part for message in body["messages"] for part in message["content"] if isinstance(part, dict)]
+        urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        files = [base64.b64decode(url.partition("base64,")[2]) for url in urls] if self.keeps_images else []
         with self.lock:
             self.n_requests += 1
-            self.n_images += sum(part["type"] == "image_url" for part in parts)
-            self.texts.append("\n".join(part["text"] for part in parts if part["type"] == "text"))
+            self.n_images += len(urls)
+            self.texts.append(text)
+            self.images += [(text, files)] if self.keeps_images else []
 
     def fault(self, digest: str) -> str:
         """Return how this request fails, "" where it is answered, and count it."""

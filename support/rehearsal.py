@@ -51,9 +51,9 @@ def shipped(kind: str) -> list[str]:
     return [name for name in found if name not in NOT_HERE]
 
 
-def with_chat(machine: Machine, chat: ChatServer) -> dict[str, str]:
+def with_chat(machine: Machine, chat: ChatServer, **more: str) -> dict[str, str]:
     """Return the environment of a command that may ask the service behind the API."""
-    return machine.environment(OPENAI_API_KEY="rehearsal", OPENAI_API_BASE=chat.url)
+    return machine.environment(OPENAI_API_KEY="rehearsal", OPENAI_API_BASE=chat.url, **more)
 
 
 def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], *more: str) -> Iterator[Step]:
@@ -224,12 +224,20 @@ def _check_recorded(step: Step, folder: Path, *, expected: int) -> None:
     step.wrong += [f"{row['question_id']}: {row['error']}" for row in rows if row["error"] is not None]
 
 
-def run_in_one_process(machine: Machine, chat: ChatServer, commands: list[list[str]]) -> list[dict[str, Any]]:
-    """Run command lines of focus-eval one after the other in one process, and return what each came to."""
-    return list(running_in_one_process(machine, chat, commands))
+def run_in_one_process(
+    machine: Machine, chat: ChatServer, commands: list[list[str]], **more: str
+) -> list[dict[str, Any]]:
+    """Run command lines of focus-eval one after the other in one process, and return what each came to.
+
+    Args:
+        more: of the environment.
+    """
+    return list(running_in_one_process(machine, chat, commands, **more))
 
 
-def running_in_one_process(machine: Machine, chat: ChatServer, commands: list[list[str]]) -> Iterator[dict[str, Any]]:
+def running_in_one_process(
+    machine: Machine, chat: ChatServer, commands: list[list[str]], **more: str
+) -> Iterator[dict[str, Any]]:
     """Yield what each of the command lines came to as soon as it has ended."""
     out = machine.root / f"commands{time.monotonic_ns()}.jsonl"
     out.touch()
@@ -238,7 +246,7 @@ def running_in_one_process(machine: Machine, chat: ChatServer, commands: list[li
     with open(out.with_suffix(".log"), "w") as log, open(out) as lines:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, cwd=machine.work,
-            env=with_chat(machine, chat),
+            env=with_chat(machine, chat, **more),
         )  # fmt: skip
         assert process.stdin is not None
         process.stdin.write(json.dumps(commands))
@@ -282,6 +290,11 @@ def _timed(step: Step, machine: Machine, environment: Mapping[str, str], command
     step.seconds += time.perf_counter() - started
     if done.returncode:
         step.wrong.append(failure(machine, command[:2], done.returncode, done.stdout, done.stderr))
+
+
+def wrong_codes(machine: Machine, ran: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Say which command lines failed, and where all is that they printed."""
+    return [failure(machine, item["arguments"], item["code"], item["out"], item["err"]) for item in ran if item["code"]]
 
 
 def failure(machine: Machine, command: Sequence[str], code: int, out: str, err: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,15 @@ from support.benchmark_data import subtitle_lines
 from support.chat_server import ChatServer
 from support.independent_rows import read_run
 from support.machine import Machine
-from support.rehearsal import Step, check_folder, run_in_one_process, run_matrices, with_chat
+from support.rehearsal import (
+    Step,
+    check_folder,
+    failure,
+    run_in_one_process,
+    run_matrices,
+    with_chat,
+    wrong_codes,
+)
 
 LIMIT = 3
 SUBTITLED = "gpt4o_subtitles"
@@ -35,8 +43,8 @@ def run_own_matrices(machine: Machine, chat: ChatServer) -> Iterator[Step]:
     folder = machine.work / "own"
     folder.mkdir(exist_ok=True)
     alpha = yaml.safe_load((resource_path("configs") / "paper" / "alpha.yaml").read_text(encoding="utf-8"))
-    subtitles = _model("gpt4o", name=SUBTITLED, subtitles=True)
-    in_parts = _model("qwen2_vl_7b", name="qwen2_vl_in_parts", decode_gigabytes=0.001)
+    subtitles = model_config("gpt4o", name=SUBTITLED, subtitles=True)
+    in_parts = model_config("qwen2_vl_7b", name="qwen2_vl_in_parts", decode_gigabytes=0.001)
     cover = {"sampler": "even_cover", "options": {"budget_of": "focus", "cuts": True, "weigh_cuts": [False, True]}}
     matrices: dict[str, dict[str, Any]] = {
         "new_encoders": {
@@ -72,22 +80,20 @@ def _run_with_a_limit_on_cost(machine: Machine, chat: ChatServer) -> Step:
     for name, dollars in (("low", 0.1 * ENOUGH_FOR - 0.05), ("high", 100.0)):
         stated = {
             "name": "limited", "table": "1", "benchmarks": ["longvideobench"], "samplers": ["uniform"], "k": [4],
-            "models": [_model("gpt4o", name="gpt4o", max_cost=dollars, **PRICES)],
+            "models": [model_config("gpt4o", name="gpt4o", max_cost=dollars, **PRICES)],
         }  # fmt: skip
         (machine.work / f"limited_{name}.yaml").write_text(yaml.safe_dump(stated), encoding="utf-8")
     options, folder = ["--limit", str(ASKED), "--out", "results/limited/limited"], machine.work / "results/limited"
     (low,) = run_in_one_process(machine, chat, [["run", "limited_low.yaml", *options]])
     sent = chat.n_requests
     if low["code"] != 2 or "max_cost=0.25 dollars are spent" not in low["err"]:
-        step.wrong.append(f"run with a low limit: exit code {low['code']}: {low['err'][-500:]}")
+        step.wrong.append(failure(machine, low["arguments"], low["code"], low["out"], low["err"]))
     answered = len(read_run(folder / "limited").answers)
     if not sent == answered == ENOUGH_FOR:
         step.wrong.append(f"run with a low limit: {sent} requests, {answered} answers kept, {ENOUGH_FOR} expected")
     commands = [["run", "limited_high.yaml", *options], ["report", "results/limited/limited"]]
     ran = run_in_one_process(machine, chat, commands)
-    step.wrong += [
-        f"{item['arguments']}: exit code {item['code']}: {item['err'][-500:]}" for item in ran if item["code"]
-    ]
+    step.wrong += wrong_codes(machine, ran)
     if chat.n_requests != ASKED:
         step.wrong.append(f"{chat.n_requests} requests in all, {ASKED} expected: an answer was paid twice")
     step.seconds = sum(item["seconds"] for item in (low, *ran))
@@ -95,30 +101,31 @@ def _run_with_a_limit_on_cost(machine: Machine, chat: ChatServer) -> Step:
     return step
 
 
-def run_two_at_once(machine: Machine, chat: ChatServer) -> Step:
-    """Run two tables that share cells at the same time, each in a process of its own, beside each other."""
-    started, step = time.perf_counter(), Step("two tables at once")
+def run_two_at_once(machine: Machine, chat: ChatServer, *, name: str, tables: Sequence[str]) -> Step:
+    """Run two tables that share cells, or one table twice, at the same time, each in a process of its own."""
+    started, step = time.perf_counter(), Step(name)
     program = str(Path(sys.executable).with_name("focus-eval"))
     more = ["--limit", str(LIMIT), "--only", "model=qwen2_vl_7b", "--out"]
-    names = ("bernstein", "two_stage")
+    beside = machine.work / "results/beside" / name.replace(" ", "_")
+    folders = [beside / f"{number}_{table}" for number, table in enumerate(tables)]
     processes = [
         subprocess.Popen(
-            [program, "run", name, *more, f"results/beside/{name}"],
+            [program, "run", table, *more, str(folder)],
             cwd=machine.work,
             env=with_chat(machine, chat),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for name in names
+        for table, folder in zip(tables, folders, strict=True)
     ]
-    for name, process in zip(names, processes, strict=True):
+    for table, process in zip(tables, processes, strict=True):
         _, errors = process.communicate(timeout=600)
-        step.wrong += [f"run {name}: exit code {process.returncode}: {errors[-500:]}"] if process.returncode else []
-    folders = [machine.work / "results/beside" / name for name in names]
+        if process.returncode:
+            step.wrong.append(failure(machine, ["run", table], process.returncode, "", errors))
     ran = run_in_one_process(machine, chat, [["report", str(folder)] for folder in folders])
-    step.wrong += [f"{item['arguments']}: {item['err'][-500:]}" for item in ran if item["code"]]
-    step.wrong += wrong_parts(machine.work / "results/beside/pool")
+    step.wrong += wrong_codes(machine, ran)
+    step.wrong += wrong_parts(beside / "pool")
     shared = set.intersection(*({path.name for path in (folder / "answers").iterdir()} for folder in folders))
     step.wrong += [] if len(shared) >= 2 else [f"the tables share {len(shared)} cells; uniform and focus expected"]
     for folder in folders:
@@ -162,7 +169,7 @@ def _wrong_subtitles(machine: Machine, chat: ChatServer) -> Iterator[str]:
             yield f"{answer['question_id']} of {selection['sampler']}: no request with exactly the lines {spoken}"
 
 
-def _model(shipped: str, *, name: str, **arguments: Any) -> Mapping[str, Any]:
+def model_config(shipped: str, *, name: str, **arguments: Any) -> Mapping[str, Any]:
     """Return a shipped model's config with another name and further arguments."""
     stated = yaml.safe_load((resource_path("configs") / "models" / f"{shipped}.yaml").read_text(encoding="utf-8"))
     return {**stated, "name": name, "args": {**stated["args"], **arguments}}

@@ -31,7 +31,7 @@ def run_with_own_folders(machine: Machine, *, limit: int) -> Step:
     (configs / "encoders").mkdir()
     blip = {"encoder": "blip", "options": {"checkpoint": _weights(machine, "blip-itm-large-coco", own)}}
     (configs / "encoders/blip.yaml").write_text(yaml.safe_dump(blip), encoding="utf-8")
-    _edit(configs / "benchmarks/longvideobench.yaml", **_data(machine, own))
+    _edit(configs / "benchmarks/longvideobench.yaml", **copied_data(machine, own))
     empty = {"HF_HOME": str(own / "empty"), "XDG_CACHE_HOME": str(own / "cache")}
     for command in ("plan", "run"):
         step.wrong += _failed(
@@ -68,7 +68,7 @@ def _weights(machine: Machine, repository: str, own: Path) -> str:
     return str(shutil.copytree(snapshot, own / repository))
 
 
-def _data(machine: Machine, own: Path) -> dict[str, Any]:
+def copied_data(machine: Machine, own: Path) -> dict[str, Any]:
     """Copy LongVideoBench's documents, link its videos, and return what a benchmark's config says of them."""
     (snapshot,) = (machine.hf_home / "hub").glob("datasets--*--LongVideoBench/snapshots/*")
     documents = own / "lvb"
