@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import print_table, table_console
+from focus_eval.commands.console import print_folded, print_table
 from focus_eval.commands.lab import RelevanceOption, ScanRelevanceOption, check, replayed, run_with_progress
 from focus_eval.core.options import parse_named
 from focus_eval.rows.records import replace_file
@@ -99,7 +98,7 @@ def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: 
     frontier = _frontier_frame(config, folder / f"frontier{state}")
     sections = simulation_sections(config, frame, frontier, share=config.videos / sum(looks), margin=margin)
     repeat = f"Videos of seed {config.seed}; --seed {config.seed} repeats this verdict."
-    _say(repeat)
+    print_folded(repeat)
     sections[0][1].append(repeat)
     return sections + _details(config, simulation, frame)
 
@@ -140,9 +139,9 @@ def _until_decided(
         ahead = seconds * (more - n_videos) / n_videos
         said = f"{n_videos} videos: {sum(decided)} of {len(decided)} comparisons decided."
         if seconds + ahead > 60 * minutes:
-            _say(f"{said} {more} videos would take longer than --minutes {minutes:g}.")
+            print_folded(f"{said} {more} videos would take longer than --minutes {minutes:g}.")
             break
-        _say(f"{said} {more} videos next, about {ahead / 60:.1f} minutes.")
+        print_folded(f"{said} {more} videos next, about {ahead / 60:.1f} minutes.")
     return config, frame
 
 
@@ -240,7 +239,7 @@ def simulation_sections(
             for item, found in zip(compared, lengths, strict=True)
         ]
         for sentence in sentences:
-            _say(sentence)
+            print_folded(sentence)
         where = f"on {world.name}" if config.recorded else f"in the world {world.name!r}"
         what = "questions" if config.recorded else "videos"
         n = world.frame["question_id"].nunique()
@@ -260,7 +259,7 @@ def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[S
     sections: list[Section] = []
     off_grid = off_grid_lines(run)
     for line in off_grid:
-        _say(line)
+        print_folded(line)
     if off_grid:
         sections.append(("Pulls off the recorded grid", list(off_grid)))
     met = with_events(frame, run, read_traces(out))
@@ -312,17 +311,12 @@ def _demo_section(folder: Path, samplers: list[str]) -> Section:
     try:
         run_demo("demo-quick", folder / "demo", Path("results/demo-quick"), quick=True, k=[], samplers=samplers)
     except FocusEvalError as error:
-        _say(f"The quick demo did not run: {error}")
+        print_folded(f"The quick demo did not run: {error}")
         return ("The quick demo", [f"Not run: {error}"])
     table = demo_tables(load_run(folder / "demo"), "focus")[0]
     print_table(table)
     said = "Two short videos through the real pipeline: reading, encoding, answering. Too few to decide anything."
     return ("The quick demo", [said, table])
-
-
-def _say(text: str) -> None:
-    """Print a sentence, folded at the console's width."""
-    typer.echo(textwrap.fill(text, table_console().width, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _write(page: Path, title: str, sections: list[Section]) -> None:

@@ -62,6 +62,11 @@ def print_table(table: Table) -> None:
             console.print(caption, style="dim")
 
 
+def print_folded(text: str, indent: int = 2) -> None:
+    """Print a line, folded at the console's width; what is folded stands `indent` to the right."""
+    print(textwrap.fill(text, table_console().width, subsequent_indent=" " * indent, break_on_hyphens=False))
+
+
 def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print a list of (name, lines about it): the name alone on a line, what is said of it indented and folded."""
     from rich.text import Text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import print_table, progress_bar, say_what_is_kept, write_table
+from focus_eval.commands.console import print_folded, print_table, progress_bar, say_what_is_kept, write_table
 from focus_eval.core.options import parse_assignments
 from focus_eval.core.resources import resource_path
 
@@ -33,7 +33,7 @@ def check(
     from focus_eval.samplers.contract import check_sampler
 
     verdict = check_sampler(sampler, parse_assignments(option), seconds_allowed=seconds)
-    print(f"{sampler}{_declared(sampler, verdict)}")
+    print_folded(f"{sampler}{_declared(sampler, verdict)}")
     _print_promises(verdict)
     _print_end(verdict)
     if verdict.broken:
@@ -61,13 +61,13 @@ def _print_promises(verdict: Verdict) -> None:
     for promise, text in PROMISES.items():
         if promise not in broken:
             if promise not in verdict.not_tried:
-                print(f"  ok      {promise:<12} {text}")
+                print_folded(f"  ok      {promise:<12} {text}", 23)
             continue
         found = broken[promise]
-        print(f"  BROKEN  {promise:<12} {text}")
+        print_folded(f"  BROKEN  {promise:<12} {text}", 23)
         if found.case is not None:
-            print(f"          smallest case: {found.case}")
-        print(f"          {found.message}")
+            print_folded(f"          smallest case: {found.case}", 12)
+        print_folded(f"          {found.message}", 12)
 
 
 def _print_end(verdict: Verdict) -> None:
@@ -78,7 +78,7 @@ def _print_end(verdict: Verdict) -> None:
         took = f"; ten hours of video took {verdict.ten_hours_seconds:.2f} s and {verdict.ten_hours_pulls} pulls"
     n = len(verdict.broken)
     outcome = "every promise is kept" if n == 0 else f"{n} {'promise is' if n == 1 else 'promises are'} broken"
-    print(f"{outcome} on {verdict.n_cases} questions{took}")
+    print_folded(f"{outcome} on {verdict.n_cases} questions{took}")
 
 
 RelevanceOption = Annotated[
