@@ -104,6 +104,8 @@ class DocumentFields:
         evidence: annotated moments or intervals, in `evidence_unit`.
         evidence_unit: one of `focus_eval.benchmarks.evidence.EVIDENCE_UNITS`.
         category: the type of question.
+        subtitles: the file of what is said, relative to the folder that holds the video folder.
+        subtitles_offset: what that file's clock says, in seconds, when the video begins.
     """
 
     question: str = "question"
@@ -120,6 +122,8 @@ class DocumentFields:
     evidence: str = ""
     evidence_unit: str = "seconds"
     category: str = ""
+    subtitles: str = ""
+    subtitles_offset: str = ""
 
     def __post_init__(self) -> None:
         for kind in self.answer_is.split("|"):
@@ -195,6 +199,8 @@ class DeclaredBenchmark:
             evidence_unread=unread,
             category=_category(document, declared),
             fps=_number(document, declared.fps, where=where, what="fps"),
+            subtitles=str(_value(document, declared.subtitles) or "") if declared.subtitles else "",
+            subtitles_offset_seconds=_offset(document, declared, where=where),
         )
 
     def bucket(self, duration_seconds: float) -> str:
@@ -320,6 +326,14 @@ def _duration(document: Mapping[str, Any], declared: DocumentFields, *, where: s
     seconds = _number(document, declared.duration, where=where, what="duration")
     minutes = _number(document, declared.duration_minutes, where=where, what="duration_minutes")
     return 60.0 * minutes if seconds is None and minutes is not None else seconds
+
+
+def _offset(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> float:
+    value = _value(document, declared.subtitles_offset) if declared.subtitles_offset else None
+    try:
+        return float(value or 0)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{where}: {declared.subtitles_offset} must be seconds, got {value!r}") from None
 
 
 def _number(document: Mapping[str, Any], name: str, *, where: str, what: str) -> float | None:

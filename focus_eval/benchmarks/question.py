@@ -9,7 +9,6 @@ from string import ascii_uppercase
 from typing import Any, Protocol
 
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.core.types import TimedText
 
 # Length buckets of videos, in the order of every table. Simulated videos of more than an hour have one of their own.
 BUCKETS = ("short", "medium", "long")
@@ -74,7 +73,9 @@ class Question:
         evidence_unread: why the annotated evidence cannot be read; "" where it can, or where there is none.
         category: the benchmark's question type, "" where there is none.
         fps: the annotation's own frame rate of the video; None where it has none.
-        subtitles: what is said in the video, by time; empty where the benchmark has none.
+        subtitles: file of what is said in the video, relative to the folder beside the video folder; "" where the
+            benchmark has none.
+        subtitles_offset_seconds: what that file's clock says when the video begins.
     """
 
     benchmark: str
@@ -91,7 +92,8 @@ class Question:
     evidence_unread: str = ""
     category: str = ""
     fps: float | None = None
-    subtitles: tuple[TimedText, ...] = ()
+    subtitles: str = ""
+    subtitles_offset_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.id or not self.video or not self.query.strip():

@@ -48,7 +48,7 @@ def _declared(sampler: str, verdict: Verdict) -> str:
         return ""
     kind = sampler_class(sampler)
     names = ("may_return_fewer", "may_return_more", "may_repeat", "needs_scan", "needs_logits", "needs_embeddings",
-             "needs_texts", "needs_llm", "needs_evidence")  # fmt: skip
+             "needs_texts", "needs_subtitles", "needs_llm", "needs_evidence")  # fmt: skip
     said = [name for name in names if getattr(kind, name)]
     pulls = "pulls through the ledger" if kind.needs_encoder else "never pulls"
     return f" ({kind.name}, {kind.role}; declares: {', '.join([pulls, *said])})"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import astuple, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from focus_eval.benchmarks.question import Question, check_query_form, query_text
+from focus_eval.benchmarks.subtitles import read_subtitles
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo, whole_number
 from focus_eval.encoders.cache import FeatureCache
@@ -172,7 +173,7 @@ class Selector:
         if info is not None:
             pull, scan = (self._unread(encoder, question, video_path) for encoder in (self.encoder, self.scan_encoder))
             look = self._given.pictures_of if isinstance(self._given, DrawsPictures) else None
-            selection = self._run(question, info, (pull, scan, look, session), meter)
+            selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
             # Without the file there are no presentation times; at a constant rate they are these.
             times = np.asarray(selection.keyframes) / info.fps
         else:
@@ -191,7 +192,7 @@ class Selector:
                 with meter.stage("open"):
                     info = self._info(reader)
                 look = partial(self._look, reader=reader, meter=meter, batcher=batcher)
-                selection = self._run(question, info, (pull, scan, look, session), meter)
+                selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
         forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
         spent = {**forwards, **_spent(meter, session)}
@@ -234,6 +235,7 @@ class Selector:
         info: VideoInfo,
         sources: tuple[RelevanceFn, RelevanceFn, LookFn | None, ModelSession | None],
         meter: Meter,
+        video_path: Path,
     ) -> Selection:
         pull, scan, look, session = sources
         # From the question, not from one running generator: the order of questions changes nothing.
@@ -254,7 +256,7 @@ class Selector:
                     evidence_seconds=question.evidence_seconds,
                     scan=scan_logits(scan),
                     scan_cost=self.scan_cost,
-                    texts=texts_of(question, self._query),
+                    texts=self._texts(question, video_path),
                     look=session.seeing(look, info.fps) if session and look else look,
                     llm=session,
                 )
@@ -265,6 +267,14 @@ class Selector:
             raise
         meter.add("select", selection.seconds_apart)
         return selection
+
+    def _texts(self, question: Question, video_path: Path) -> QuestionTexts:
+        texts = texts_of(question, self._query)
+        if not (self.sampler.needs_subtitles and question.subtitles):
+            return texts
+        videos = video_path.parents[len(PurePath(question.video).parts) - 1]
+        offset = question.subtitles_offset_seconds
+        return replace(texts, subtitles=read_subtitles(videos.parent / question.subtitles, offset_seconds=offset))
 
     def _look(
         self, frames: IntArray, size: int | None, *, reader: VideoReader, meter: Meter, batcher: SharedBatcher | None
@@ -465,7 +475,6 @@ def texts_of(question: Question, query: str) -> QuestionTexts:
         query=query_text(question, query),
         question=question.query,
         options=question.options,
-        subtitles=question.subtitles,
     )
 
 

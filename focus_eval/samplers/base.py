@@ -160,7 +160,7 @@ class QuestionTexts:
         query: what the encoder compares frames with.
         question: the bare question.
         options: texts of the options in order; empty for an open question.
-        subtitles: what is said, by time, where the task has it.
+        subtitles: what is said, by time, where the task has it and the sampler declares `needs_subtitles`.
     """
 
     query: str = ""
@@ -250,6 +250,7 @@ class FrameSampler(ABC):
         needs_scan: True for samplers that look with a second encoder as well (see `scanning`).
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
         needs_texts: True for samplers that pull relevance to other texts than the question's.
+        needs_subtitles: True for samplers that read `request.subtitles`; those of others are empty.
         needs_llm: True for samplers that ask a model: those that derive from `AskingSampler`.
         example_reply: what a reply to its prompts looks like; a scripted model says that in checks and simulations.
         may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself. More frames than asked
@@ -268,6 +269,7 @@ class FrameSampler(ABC):
     needs_logits: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = False
     needs_texts: ClassVar[bool] = False
+    needs_subtitles: ClassVar[bool] = False
     needs_llm: ClassVar[bool] = False
     example_reply: ClassVar[str] = ""
     may_return_fewer: ClassVar[bool] = False

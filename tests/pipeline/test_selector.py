@@ -338,3 +338,37 @@ def test_a_texts_cost_is_that_of_matching(clip):
     columns.add(Selector(sampler=ComparesTexts(), encoder=encoder, k=8).select(question(1, clip), clip))
     # 20 images, and 40 pairs of a frame and a text at a tenth of an image.
     assert columns.columns()["forward_equivalents"].tolist() == pytest.approx([24.0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadsSubtitles(FrameSampler):
+    """Shows the frames at which a word of the question is said."""
+
+    name, source, needs_encoder, needs_subtitles, may_return_fewer = "reads_subtitles", "test", False, True, True
+
+    def choose(self, request):
+        said = [line for line in request.subtitles if request.question in line.text]
+        facts = {"lines": [[line.start_seconds, line.stop_seconds, line.text] for line in request.subtitles]}
+        return Choice(keyframes=np.array([int(line.start_seconds * FPS) for line in said], dtype=int), facts=facts)
+
+
+def test_subtitles_reach_a_sampler_that_declares_them_by_time_and_a_missing_file_is_named(clip, tmp_path):
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    (videos / "clip.mp4").symlink_to(clip)
+    (tmp_path / "said").mkdir()
+    (tmp_path / "said" / "clip.json").write_text(
+        '[{"timestamp": [102.5, null], "text": "so bright"}, {"start": "0:01:44.0", "end": "0:01:45", "line": "dark"}]'
+    )
+    asked = replace(question(1, clip), subtitles="said/clip.json", subtitles_offset_seconds=100.0)
+    row = Selector(sampler=ReadsSubtitles(), encoder=None, k=8).select(asked, videos / "clip.mp4")
+    assert row.facts["lines"] == [[2.5, 4.0, "so bright"], [4.0, 5.0, "dark"]]
+    assert row.keyframes == [60]
+    for content, says in ((None, "cannot be read"), ('[{"text": 1}]', "entry 0 is not a line"), ("{}", "not a list")):
+        other = tmp_path / "said" / f"{says[:5]}.json"
+        if content is not None:
+            other.write_text(content)
+        with pytest.raises(InvalidInput, match=f"{other}: .*{says}"):
+            Selector(sampler=ReadsSubtitles(), encoder=None, k=8).select(
+                replace(asked, subtitles=f"said/{other.name}"), videos / "clip.mp4"
+            )
