@@ -50,6 +50,8 @@ MODELS: dict[str, Callable[[Path], Path]] = {
     "llava_video_7b": tiny_models.write_llava_video,
     "llava_video_72b": lambda folder: tiny_models.write_llava_video(folder, shards=31, seed=72),
 }
+# A command that takes longer hangs: on a busy machine one of a minute has taken ten.
+MOST_SECONDS = 3600.0
 # What of the calling process would make the machine another one.
 _NOT_INHERITED = re.compile(
     r"(HF|HUGGINGFACE|TRANSFORMERS|LMMS|FOCUS|OPENAI|AZURE|XDG|PYTEST|RANK|WORLD|LOCAL_RANK|MASTER|DECORD)(_|$)"
@@ -102,7 +104,7 @@ class Machine:
         return {**inherited, **own, **more}
 
     def run(
-        self, *command: str, check: bool = True, timeout: float = 600, more: Mapping[str, str] | None = None
+        self, *command: str, check: bool = True, timeout: float = MOST_SECONDS, more: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a program of this interpreter's environment ("hf", "lmms-eval", ..) or "python" in `work`."""
         program = sys.executable if command[0] == "python" else str(Path(sys.executable).with_name(command[0]))

@@ -18,7 +18,7 @@ from support import many_commands
 from support.benchmark_data import BROKEN_VIDEO
 from support.chat_server import ChatServer
 from support.independent_rows import read_run
-from support.machine import Machine
+from support.machine import MOST_SECONDS, Machine
 from support.report_check import check_report
 
 # The demo's own benchmark is not a data set of the hub; `focus-eval demo` rehearses it.
@@ -284,7 +284,7 @@ def _timed(step: Step, machine: Machine, environment: Mapping[str, str], command
         env=environment,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=MOST_SECONDS,
         check=False,
     )
     step.seconds += time.perf_counter() - started

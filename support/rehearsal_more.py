@@ -18,7 +18,7 @@ from focus_eval.core.resources import resource_path
 from support.benchmark_data import subtitle_lines
 from support.chat_server import ChatServer
 from support.independent_rows import read_run
-from support.machine import Machine
+from support.machine import MOST_SECONDS, Machine
 from support.rehearsal import (
     Step,
     check_folder,
@@ -120,7 +120,7 @@ def run_two_at_once(machine: Machine, chat: ChatServer, *, name: str, tables: Se
         for table, folder in zip(tables, folders, strict=True)
     ]
     for table, process in zip(tables, processes, strict=True):
-        _, errors = process.communicate(timeout=600)
+        _, errors = process.communicate(timeout=MOST_SECONDS)
         if process.returncode:
             step.wrong.append(failure(machine, ["run", table], process.returncode, "", errors))
     ran = run_in_one_process(machine, chat, [["report", str(folder)] for folder in folders])
