@@ -43,6 +43,8 @@ ENCODERS: dict[str, Callable[[Path], Path]] = {
     "metaclip2": random_weights.write_tiny_metaclip2,
     "aimv2": random_weights.write_tiny_aimv2,
     "blip2": random_weights.write_tiny_blip2,
+    "PE-Core-L-14-336": random_weights.write_tiny_open_clip,
+    "MobileCLIP2-S0": lambda folder: random_weights.write_tiny_open_clip(folder, seed=1),
 }
 MODELS: dict[str, Callable[[Path], Path]] = {
     "qwen2_vl_7b": tiny_models.write_qwen2_vl,
@@ -153,7 +155,8 @@ def hub_repositories(
 
     found = []
     for name in encoders:
-        stated = name if "/" in name else encoder_registry.ENCODERS.fact(name, "default_checkpoint")
+        is_checkpoint = "/" in name or name in known_checkpoints()
+        stated = name if is_checkpoint else encoder_registry.ENCODERS.fact(name, "default_checkpoint")
         known = known_checkpoints().get(stated)
         repository, revision = (known.repository, known.revision) if known else (name, "main")
         is_commit = known is not None and known.is_pinned

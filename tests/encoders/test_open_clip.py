@@ -33,8 +33,8 @@ def scorer(folder):
 
 @pytest.fixture(scope="module")
 def frames():
-    # 48 x 85: after resizing to 48 the centre starts at half a pixel, which torchvision rounds to the even side.
-    noise = np.random.default_rng(0).integers(-40, 40, (2, 48, 85, 3))
+    # 48 x 87: at 48 pixels the centre starts at 19.5, which torchvision rounds to the even side, not down.
+    noise = np.random.default_rng(0).integers(-40, 40, (2, 48, 87, 3))
     return np.clip(np.array([[[[200, 30, 90]]], [[[20, 130, 250]]]]) + noise, 0, 255).astype(np.uint8)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -77,6 +79,9 @@ def test_a_copy_can_be_edited_and_run_where_it_lies(tmp_path):
 
 def test_the_relative_costs_of_shipped_matrices_are_those_of_the_networks():
     transformers = pytest.importorskip("transformers")
+    open_clip = pytest.importorskip("open_clip", reason="the extra open-clip is not installed")
+    from focus_eval.encoders.open_clip import image_gmacs
+
     large = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "image_size": 384}
     text = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
     base = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16}
@@ -86,6 +91,8 @@ def test_the_relative_costs_of_shipped_matrices_are_those_of_the_networks():
         "blip": blip_gmacs(transformers.BlipConfig(vision_config={**large, "patch_size": 16}, text_config=text), 35),
         "siglip2_base": dual_encoder_gmacs(transformers.SiglipConfig(vision_config=base)),
         "siglip2": dual_encoder_gmacs(transformers.SiglipConfig(vision_config={**so400m, "patch_size": 14})),
+        "pe_core": {"image": image_gmacs(json.dumps(open_clip.get_model_config("PE-Core-L-14-336")))},
+        "mobileclip2": {"image": image_gmacs(json.dumps(open_clip.get_model_config("MobileCLIP2-S0")))},
     }
     stated = {
         (spec.scan_encoder.name, spec.encoder.name): spec.sampler.relative_cost
@@ -95,4 +102,4 @@ def test_the_relative_costs_of_shipped_matrices_are_those_of_the_networks():
     }
     ratios = {(scan, main): found[scan]["image"] / found[main]["image"] for scan, main in stated}
     assert stated == pytest.approx(ratios, rel=2e-3)
-    assert {*stated} == {("clip", "blip"), ("siglip2_base", "siglip2")}
+    assert {*stated} == {("clip", "blip"), ("siglip2_base", "siglip2"), ("mobileclip2", "pe_core")}

@@ -12,8 +12,9 @@ from focus_eval import make_sampler, select_keyframes
 from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.core.types import VideoInfo
 from focus_eval.encoders.cache import FeatureCache
+from focus_eval.encoders.cost import relative_cost
 from focus_eval.encoders.recorded import RecordedScorer
-from focus_eval.encoders.registry import scan_encoder_of
+from focus_eval.encoders.registry import make_encoder, make_scan_encoder, scan_encoder_of
 from focus_eval.encoders.store import RelevanceStore
 from focus_eval.pipeline.relevance import VideoRelevance, VideoSession, scan_logits
 from focus_eval.pipeline.selector import Selector
@@ -219,3 +220,26 @@ def test_select_keyframes_makes_the_scan_encoder_that_the_sampler_names(clip, tm
     selection = select_keyframes(clip, query="bright", k=4, sampler=sampler, encoder=Brightness())
     assert selection.keyframes == (0, 12, 24, 36)
     assert selection.n_scanned == 20
+
+
+def test_mobileclip2_scans_for_pe_core(tmp_path):
+    """The pair of configs/ablations/scan.yaml on the smallest towers of both families, the scan named in one text."""
+    pytest.importorskip("open_clip", reason="the extra open-clip is not installed")
+    from support.random_weights import write_tiny_open_clip
+
+    clip_path = tmp_path / "numbered.mp4"
+    write_numbered_clip(clip_path, n_frames=240, fps=12)
+    main, scan = (write_tiny_open_clip(tmp_path / name, family=name) for name in ("PE-Core", "MobileCLIP2"))
+    sampler = make_sampler("scan_cover", scan_encoder=f"open_clip:checkpoint={scan},device=cpu", share=0.05)
+    encoders = {"encoder": make_encoder("open_clip", checkpoint=str(main), device="cpu")}
+    encoders["scan_encoder"] = make_scan_encoder(sampler)
+    row = Selector(sampler=sampler, k=4, **encoders).select(question(1, clip_path), clip_path)
+    assert row.scan_encoder == row.encoder == "open_clip"
+    assert row.scan_encoder_revision.startswith("MobileCLIP2@sha256:")
+    cost = relative_cost(encoders["scan_encoder"], encoders["encoder"])
+    assert cost == pytest.approx(2.393 / 4.725, rel=0.01)  # of the two towers
+    assert row.scan_forwards == len(row.scanned_frames) > 0
+    # What was spent on both is within the budget, in forwards of the main encoder.
+    assert row.forwards > 0
+    assert cost * row.scan_forwards + row.forwards <= 0.05 * 25 * 20
+    assert len(row.keyframes) == 4
