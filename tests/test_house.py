@@ -33,7 +33,7 @@ ALLOWED = {
     "benchmarks": {"core"},
     "encoders": {"core", "video", "rows"},
     "selections": {"core", "benchmarks", "rows"},
-    "llms": {"core", "video", "encoders"},
+    "llms": {"core", "video", "encoders", "rows"},
     "report": {"core", "rows", "benchmarks", "selections"},
 }
 HEAVY = {

@@ -263,9 +263,8 @@ def _asked_line(selection: SelectionPlan) -> str:
     model = llm_of(spec.sampler)
     dollars = None if model is None else model.price(sent, back)
     price = "prices not given" if dollars is None else f"about {dollars:.2f} dollars at most"
-    named = str(spec.sampler.options["llm"]).replace(";", ",")
     return (
-        f"{spec.label}, K {spec.k}, asks {named}: {asked['calls']:,} calls with {asked['images']:,} pictures, about "
+        f"{spec.label}, K {spec.k}: {asked['calls']:,} calls with {asked['images']:,} pictures, about "
         f"{sent:,} tokens, at most {back:,} back: {price}"
     )
 

@@ -136,10 +136,27 @@ def _print(chosen: VideoSelection) -> None:
             f"{len(alike)} keyframes look like an earlier one: mean pixel difference below {ALIKE_LEVELS:g}/255"
         )
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
-    console.print(f"{chosen.n_pulls} frames scored, {chosen.frames_scored:.2%} of the video")
+    if row.text_pulls:
+        console.print(f"{len(row.encoded_frames)} frames scored for {1 + len(row.text_pulls)} texts")
+    else:
+        console.print(f"{chosen.n_pulls} frames scored, {chosen.frames_scored:.2%} of the video")
+    if row.asked:
+        console.print(_asked_line(row), markup=False, highlight=False)
     if row.scan_encoder:
         console.print(_scan_line(row))
     console.print(f"seconds: {stages}")
+
+
+def _asked_line(row: SelectionRow) -> str:
+    asked = row.asked
+    tokens = (
+        f"{asked['input'] + asked['output']:,.0f} tokens" if {"input", "output"} <= asked.keys() else "tokens unknown"
+    )
+    dollars = f", {asked['dollars']:.4f} dollars" if "dollars" in asked else ""
+    return (
+        f"{row.llm} asked {asked['calls']:.0f} times about {asked['images']:.0f} pictures, {tokens}{dollars}; "
+        f"{asked['replayed']:.0f} answered by the store"
+    )
 
 
 def _scan_line(row: SelectionRow) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar, Protocol, cast
 
 from focus_eval.core.errors import FocusEvalError, InvalidInput, PluginError
-from focus_eval.core.options import declared_types, make, named_options, read_options
+from focus_eval.core.options import declared_types, make, named_options, named_text, read_options
 from focus_eval.core.plugins import Registry, classes_in
 from focus_eval.llms.protocol import Model
+from focus_eval.rows.identity import with_effect
+
+_NO_REPLY_CHANGES = ("key", "offline", "parameters", "cost")
 
 
 def _check(loaded: Any, label: str) -> Any:
@@ -67,6 +70,13 @@ def check_llm(sampler: MayAsk) -> None:
 def llm_of(sampler: MayAsk) -> Model | None:
     """Return the model that `sampler` asks; None where it asks none. Raises as `make_llm`."""
     return make_llm(_text_of(sampler)) if sampler.needs_llm else None
+
+
+def llm_text(text: str) -> str:
+    """Return name and options of a model without those that cannot change a reply: what rows and tables call it."""
+    name, values = _named(text, {})
+    kept = {key: value for key, value in with_effect(values).items() if key not in _NO_REPLY_CHANGES}
+    return named_text(name, kept) if name else ""
 
 
 def llm_identity(sampler: MayAsk) -> dict[str, str]:

@@ -16,7 +16,7 @@ from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
 from focus_eval.encoders.cost import joint_gmacs, scan_share
 from focus_eval.encoders.registry import encoder_gmacs_of, encoder_revision, scan_encoder_of
-from focus_eval.llms.registry import check_llm, llm_identity, llm_token_gmacs
+from focus_eval.llms.registry import check_llm, llm_identity, llm_text, llm_token_gmacs
 from focus_eval.lmms.manifests import packages_of, stock_name
 from focus_eval.lmms.prompts import DEFAULT, prompts_for, task_values
 from focus_eval.matrix.config import (
@@ -149,7 +149,11 @@ class SelectionSpec:
         """The sampler with its options that differ from the defaults, e.g. `focus,alpha=0.1`."""
         defaults = type(self.sampler)().options
         # Only these: names stay short, and two variants differ by what was varied.
-        changed = [f"{key}={value}" for key, value in self.sampler.options.items() if value != defaults[key]]
+        said = {
+            **self.sampler.options,
+            **({"llm": llm_text(self.sampler.options["llm"])} if self.sampler.needs_llm else {}),
+        }
+        changed = [f"{key}={value}" for key, value in said.items() if value != defaults[key]]
         changed += [] if self.query == "question" else [f"query={self.query}"]
         return ",".join([self.sampler.name, *changed])
 

@@ -46,15 +46,17 @@ class ModelSession:
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
         """Return the reply's text. Raises as `Model.ask`."""
+        self._ask_about(1, images)
         key = self._key("ask", text, images, max_tokens)
         reply = self._kept(key)
         with self._meter.stage("ask"):
             reply = self._kept_or_asked(key, reply, partial(self._model.ask, text, images, max_tokens=max_tokens))
-        self._count(reply, n_images=len(images))
+        self._count(reply)
         return reply.text
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
         """Return the probability of yes about each picture, `(n,)`. Raises as `Model.ask`."""
+        self._ask_about(len(images), images)
         keys = [self._key("yes", text, [image], 1) for image in images]
         kept = [self._kept(key) for key in keys]
         with self._meter.stage("ask"), ThreadPoolExecutor(max_workers=self._model.at_once) as pool:
@@ -66,7 +68,7 @@ class ModelSession:
         # All have ended: what was answered is kept and counted before the first failure is raised.
         for done in asked:
             if done.exception() is None:
-                self._count(done.result(), n_images=1)
+                self._count(done.result())
         replies = [done.result() for done in asked]
         return np.array([np.nan if reply.yes is None else reply.yes for reply in replies])
 
@@ -117,9 +119,11 @@ class ModelSession:
         usage = {name: value for name, value in said["usage"].items() if name in ("input", "output")}
         return Reply(text=said["text"], yes=said["yes"], usage=usage)
 
-    def _count(self, reply: Reply, *, n_images: int) -> None:
-        self.usage["calls"] += 1
-        self.usage["images"] += n_images
+    def _ask_about(self, calls: int, images: Sequence[Picture]) -> None:
+        self.usage["calls"] += calls
+        self.usage["images"] += len(images)
+
+    def _count(self, reply: Reply) -> None:
         self._spend({name: value for name, value in reply.usage.items() if name != "requests"})
 
     def _spend(self, usage: Mapping[str, float]) -> None:

@@ -26,6 +26,7 @@ from focus_eval.encoders.protocol import (
     ScoresFrames,
 )
 from focus_eval.llms.protocol import Model, StandsIn
+from focus_eval.llms.registry import llm_text
 from focus_eval.pipeline.asking import ModelSession
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.relevance import Pictures, Progress, VideoRelevance, VideoSession, pictures_of, scan_logits
@@ -217,7 +218,13 @@ class Selector:
     def changed_options(self) -> dict[str, Any]:
         """The sampler's options that are not at their defaults; the scan encoder, which has none, stands in the row."""
         default = {**type(self.sampler)().options, "scan_encoder": self.sampler.options.get("scan_encoder")}
-        return {name: value for name, value in self.sampler.options.items() if value != default[name]}
+        return {name: value for name, value in self._options.items() if value != default[name]}
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """The sampler's options as a row says them: of the model's, those that can change a reply."""
+        options = self.sampler.options
+        return {**options, "llm": llm_text(options["llm"])} if self.llm else options
 
     @property
     def scan_cost(self) -> float | None:
@@ -371,6 +378,7 @@ class Selector:
         facts: dict[str, Any] = {
             "query_cut": _is_cut(self.encoder, query),
             "scan_query_cut": _is_cut(self.scan_encoder, query),
+            "llm_is_scripted": isinstance(self.llm, StandsIn),
             "texts_cut": [other.text for other in selection.text_pulls if _is_cut(self.encoder, other.text)],
         }
         if self.encoder is not None and self.scan_encoder is not None:
@@ -457,7 +465,7 @@ class Selector:
             sampler=who["sampler"],
             k=self.k,
             seed=self.seed,
-            options={**{name: self.sampler.options[name] for name in who["options"]}, **query},
+            options={**{name: self._options[name] for name in who["options"]}, **query},
             changed_options={**self.changed_options, **query},
             encoder=who["encoder"],
             encoder_revision=who["encoder_revision"],

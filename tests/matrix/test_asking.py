@@ -1,0 +1,111 @@
+"""A matrix whose sampler asks a model: priced by the plan, refused without a key, its rows kept with what they cost."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.core.errors import InvalidInput
+from focus_eval.lmms.arguments import AdapterOptions
+from focus_eval.lmms.sources import check_source, make_source
+from focus_eval.matrix.cells import selection_specs
+from focus_eval.matrix.config import load_matrix
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.plan import make_plan
+from focus_eval.matrix.preflight import check_all
+from focus_eval.matrix.running import run_matrix
+from focus_eval.report.measures import llm_notes
+from focus_eval.report.run import load_run
+from focus_eval.video.clip_writer import ClipWriter
+from support.chat_server import ChatServer
+
+from .conftest import lvb_question
+
+LLM = "chat:model=tiny;price_input=10;price_output=20;retry_backoff_s=0.01"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One video with two questions, of which the model answers one with nonsense, and the matrix that asks them."""
+    made = tmp_path_factory.mktemp("asking")
+    with ClipWriter(made / "v.mp4", width=64, height=48, fps=8, gop=24) as writer:
+        for frame in range(40):
+            writer.write(np.full((48, 64, 3), 6 * frame, dtype=np.uint8))
+    questions = [lvb_question(part, "v", 5, answer=part) for part in range(2)]
+    questions[1]["question"] = "Nonsense?"
+    (made / "questions.json").write_text(json.dumps(questions))
+    benchmark = {
+        "name": "b",
+        "benchmark": "longvideobench",
+        "annotations": str(made / "questions.json"),
+        "videos": str(made),
+    }
+    samplers = [{"sampler": "vlm_topk", "options": {"llm": LLM, "frames": 8}}, "uniform"]
+    document = {"name": "asking", "benchmarks": [benchmark], "samplers": samplers, "k": [2], "max_error_share": 1}
+    (made / "matrix.yaml").write_text(yaml.safe_dump(document))
+    return made
+
+
+@pytest.fixture
+def server(monkeypatch):
+    def says(body):
+        is_nonsense = "Nonsense" in str(body["messages"][0]["content"][-1])
+        return ("Perhaps", {"Perhaps": 1.0}) if is_nonsense else ("Yes", {"Yes": 0.6, "No": 0.4})
+
+    with ChatServer(says=says) as made:
+        monkeypatch.setenv("OPENAI_API_KEY", "any")
+        monkeypatch.setenv("OPENAI_BASE_URL", made.url)
+        yield made
+
+
+def test_a_run_without_a_key_or_with_a_dead_service_is_refused_before_work(folder, monkeypatch, tmp_path):
+    matrix = load_matrix(folder / "matrix.yaml")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (missing,) = check_all([(matrix, tmp_path / "run")]).missing
+    assert "needs OPENAI_API_KEY" in str(missing)
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    (missing,) = check_all([(matrix, tmp_path / "run")]).missing
+    assert "http://127.0.0.1:9/v1/ cannot be reached" in str(missing)
+
+
+def test_the_plan_prices_it_and_the_run_costs_that_with_an_error_where_the_model_answers_nonsense(
+    folder, server, tmp_path, monkeypatch
+):
+    matrix = load_matrix(folder / "matrix.yaml")
+    asking = next(entry for entry in make_plan(matrix).selections if entry.spec.sampler.name == "vlm_topk")
+    assert (asking.asked["calls"], asking.asked["images"], asking.looked) == (16, 16, 16)
+    monkeypatch.setenv("COLUMNS", "300")
+    shown = CliRunner().invoke(app, ["plan", str(folder / "matrix.yaml")]).output
+    assert "16 calls with 16 pictures" in shown
+    assert "dollars at most" in shown
+
+    run_matrix(matrix, out=tmp_path / "run")
+    spec = next(spec for spec in selection_specs(matrix) if spec.sampler.name == "vlm_topk")
+    good, bad = sorted(RunFolder(tmp_path / "run").selections(spec), key=lambda row: row.error or "")
+    assert good.asked["calls"] == 8
+    assert good.asked["dollars"] == pytest.approx(8 * (100 * 10 + 20) / 1e6)
+    assert len(good.looked_frames) == 8
+    assert (good.llm, good.llm_revision) == (spec.identity["llm"], spec.identity["llm_revision"])
+    assert "first word is neither: 'Perhaps'" in bad.error
+    assert bad.keyframes == []
+    assert (bad.asked["calls"], bad.asked["input"]) == (8, 800)
+    (note, looks) = llm_notes(load_run(tmp_path / "run").selection_frame)
+    asked = "asked chat 16 times about 16 pictures, 1,616 tokens, 0.02 dollars in 2 questions; not in the forward"
+    assert note.startswith(f"vlm_topk llm=chat:model=tiny frames=8 {asked}")
+    assert "looked at 8 pictures" in looks
+
+
+def test_model_args_name_the_model_too(server, tmp_path):
+    options = AdapterOptions(sampler="vlm_topk", sampler_options={"llm": LLM}, record=str(tmp_path))
+    check_source(options)
+    source = make_source(options, frames=2)
+    assert source.identity["llm"] == "chat"
+    assert source.identity["options"]["llm"] == "chat"
+    with pytest.raises(InvalidInput, match="asks a model: name it with llm="):
+        check_source(AdapterOptions(sampler="vlm_topk", record=str(tmp_path)))
