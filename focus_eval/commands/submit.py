@@ -38,7 +38,7 @@ def submit(
     demo: Annotated[bool, typer.Option(help="Run the quick demo too.")] = True,
     seed: Annotated[int | None, typer.Option(help="Seed of the verdict's videos. [default: drawn now]")] = None,
 ) -> None:
-    """Make a folder for the registry from a sampler or from selections.
+    """Make a registry folder of a sampler or selections.
 
     A sampler is checked, gets a verdict on simulated videos of a seed drawn now, and runs in the quick demo. Selections
     are audited and measured on annotated evidence. Nothing is written where anything fails.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
-from focus_eval import __version__
 from focus_eval.core.resources import read_yaml, resource_path
 from focus_eval.registry.cards import Card
 from focus_eval.report.run import Run
@@ -89,7 +89,7 @@ def _paragraph(run: Run, cards: Mapping[str, Card], references: Mapping[str, Any
 
 
 def _version(last: Mapping[str, Any]) -> str:
-    return str(last.get("versions", {}).get("focus-eval", __version__))
+    return str(last.get("versions", {}).get("focus-eval") or version("focus-eval"))
 
 
 def _samplers(run: Run, cards: Mapping[str, Card], references: Mapping[str, Any]) -> list[str]:
@@ -145,7 +145,7 @@ def _bibtex(key: str, about: Mapping[str, Any]) -> str:
 
 
 def _ours() -> str:
-    fields = {"title": "{focus-eval}", "author": "{The focus-eval authors}", "note": f"Version {__version__}"}
+    fields = {"title": "{focus-eval}", "author": "{The focus-eval authors}", "note": f"Version {version('focus-eval')}"}
     return _entry("software", OURS, fields)
 
 

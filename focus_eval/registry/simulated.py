@@ -19,6 +19,7 @@ from focus_eval.report.measures import forwards_percent
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import load_run
 from focus_eval.report.verdict import LOOKS, with_failures_as_0
+from focus_eval.samplers.registry import sampler_class
 from focus_eval.simulation.running import SamplerEntry, SimulationConfig, run_simulation, selection_ids
 
 WORLD, K = "realistic", (8, 32)
@@ -51,8 +52,12 @@ def seed_of(month: str, figures: Sequence[Figure], *, seed: int | None = None) -
 
 
 def ranked(cards: Mapping[str, Card]) -> list[Card]:
-    """Return the cards that name code to run, ceilings and floors left out."""
-    return [card for card in cards.values() if card.sampler and card.role in _RANKED]
+    """Return the cards that name code to run; ceilings and floors are left out, and samplers that ask a model.
+
+    In simulated videos a model's replies are scripted: they say nothing of one that looks.
+    """
+    found = [card for card in cards.values() if card.sampler and card.role in _RANKED]
+    return [card for card in found if not sampler_class(card.sampler_text).needs_llm]
 
 
 def version_of(card: Card) -> str:
