@@ -124,7 +124,8 @@ def _import_logs(file: Path, out: Path, said: Mapping[str, Any], **given: Any) -
     from focus_eval.commands.logs import import_logs
     from focus_eval.selections.log_import import LogOptions
 
-    import_logs(file, out, options=make("import lmms", LogOptions, said), **given)
+    n_logs = import_logs(file, out, options=make("import lmms", LogOptions, said), **given)
+    typer.echo(f"{out}: {n_logs} {'log' if n_logs == 1 else 'logs'}, a run for report, compare and evidence")
 
 
 def read_questions(benchmark: str, annotations: Path | None) -> Sequence[Question] | None:

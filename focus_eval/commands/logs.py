@@ -26,8 +26,8 @@ def import_logs(
     benchmark: str = "",
     annotations: Path | None = None,
     rates: Path | None = None,
-) -> None:
-    """Write the rows of all logs below `path` to the run folder `out`, and print what was taken."""
+) -> int:
+    """Write the rows of all logs below `path` to the run folder `out`, print what was taken; return their number."""
     from focus_eval.benchmarks.registry import read_rates
     from focus_eval.selections.lmms_logs import find_logs
     from focus_eval.selections.log_import import LogImport, refuse_same_names
@@ -63,7 +63,7 @@ def import_logs(
         item.write(out)
         typer.echo("\n".join(_described(item)))
     name_run(out)
-    typer.echo(f"{out}: {len(made)} {'log' if len(made) == 1 else 'logs'}, a run for report, compare and evidence")
+    return len(made)
 
 
 def _refuse_no_frames(path: Path, made: Sequence[LogImport], options: LogOptions) -> None:

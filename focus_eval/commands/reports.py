@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -16,6 +17,7 @@ from focus_eval.video import open_video
 
 if TYPE_CHECKING:
     from focus_eval.report.run import Run
+    from focus_eval.report.table import Table
 
 
 def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> Iterator[tuple[int, bytes]]:
@@ -139,18 +141,53 @@ def remove_stale(folder: Path) -> None:
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="Folder of a run, or a packed run.")],
-    b: Annotated[Path, typer.Argument(help="Folder of another run, or a packed run.")],
-    out: Annotated[Path | None, typer.Option(help="Also write the table to this file (.md, .csv or .tex).")] = None,
+    a: Annotated[Path, typer.Argument(help="A run: its folder, a packed run, or logs of lmms-eval.")],
+    b: Annotated[Path, typer.Argument(help="Another run, likewise.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the table to this file (.md, .csv, .tex), or a page (.html).")
+    ] = None,
 ) -> None:
     """Compare two runs on the questions that both answered."""
     from focus_eval.report.comparisons import run_comparison
-    from focus_eval.report.run import load_run
 
-    table = run_comparison(load_run(a), load_run(b))
-    print_table(table)
-    if out is not None:
-        write_table([table], out)
+    with TemporaryDirectory() as imported:
+        runs = [_run_or_logs(path, Path(imported) / str(number)) for number, path in enumerate((a, b))]
+        table = run_comparison(*runs)
+        print_table(table)
+        if out is not None and out.suffix == ".html":
+            _write_comparison(out, runs, table)
+        elif out is not None:
+            write_table([table], out)
+
+
+def _run_or_logs(path: Path, place: Path) -> Run:
+    """Return a run, or what `import lmms` makes of logs, whose rows then lie in `place`."""
+    from focus_eval.commands.logs import import_logs
+    from focus_eval.report.run import load_run
+    from focus_eval.selections.log_import import LogOptions
+
+    is_run = path.suffix == ".zip" or any((path / kind).is_dir() for kind in ("selections", "answers"))
+    if is_run or not ("_samples_" in path.name or any(path.glob("**/*_samples_*.jsonl*"))):
+        return load_run(path)
+    folder = place / path.resolve().name.partition("_samples_")[0]
+    import_logs(path, folder, options=LogOptions())
+    return load_run(folder)
+
+
+def _write_comparison(path: Path, runs: Sequence[Run], table: Table) -> None:
+    """Write a page with the comparison and what each run is, which needs no other file."""
+    from focus_eval.report.page.html import render_sections, run_facts
+    from focus_eval.report.tables import results_table
+    from focus_eval.rows.records import replace_file
+
+    sections: list[tuple[str, list[str | Table]]] = [("The comparison", [table])]
+    for name, run in zip("AB", runs, strict=True):
+        said = "; ".join(f"{what}: {text}" for what, text in run_facts(run))
+        sections.append((f"{name}: {run.name}", [f"{said}.", results_table(run, "overview")]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as part:
+        part.write_text(render_sections(table.title, sections), encoding="utf-8")
+    typer.echo(str(path))
 
 
 def acf(

@@ -19,6 +19,7 @@ from focus_eval.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter
 from tests.report.simulated import Simulation, simulate_run
+from tests.selections.test_lmms_logs import line, write_log
 
 # report, recall, import, export, compare and acf as they are called.
 
@@ -232,3 +233,20 @@ def test_recall_of_a_declared_benchmark(tmp_path, name):
     mine = next(line for line in (tmp_path / "t.csv").read_text().splitlines() if line.startswith("mine"))
     for figure in expected:
         assert figure in mine
+
+
+def test_logs_of_others_and_packed_runs_are_compared_on_a_page_that_needs_no_other_file(tmp_path, run_folder):
+    for name, right in (("theirs", 3), ("others", 9)):
+        lines = [line(n, acc={"answer": "B", "parsed_pred": "B" if n < right else "C"}) for n in range(12)]
+        write_log(tmp_path / name, lines, results={"my_task": {"acc,none": right / 12}})
+    page = tmp_path / "out" / "page.html"
+    output = called("compare", tmp_path / "theirs", tmp_path / "others", "--out", page)
+    assert "others against theirs on the same questions" in output
+    assert "+50.0" in output
+    text = page.read_text()
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert "B: others" in text
+    assert "Model: Model-7B" in text
+    called("pack", run_folder, "--out", tmp_path / "run.zip")
+    called("compare", run_folder, tmp_path / "run.zip", "--out", tmp_path / "same.html")
+    assert "A: by_length" in (tmp_path / "same.html").read_text()

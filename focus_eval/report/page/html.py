@@ -69,7 +69,7 @@ def render_html(
         "report.html.j2",
         script=script,
         run=run,
-        facts=_facts(run, browser),
+        facts=run_facts(run, questions=_questions(browser)),
         tables=[narrowed(item) for item in notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
         prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},
         charts=charts,
@@ -149,16 +149,19 @@ def _counts_line(counts: Counts) -> str:
     return ", ".join([f"{texts[0]} {COUNT_TITLES[0]}", *shown])
 
 
-def _facts(run: Run, browser: Browser) -> list[tuple[str, str]]:
+def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
+    """Return what a run is, name by name: benchmark, questions, model, start, device, energy, code.
+
+    Args:
+        questions: how many, in words; their number by default.
+    """
     starts: Sequence[dict[str, Any]] = run.provenance.get("starts", [])
     last = starts[-1] if starts else {}
-    models = ", ".join(run.models) or "none: frames only"
-    benchmarks = ", ".join(run.selection_frame["benchmark"].unique())
-    versions = last.get("versions", {})
+    frame, versions = run.selection_frame, last.get("versions", {})
     facts = [
-        ("Benchmark", benchmarks),
-        ("Questions", _questions(browser)),
-        ("Model", models),
+        ("Benchmark", ", ".join(frame["benchmark"].unique())),
+        ("Questions", questions or f"{len(frame.drop_duplicates(['benchmark', 'question_id'])):,}"),
+        ("Model", ", ".join(run.models) or "none: frames only"),
         *_asked(run),
         ("Started", str(last.get("time", ""))),
         ("Device", str(last.get("device", ""))),
