@@ -149,6 +149,20 @@ def replay_budgets(folder: Path) -> pd.DataFrame:
 
 
 def _show(folder: Path, videos: Path, *, quick: bool) -> None:
+    """Write and print what the run has shown; what an earlier demo wrote from the same rows is printed again."""
+    from focus_eval.report.outputs import KeptOutputs, inputs_digest
+
+    inputs = inputs_digest(folder, options={"quick": quick, "folder": folder}, videos=videos)
+    kept = KeptOutputs(folder / ".demo.json", inputs)
+    if (printed := kept.printed()) is not None:
+        typer.echo(printed, nl=False)
+        return
+    with kept.writing() as written:
+        written += _write(folder, videos, quick=quick)
+
+
+def _write(folder: Path, videos: Path, *, quick: bool) -> list[Path]:
+    """Return the paths of report, tables and picture, once they are written and printed."""
     from focus_eval.commands.reports import write_report
     from focus_eval.report.lab import demo_tables, lab_frame, save_frontiers
     from focus_eval.report.run import load_run
@@ -157,7 +171,7 @@ def _show(folder: Path, videos: Path, *, quick: bool) -> None:
     # In a process of its own, beside the report: both are a single thread's work.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         replay = None if quick else pool.submit(replay_budgets, folder)
-        write_report(run, folder, videos=videos, link_thumbnails=True)
+        written = write_report(run, folder, videos=videos, link_thumbnails=True)
         replayed = replay.result() if replay else None
     tables = demo_tables(run, "focus")
     write_table(tables, folder / "demo.md")
@@ -169,3 +183,5 @@ def _show(folder: Path, videos: Path, *, quick: bool) -> None:
         print_table(table)
     for path in (folder / "demo.md", *picture, folder / "report.html"):
         typer.echo(str(path))
+    # Nothing counts as current where a thumbnail failed.
+    return [*written, folder / "demo.md", *picture] if written else []

@@ -41,6 +41,7 @@ def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> I
 
 # A longer table is only written: every two samplers at every distance and K.
 _MOST_ROWS_PRINTED = 40
+_THUMBNAILS = "report_thumbnails/*.jpg"
 
 
 def report(
@@ -63,18 +64,28 @@ def report(
 
     Prints the first tables; writes report.md, report.tex, report.csv, report.html and figures/ beside the rows.
     """
+    from focus_eval.report.outputs import KeptOutputs, inputs_digest
+
+    options = {
+        "table": table,
+        "baseline": baseline,
+        "videos": videos,
+        "thumbnail_megabytes": thumbnail_megabytes,
+        "link_thumbnails": link_thumbnails,
+        "html": html,
+    }
+    target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
+    inputs = inputs_digest(folder, options={**options, "folders": [folder, target]}, videos=videos)
+    kept = KeptOutputs(target / ".report.json", inputs)
+    if (printed := kept.printed()) is not None:
+        typer.echo(printed, nl=False)
+        return
+    # Only now: pandas takes longer than all of the above.
     from focus_eval.report.run import load_run
 
-    write_report(
-        load_run(folder),
-        out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report")),
-        table=table,
-        baseline=baseline,
-        videos=videos,
-        thumbnail_megabytes=thumbnail_megabytes,
-        link_thumbnails=link_thumbnails,
-        html=html,
-    )
+    run = load_run(folder)
+    with kept.writing() as written:
+        written += write_report(run, target, **options)  # type: ignore[arg-type]
 
 
 def write_report(
@@ -87,8 +98,12 @@ def write_report(
     thumbnail_megabytes: float = 12.0,
     link_thumbnails: bool = False,
     html: bool = True,
-) -> None:
-    """Print the first tables of `run` and write all that `report` writes to `target`; the arguments are its options."""
+) -> list[Path]:
+    """Print the first tables of `run` and write all that `report` writes to `target`; the arguments are its options.
+
+    Returns:
+        What was written; nothing if some thumbnail failed, which may succeed another time.
+    """
     from focus_eval.report.page.charts import write_figures
     from focus_eval.report.page.html import report_tables, write_html
     from focus_eval.report.page.thumbnails import thumbnail_maker
@@ -104,7 +119,7 @@ def write_report(
             print_table(item)
         else:
             typer.echo(f"{item.title}: {len(item.rows)} lines, in report.md and {sheet}")
-    written = []
+    written, failures = [], dict[str, str]()
     remove_stale(target)
     for name in ("report.md", "report.tex"):
         write_table(tables, target / name)
@@ -116,15 +131,15 @@ def write_report(
     if html:
         page = target / "report.html"
         beside = page if link_thumbnails else None
-        failures: dict[str, str] = {}
         make = None if videos is None else thumbnail_maker(videos, beside, read=read_thumbnails, failures=failures)
         limit = None if link_thumbnails else int(thumbnail_megabytes * 1e6)
         written.append(write_html(run, page, tables=tables, thumbnails=make, thumbnail_bytes=limit))
-        if failures:
-            first = next(iter(failures.values()))
-            typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)
+    if failures:
+        first = next(iter(failures.values()))
+        typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)
     for path in written:
         typer.echo(str(path))
+    return [] if failures else [*written, *target.glob(_THUMBNAILS)]
 
 
 def remove_stale(folder: Path) -> None:
@@ -135,8 +150,7 @@ def remove_stale(folder: Path) -> None:
     texts = [*(f"report.{suffix}" for suffix in ("md", "tex", "csv", "html"))]
     texts += [f"report-{name}.csv" for name in (*LAYOUTS, *TABLE_NAMES)]
     drawn = [f"figures/{name}.{suffix}" for name in ("efficiency-*", "timelines") for suffix in ("pdf", "png")]
-    pictures = "report_thumbnails/*.jpg"
-    for path in [path for kind in (*texts, *drawn, pictures) for path in folder.glob(kind)]:
+    for path in [path for kind in (*texts, *drawn, _THUMBNAILS) for path in folder.glob(kind)]:
         path.unlink()
 
 

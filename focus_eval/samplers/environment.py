@@ -68,9 +68,8 @@ def _serve(asked: socket.socket, spec: str) -> None:
             if os.fork() == 0:
                 asked.close()
                 if wanted == OF_FILE:
-                    with Connection(fds[0]) as line:
-                        file, sys.path[:] = json.loads(line.recv_bytes())
-                        _serve(socket.socket(fileno=os.dup(line.fileno())), file)
+                    file, sys.path[:] = _received(os.dup(fds[0]))
+                    _serve(socket.socket(fileno=fds[0]), file)
                 else:
                     signal.signal(signal.SIGINT, signal.SIG_DFL)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -78,6 +77,12 @@ def _serve(asked: socket.socket, spec: str) -> None:
                 sys.stdout.flush()
                 os._exit(0)
             os.close(fds[0])
+
+
+def _received(end: int) -> Any:
+    """Return what comes over the socket `end`, and close it: a sampler finds no line but its question's."""
+    with Connection(end) as line:
+        return json.loads(line.recv_bytes())
 
 
 def _answer(line: Connection, watch: Watch, failed: FocusEvalError | None) -> None:

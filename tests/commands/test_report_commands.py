@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, InvalidInput, VideoError
+from focus_eval.report import outputs
 from focus_eval.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter
@@ -250,3 +251,55 @@ def test_logs_of_others_and_packed_runs_are_compared_on_a_page_that_needs_no_oth
     called("pack", run_folder, "--out", tmp_path / "run.zip")
     called("compare", run_folder, tmp_path / "run.zip", "--out", tmp_path / "same.html")
     assert "A: by_length" in (tmp_path / "same.html").read_text()
+
+
+def test_a_report_of_unchanged_rows_is_printed_again_and_not_written(run_folder, tmp_path):
+    def report():
+        return called("report", run_folder, "--out", tmp_path, "--no-html")
+
+    first = report()
+    before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.rglob("*.*")}
+    assert report() == first
+    assert {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.rglob("*.*")} == before
+    # What is missing or was edited is made again.
+    (tmp_path / "report.tex").unlink()
+    (tmp_path / "report.md").write_text("edited")
+    assert report() == first
+    for name in ("report.tex", "report.md"):
+        assert (tmp_path / name).read_bytes() == before[tmp_path / name][1]
+
+
+def test_outputs_count_as_current_only_with_their_rows_code_and_a_finished_command(tmp_path, monkeypatch, capsys):
+    rows, videos, out = tmp_path / "run" / "selections" / "part", tmp_path / "videos", tmp_path / "out" / "table.md"
+    for folder in (rows, videos, out.parent):
+        folder.mkdir(parents=True)
+    (rows / "rows.jsonl").write_text("1\n")
+    (videos / "a.mp4").write_text("frames")
+
+    def kept(**options):
+        inputs = outputs.inputs_digest(tmp_path / "run", options=options, videos=videos)
+        return outputs.KeptOutputs(out.parent / ".report.json", inputs)
+
+    def write(**options):
+        with kept(**options).writing() as written:
+            out.write_text("table")
+            print("said")
+            written.append(out)
+
+    write()
+    assert kept().printed() == capsys.readouterr().out == "said\n"
+    assert kept(k=8).printed() is None
+    (rows / "rows.jsonl").write_text("2\n")
+    assert kept().printed() is None
+    write()
+    (videos / "a.mp4").write_text("other frames")
+    assert kept().printed() is None
+    write()
+    assert kept().printed() is not None
+    # Killed while it writes, with the same inputs: what is there may be half of it.
+    with pytest.raises(KeyboardInterrupt), kept().writing():
+        raise KeyboardInterrupt
+    assert kept().printed() is None
+    write()
+    monkeypatch.setattr(outputs, "_DRAWN_WITH", ("numpy",))  # as if a library were another one
+    assert kept().printed() is None
