@@ -6,6 +6,7 @@ safetensors are read, and nothing is downloaded.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Sequence
@@ -14,18 +15,26 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-import open_clip
 import torch
 from safetensors import SafetensorError, safe_open
 from torch.utils.flop_counter import FlopCounterMode
 
-from focus_eval.core.errors import EncoderError
+from focus_eval.core.errors import EncoderError, MissingDependency
+from focus_eval.core.extras import install_command
 from focus_eval.encoders.dual_encoder import DualEncoderScorer
 from focus_eval.encoders.preprocess import ImageRules
 from focus_eval.encoders.resampling import BICUBIC, BILINEAR
 from focus_eval.encoders.weights import OPEN_CLIP, Located
 
 _FILTERS = {"bilinear": BILINEAR, "bicubic": BICUBIC}
+
+
+def _library() -> Any:
+    """Return open_clip, whose import takes seconds: a plan that names a checkpoint does without."""
+    try:
+        return importlib.import_module("open_clip")
+    except ImportError as error:
+        raise MissingDependency(f"encoder 'open_clip' needs open_clip: {install_command('open-clip')}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +120,7 @@ class OpenClipScorer(DualEncoderScorer):
                 "which open_clip would fetch; choose a checkpoint that holds both towers"
             )
         try:
-            model = open_clip.create_model(f"local-dir:{located.folder}")
+            model = _library().create_model(f"local-dir:{located.folder}")
         except SafetensorError as error:
             raise EncoderError(f"{located.identity}: damaged safetensors ({error}); download it again") from error
         except (RuntimeError, AssertionError) as error:  # torch lists keys and shapes line by line
@@ -127,7 +136,7 @@ class OpenClipScorer(DualEncoderScorer):
     def load_tokenizer(self, located: Located) -> Any:
         """Return open_clip's tokenizer for the checkpoint."""
         try:
-            return open_clip.get_tokenizer(f"local-dir:{located.folder}")
+            return _library().get_tokenizer(f"local-dir:{located.folder}")
         except (OSError, ValueError) as error:
             raise EncoderError(
                 f"{located.folder}: no readable tokenizer ({error}); fetch the checkpoint again"
@@ -136,8 +145,8 @@ class OpenClipScorer(DualEncoderScorer):
     def read_image_rules(self, folder: Path) -> ImageRules:
         """Return size and colour of the input as `open_clip_config.json` states them."""
         config = _read(folder)
-        stated = open_clip.transform.merge_preprocess_dict(
-            open_clip.transform.PreprocessCfg(size=config["model_cfg"]["vision_cfg"]["image_size"]),
+        stated = _library().transform.merge_preprocess_dict(
+            _library().transform.PreprocessCfg(size=config["model_cfg"]["vision_cfg"]["image_size"]),
             {name: value for name, value in config.get("preprocess_cfg", {}).items() if name != "size"},
         )
         size = stated["size"]
@@ -208,7 +217,7 @@ def image_gmacs(model_cfg: str) -> float:
     height, width = (size, size) if isinstance(size, int) else size
     config.pop("custom_text", None)
     with torch.device("meta"):
-        model = open_clip.CustomTextCLIP(**config).eval().requires_grad_(False)
+        model = _library().CustomTextCLIP(**config).eval().requires_grad_(False)
         with FlopCounterMode(display=False) as counter:
             model.encode_image(torch.zeros(1, 3, height, width))
     return float(counter.get_total_flops()) / 2e9

@@ -89,7 +89,7 @@ class Card(_Part):
 
     Args:
         title: how tables call it.
-        paper: its key in `configs/references.yaml`, or an address; "" where there is none.
+        paper: its key in `registry/references.yaml`, or an address; "" where there is none.
         licence: of its code, or of its files where it has no code here.
         sampler: a registered name, or `FILE.py:Class` in the card's folder; "" where only files are known.
         options: of the published setting, where they are not the defaults.

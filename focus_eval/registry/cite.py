@@ -18,7 +18,7 @@ OURS = "focus_eval"
 
 def read_references() -> dict[str, dict[str, Any]]:
     """Return what is known of each paper, by key."""
-    found: dict[str, dict[str, Any]] = read_yaml(resource_path("configs") / "references.yaml")
+    found: dict[str, dict[str, Any]] = read_yaml(resource_path("registry") / "references.yaml")
     return found
 
 
