@@ -67,8 +67,12 @@ def _figures(card: Card, material: Material) -> list[Figure]:
     from focus_eval.registry.replayed import measured_groups
     from focus_eval.registry.site import leaderboards
 
-    cards = {card.name: card}
-    figures = [item for group in measured_groups([card], material) for item in replayed_figures(group, cards)]
+    cards, known = {card.name: card}, [item for item in card.selections if item.benchmark in material.annotations]
+    for item in card.selections:
+        if item not in known:
+            typer.echo(f"{item.file}: not measured, no annotation of {item.benchmark} is given (--annotations)")
+    measurable = card.model_copy(update={"selections": tuple(known)})
+    figures = [item for group in measured_groups([measurable], material) for item in replayed_figures(group, cards)]
     for table in leaderboards(figures, cards):
         print_table(table)
     return [*figures, *computed_figures(card, material)]

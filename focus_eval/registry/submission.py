@@ -31,7 +31,8 @@ def submission(
 ) -> Iterator[Card]:
     """Make the folder of a submission; it appears below `out` when the block ends well, else nothing is left.
 
-    Selections are checked against the benchmark's questions and written as Parquet; all files get their SHA-256.
+    Selections are checked against the benchmark's questions, where its annotation is given, and written as Parquet; all
+    files get their SHA-256.
 
     Args:
         card_file: the author's card; files that it names lie beside it.
@@ -121,7 +122,9 @@ def _kept(item: PublishedFile, kind: str, beside: Path, made: Path, material: Ma
     target.parent.mkdir(exist_ok=True)
     changed: dict[str, Any] = {}
     if kind == "selections" and not item.model:
-        questions, fps, _ = material.ground(item.benchmark)
+        # Without the annotation nothing is known of the questions; the registry checks them when it measures.
+        is_annotated = item.benchmark in material.annotations
+        questions, fps, _ = material.ground(item.benchmark) if is_annotated else (None, None, None)
         loaded = load_selections(source, format=item.format, questions=questions, fps=fps)
         most = max(chosen.n_keyframes for chosen in loaded.values())
         if most > item.k:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -30,6 +35,7 @@ class Ends(FrameSampler):
     def choose(self, request):
         return Choice(keyframes=np.linspace({first}, request.video.n_frames - 1, request.n_wanted).astype(int))
 """
+ROOT = Path(__file__).resolve().parents[2]
 ITEM = {"benchmark": "longvideobench", "k": 3, "format": "qca", "file": "mine.json"}
 
 
@@ -77,7 +83,6 @@ def test_a_file_of_selections_alone_becomes_a_row(place):
         (card(title="Q-Frame"), "the registry has this title, of qframe"),
         (card(title="focus", authors="Others"), "taken in the registry, by Zhu et al. with version 1"),
         (card(selections=[{**ITEM, "k": 2}]), "a question has 3 frames, the card says K = 2"),
-        (card(selections=[{**ITEM, "benchmark": "lvbench"}]), "needs the annotation of lvbench"),
         (card(selections=[{**ITEM, "file": "past.json"}]), "past the end"),
         (card(selections=[{**ITEM, "file": "other.json"}]), "is not a question of this benchmark"),
         (card(selections=[{**ITEM, "sha256": "0" * 64}]), "sha256 is"),
@@ -127,3 +132,54 @@ def test_a_sampler_gets_its_folder_with_a_verdict_of_a_stated_seed(place):
     with submission(place / "card.yaml", "", place / "again", Material(place, {}), taken) as newer:
         assert newer.made().version == 2
     assert [path.name for path in (place / "again").iterdir()] == ["ends"]
+
+
+def test_selections_without_their_annotation_are_kept_and_not_measured(place):
+    done = submitted(place, card(selections=[{**ITEM, "benchmark": "lvbench"}]))
+    assert "selections/mine.parquet: not measured, no annotation of lvbench is given" in done.output
+    assert REPLAYED not in (place / "registry/samplers/my_frames/index.html").read_text()
+
+
+def test_the_workflow_submits_the_changed_folders_alone_and_fails_where_one_does(place):
+    def git(*arguments):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *who, *arguments], cwd=place, check=True, capture_output=True)
+
+    git("init", "-q")
+    for name in ("before", "mine", "without_licence", "Not;Allowed"):
+        folder = place / "registry" / "samplers" / name
+        folder.mkdir(parents=True)
+        shutil.copyfile(place / "mine.json", folder / "mine.json")
+        licence = None if name == "without_licence" else "MIT"
+        (folder / "card.yaml").write_text(yaml.safe_dump(card(title=name, licence=licence)))
+        if name == "before":
+            git("add", "-A")
+            git("commit", "-qm", "before")
+    git("add", "-A")
+    git("commit", "-qm", "after")
+    run = place / "run"
+    # What the workflow runs in a container, here without one.
+    run.write_text(f'#!/bin/sh\nexec {sys.executable} -m focus_eval submit --card "$1/card.yaml" --out "$2"\n')
+    run.chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(ROOT / "scripts/submit_changed.sh"), str(place), "HEAD~1", str(place / "pages")],
+        env={**os.environ, "SUBMIT": str(run), "PYTHONPATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(place / "summary")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    summary = (place / "summary").read_text()
+    assert "### mine: submitted" in summary
+    assert "### without_licence: not accepted" in summary
+    assert "licence: Field required" in summary
+    assert {path.name for path in (place / "pages").iterdir()} == {"mine", "without_licence"}
+    assert (place / "pages/mine/mine/index.html").is_file()
+
+
+def test_the_workflow_gives_foreign_code_no_network_and_no_secret():
+    text = (ROOT / ".github/workflows/registry.yml").read_text() + (ROOT / "scripts/submit_changed.sh").read_text()
+    workflow = yaml.safe_load((ROOT / ".github/workflows/registry.yml").read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "pull_request" in workflow[True]
+    assert all(said in text for said in ("--network none", "--memory 6g", "--pids-limit", "timeout 30m"))
+    assert "secrets." not in text
+    assert "pull_request_target" not in text
