@@ -98,7 +98,7 @@ class Card(_Part):
         folder: where the card lies.
     """
 
-    title: str = Field(min_length=1)
+    title: str = Field(pattern=r"^[^\x00-\x1f$<>]{1,60}$")  # it is drawn in figures, where $ begins a formula
     authors: str = Field(min_length=1)
     paper: str = ""
     licence: str = Field(min_length=1)

@@ -125,6 +125,7 @@ def test_another_file_under_a_cards_name_is_refused(made):
     [
         ({"licence": None}, r"licence: "),
         ({"licence": ""}, r"licence: "),
+        ({"title": "$\\nothing$"}, r"title: "),
         ({"license": "MIT"}, r"card\.yaml:\d+: license: .*did you mean 'licence'"),
         ({"selections": []}, "names neither a sampler nor a file"),
         ({"selections": [{"benchmark": "longvideobench", "k": 3, "file": "../near.json"}]}, "below the sampler's own"),
@@ -136,12 +137,11 @@ def test_another_file_under_a_cards_name_is_refused(made):
 )
 def test_a_card_that_is_wrong_is_one_line(tmp_path, change, says):
     item = {"benchmark": "longvideobench", "k": 3, "file": "a.json"}
-    said = {
-        key: value for key, value in {"licence": "MIT", "selections": [item], **change}.items() if value is not None
-    }
+    whole = {"title": "Mine", "authors": "We", "licence": "MIT", "selections": [item], **change}
+    said = {key: value for key, value in whole.items() if value is not None}
     file = tmp_path / "samplers" / "mine" / "card.yaml"
     file.parent.mkdir(parents=True)
-    file.write_text("title: Mine\nauthors: We\n" + "".join(f"{k}: {json.dumps(v)}\n" for k, v in said.items()))
+    file.write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in said.items()))
     with pytest.raises(InvalidInput, match=says):
         read_card(file)
 
