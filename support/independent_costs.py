@@ -47,7 +47,9 @@ def costs_of(selections: Mapping[Key, Row]) -> dict[Key, Cost]:
 def _shares(selections: Mapping[Key, Row], what: str) -> dict[Key, Fraction | None]:
     """The share of the distinct frames: of a frame that q questions of a video ask for under one selection, 1/q."""
     listed, counted, *_ = ASKED[what]
-    asking = Counter((key[0], key[2], row["video"], at) for key, row in selections.items() for at in set(row[listed]))
+    asking = Counter(
+        (key[0], key[2], row["video"], at) for key, row in selections.items() for at in _listed(row, listed)
+    )
     shares: dict[Key, Fraction | None] = {}
     for key, row in selections.items():
         facts = row["facts"]
@@ -56,13 +58,21 @@ def _shares(selections: Mapping[Key, Row], what: str) -> dict[Key, Fraction | No
             stated = row["encoded"].get(what)
             shares[key] = None if stated is None else Fraction(stated)
         else:
-            frames = set(row[listed])
+            frames = _listed(row, listed)
             shares[key] = sum((Fraction(1, asking[key[0], key[2], row["video"], at]) for at in frames), Fraction())
     return shares
 
 
+def _listed(row: Row, listed: str) -> set[int]:
+    """The distinct frames; those scored for other texts than the question's too."""
+    others = row["text_pulls"] if listed == "pulled_frames" else []
+    return {*row[listed]}.union(*(frames for _, frames, _ in others))
+
+
 def _n_pulls(row: Row) -> int:
-    return len(row["pulled_frames"]) if row["n_pulls"] is None else int(row["n_pulls"])
+    if row["n_pulls"] is not None:
+        return int(row["n_pulls"])
+    return len(row["pulled_frames"]) + sum(len(frames) for _, frames, _ in row["text_pulls"])
 
 
 def _equivalents(row: Row, shares: Mapping[str, Fraction | None]) -> float | None:
@@ -70,7 +80,12 @@ def _equivalents(row: Row, shares: Mapping[str, Fraction | None]) -> float | Non
     if encoded is None or scanned is None:
         return None
     total = float(encoded)
-    if gmacs:
+    if row["asked"].get("calls"):
+        tokens = [row["asked"].get(name) for name in ("input", "output")]
+        if None in tokens or not {"llm_token", "image"} <= gmacs.keys():
+            return None
+        total += sum(tokens) * gmacs["llm_token"] / gmacs["image"]
+    if "image" in gmacs:
         total += (float(encoded) * gmacs.get("keys", 0) + _n_pulls(row) * gmacs.get("fusion", 0)) / gmacs["image"]
     if scanned == 0:
         return total
