@@ -1,7 +1,9 @@
 """Rehearse the paper's tables on a machine made on the spot: tiny weights, made-up questions, the shipped configs.
 
-    python scripts/rehearsal.py                 # everything, in two lanes: 8 minutes on two idle cores, and 2 for --own
+    python scripts/rehearsal.py                 # everything, in two lanes; its last line says how long it took
     python scripts/rehearsal.py --only alpha    # some matrices, without lmms-eval's command line, accelerate and Ray
+    python scripts/rehearsal.py --own           # matrices of one's own: 74 s of processor time
+    python scripts/rehearsal.py --troubles      # what is missing, damaged or doubled: 141 s of processor time
 
 The folder is rebuilt, and kept afterwards: its work/results/runs hold rows and reports.
 """
