@@ -133,7 +133,7 @@ def write_report(
         beside = page if link_thumbnails else None
         make = None if videos is None else thumbnail_maker(videos, beside, read=read_thumbnails, failures=failures)
         limit = None if link_thumbnails else int(thumbnail_megabytes * 1e6)
-        written.append(write_html(run, page, tables=tables, thumbnails=make, thumbnail_bytes=limit))
+        written.append(write_html(run, page, tables=tables, thumbnails=make, thumbnail_bytes=limit, videos=videos))
     if failures:
         first = next(iter(failures.values()))
         typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from itertools import cycle
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,18 @@ class Style:
     Args:
         light, dark: its colour on a light and on a dark ground; plots on paper take the light one.
         marker: matplotlib's name of its mark.
-        css: its class on the page.
+        colour: its colour's class on the page.
     """
 
     light: str
     dark: str
     marker: str
-    css: str
+    colour: str
+
+    @property
+    def css(self) -> str:
+        """Its classes on the page: of its colour and of its mark."""
+        return f"{self.colour} m{list(_OUTLINES).index(self.marker)}"
 
     @property
     def filled(self) -> dict[str, Any]:
@@ -56,7 +61,8 @@ class Style:
         return {"color": self.light, "marker": self.marker, "mec": self.light, "mfc": "none"}
 
 
-# In the order samplers are given one. Yellow is left out: it fades on white.
+# In the order samplers are given one; the tenth sampler has the first one's colour and the second one's mark, and so
+# on, so that no two of eighty share both. Yellow is left out: it fades on white.
 STYLES = (
     Style("#0072b2", "#56a8e0", "o", "s0"),
     Style("#d55e00", "#ff8c42", "s", "s1"),
@@ -69,6 +75,20 @@ STYLES = (
     Style("#3f4a54", "#d5dbe2", "p", "s8"),
 )
 BASELINE = Style("#7d848c", "#a3acb8", "o", "sb")
+# The marks as CSS draws them in a square of 100 x 100.
+_OUTLINES = {
+    "o": "circle(50%)",
+    "s": "inset(8%)",
+    "^": "polygon(50% 4%, 100% 96%, 0 96%)",
+    "D": "polygon(50% 0, 100% 50%, 50% 100%, 0 50%)",
+    "v": "polygon(0 4%, 100% 4%, 50% 96%)",
+    "P": "polygon(33% 0, 67% 0, 67% 33%, 100% 33%, 100% 67%, 67% 67%, 67% 100%, 33% 100%, 33% 67%, 0 67%, 0 33%, "
+    "33% 33%)",
+    "X": "polygon(25% 0, 50% 25%, 75% 0, 100% 25%, 75% 50%, 100% 75%, 75% 100%, 50% 75%, 25% 100%, 0 75%, 25% 50%, "
+    "0 25%)",
+    "*": "polygon(50% 0, 63% 35%, 100% 38%, 71% 61%, 81% 98%, 50% 77%, 19% 98%, 29% 61%, 0 38%, 37% 35%)",
+    "p": "polygon(50% 0, 100% 38%, 81% 100%, 19% 100%, 0 38%)",
+}
 # What is not a sampler, by its name on the page: light, dark.
 THEME = {
     "page": ("#fbfbf9", "#14171b"),
@@ -90,11 +110,18 @@ _OWN = {"focus": 0, "topk": 1, "aks": 2, "focus_released": 3, "random": 4, "unif
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:
     """Return the style of each label: known samplers always have their own, uniform frames are grey."""
     taken = {_OWN[label] for label in labels if label in _OWN}
-    free = cycle([style for i, style in enumerate(STYLES) if i not in taken] or STYLES)
+    free = (style for i, style in enumerate(_every_style()) if i not in taken)
     return {
         label: BASELINE if label == "uniform" else STYLES[_OWN[label]] if label in _OWN else next(free)
         for label in labels
     }
+
+
+def _every_style() -> Iterator[Style]:
+    """Yield the styles, then each colour with the mark of the next one, and so on round."""
+    for turn in count():
+        for at, style in enumerate(STYLES):
+            yield replace(style, marker=STYLES[(at + turn) % len(STYLES)].marker)
 
 
 def css_variables() -> str:
@@ -106,12 +133,13 @@ def css_variables() -> str:
         " ".join(
             [
                 *(f"--{name}: {both[is_dark]};" for name, both in THEME.items()),
-                *(f"--{style.css}: {style.dark if is_dark else style.light};" for style in (*STYLES, BASELINE)),
+                *(f"--{style.colour}: {style.dark if is_dark else style.light};" for style in (*STYLES, BASELINE)),
             ]
         )
         for is_dark in (False, True)
     )
-    classes = "\n".join(f".{style.css} {{ --c: var(--{style.css}); }}" for style in (*STYLES, BASELINE))
+    classes = "\n".join(f".{style.colour} {{ --c: var(--{style.colour}); }}" for style in (*STYLES, BASELINE))
+    classes += "".join(f"\n.m{at} {{ --mark: {outline}; }}" for at, outline in enumerate(_OUTLINES.values()))
     return (
         f":root {{ color-scheme: light dark; {light} }}\n"
         f'@media (prefers-color-scheme: dark) {{ :root:not([data-theme="light"]) {{ {dark} }} }}\n'
@@ -424,7 +452,7 @@ def page_svg(figure: Figure, title: str) -> Markup:
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
     text = written.getvalue()
     colours = {light: f"var(--{name})" for name, (light, _) in THEME.items()}
-    colours |= {style.light: f"var(--{style.css})" for style in (*STYLES, BASELINE)} | {"#000000": "var(--soft)"}
+    colours |= {style.light: f"var(--{style.colour})" for style in (*STYLES, BASELINE)} | {"#000000": "var(--soft)"}
     referenced = set(re.findall(r'(?:href="|url\()#(\w+)', text))
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _XLINK)

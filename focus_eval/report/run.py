@@ -25,7 +25,8 @@ from focus_eval.rows.records import ASKED, BESIDE_STAGES, DECODED, HELD_STAGES, 
 from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows
 
-_ORDER = ("uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
+_ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
+_LAST = ("oracle",)  # the ceiling, below all that it bounds
 
 
 def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
@@ -70,7 +71,11 @@ def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[
 
 def role_mark(row: SelectionRow) -> str:
     """Return " [control]" and the like behind the name of a control, ceiling or floor, else nothing."""
-    return "" if row.role == "sampler" else f" [{row.role}]"
+    return "" if row.role == "sampler" else _ROLE_MARK.format(row.role)
+
+
+_ROLE_MARK = " [{}]"
+CEILING_MARK = _ROLE_MARK.format("ceiling")
 
 
 def unique_labels(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
@@ -87,9 +92,9 @@ def unique_labels(labels: dict[str, str], variants: Mapping[str, SelectionRow]) 
 
 
 def sampler_order(label: str) -> tuple[int, str]:
-    """Return a sorting key of sampler labels: baselines first, then as the paper lists them, then by name."""
+    """Return a sorting key of sampler labels: the floor and baselines, those of the paper, the rest, the ceiling."""
     sampler = label.split(" ")[0]
-    return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER), label)
+    return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER) + (sampler in _LAST), label)
 
 
 class RunRows(Collection[RowT]):

@@ -119,7 +119,7 @@ def test_a_question_with_mathematics_in_it_is_drawn_as_text(demo_run, tmp_path):
 
 
 def test_no_two_samplers_share_colour_and_mark():
-    labels = ["uniform", "focus", "topk", "mine", "aks", "other"]
+    labels = ["uniform", "focus", "topk", "aks", "random", *(f"mine{number}" for number in range(60))]
     assert len({(style.light, style.marker) for style in styles_of(labels).values()}) == len(labels)
     assert styles_of(["focus"]) == {"focus": STYLES[0]}
 
@@ -127,9 +127,9 @@ def test_no_two_samplers_share_colour_and_mark():
 def test_page_and_plots_take_their_colours_from_one_place():
     css = css_variables()
     for style in (*STYLES, BASELINE):
-        assert f"--{style.css}: {style.light};" in css
-        assert f".{style.css} {{ --c: var(--{style.css}); }}" in css
-        assert css.count(f"--{style.css}: {style.dark};") == 2  # the system's dark theme, and the button's
+        assert f"--{style.colour}: {style.light};" in css
+        assert f".{style.colour} {{ --c: var(--{style.colour}); }}" in css
+        assert css.count(f"--{style.colour}: {style.dark};") == 2  # the system's dark theme, and the button's
     page = resources.files("focus_eval.report") / "page"
     assert [path.name for path in page.iterdir() if re.search(r"#[0-9a-fA-F]{6}\b", text_of(path))] == []
 
@@ -185,7 +185,7 @@ def test_a_drawing_for_the_page_has_its_titles_and_colours_and_no_style_of_its_o
     root = ElementTree.fromstring(drawn)
     assert [item.text for item in root.iter() if item.tag.endswith("title")] == ["a <b> & c: 1.0 %"]
     assert root.get("aria-label") == "Many & much"
-    assert f"var(--{STYLES[0].css})" in drawn
+    assert f"var(--{STYLES[0].colour})" in drawn
     assert STYLES[0].light not in drawn
     assert not any("style" in item.attrib or item.tag.endswith("}style") for item in root.iter())
     ids = [item.attrib["id"] for item in root.iter() if "id" in item.attrib]

@@ -52,15 +52,16 @@ function evidenceLine(data, detail, near) {
     ["evidence", best.shows, best.moment],
     [hits.length ? "keyframe in view" : "nearest keyframe", best.frame, best.time],
   ].filter(([, frame]) => detail.pictures[frame]);
-  if (pair.length) line.append(make("div", { class: "pair" }, ...pair.map(([what, frame, time]) => picture(detail, frame, `${what}, ${clock(time)}`))));
+  if (pair.length) line.append(make("div", { class: "pair" }, ...pair.map(([what, frame, time]) => picture(detail, frame, time, `${what}, ${clock(time)}`))));
   return line;
 }
 
-function picture(detail, frame, text) {
+function picture(detail, frame, time, text) {
   const source = detail.pictures[frame];
   // A linked picture waits until it is near the view; one in the page is there already.
   const image = make("img", { loading: source.startsWith("data:") ? "eager" : "lazy", src: source, alt: `frame ${frame}: ${text}` });
   const button = make("button", { type: "button", class: "enlarge", title: `frame ${frame}; click to enlarge` }, image, make("span", {}, text));
+  if (index.videos !== null) button.dataset.video = `${index.videos}/${detail.video.split("/").map(encodeURIComponent).join("/")}#t=${time}`;
   button.addEventListener("click", () => enlarge(button));
   return button;
 }
@@ -71,7 +72,7 @@ function frameList(data, detail, near) {
   const items = data.frames.map((frame, i) => {
     const hit = isNear(data.times[i]);
     const text = `${hit ? "◆ " : ""}${clock(data.times[i])}`;
-    const content = detail.pictures[frame] ? picture(detail, frame, text) : make("span", {}, text);
+    const content = detail.pictures[frame] ? picture(detail, frame, data.times[i], text) : make("span", {}, text);
     return make("li", { class: hit ? "hit" : "", title: hit ? `frame ${frame}, within ${near} s of the evidence` : `frame ${frame}` }, content);
   });
   return make("ul", { class: pictured ? "frames" : "frames chips", tabIndex: 0, "aria-label": "Chosen frames" }, ...items);
@@ -87,11 +88,24 @@ function enlarge(button) {
   const show = (place) => {
     at = (place + all.length) % all.length;
     const source = all[at].querySelector("img");
-    [image.src, image.alt, text.textContent] = [source.src, source.alt, `${source.alt} (${at + 1} of ${all.length})`];
+    [image.src, image.alt] = [source.src, source.alt];
+    still(`${source.alt} (${at + 1} of ${all.length})`);
   };
-  const dialog = make("dialog", { class: "large", "aria-label": "Frame" }, image, text);
+  const video = make("video", { controls: true, hidden: true, preload: "none" });
+  video.addEventListener("error", () => still(`The video is no longer at ${index.videos}; ${text.textContent}`));
+  function still(words) {
+    [image.hidden, video.hidden, text.textContent] = [false, true, words];
+    video.removeAttribute("src");
+  }
+  function play() {
+    [image.hidden, video.hidden] = [true, false];
+    video.src = all[at].dataset.video;
+    video.play().catch(() => {}); // a video that is not there says so itself
+  }
+  const dialog = make("dialog", { class: "large", "aria-label": "Frame" }, image, video, text);
   const buttons = make("div", {});
-  for (const [name, act] of [["Previous", () => show(at - 1)], ["Next", () => show(at + 1)], ["Close", () => dialog.close()]]) {
+  const playing = all[at].dataset.video ? [["Play from here", play]] : [];
+  for (const [name, act] of [["Previous", () => show(at - 1)], ["Next", () => show(at + 1)], ...playing, ["Close", () => dialog.close()]]) {
     const one = make("button", { type: "button" }, name);
     one.addEventListener("click", act);
     buttons.append(one);

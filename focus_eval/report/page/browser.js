@@ -121,8 +121,8 @@ function entry(place) {
   }
   const kind = [clock(one[SECONDS]), several ? one[BENCHMARK] : ""].filter(Boolean).join(" · ");
   const meta = make("span", { class: "meta" }, make("span", { class: "id" }, one[ID]), kind, marks);
-  const button = make("button", { type: "button" }, meta, make("span", { class: "ask" }, one[TEXT]));
-  button.setAttribute("aria-label", `${one[ID]}, ${one[BUCKET]}: ${one[TEXT]}. ${spoken.join(", ")}`);
+  const heard = make("span", { class: "spoken" }, [one[BUCKET], ...spoken].filter(Boolean).join(", "));
+  const button = make("button", { type: "button" }, meta, make("span", { class: "ask" }, one[TEXT]), heard);
   button.setAttribute("aria-current", String(place === current));
   button.dataset.place = place;
   button.addEventListener("click", () => open(place, true));

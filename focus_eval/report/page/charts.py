@@ -14,9 +14,9 @@ from focus_eval.benchmarks.evidence import NEAR_SECONDS
 from focus_eval.benchmarks.question import in_order
 from focus_eval.report import figures, measures
 from focus_eval.report.figures import Style, figure_style, styles_of
-from focus_eval.report.measures import COSTS, FRAMES_SCORED
+from focus_eval.report.measures import COSTS, FORWARDS, FRAMES_SCORED
 from focus_eval.report.recall import recall_column
-from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.run import CEILING_MARK, Run, sampler_order
 from focus_eval.report.table import Value
 from focus_eval.report.tables import published_value, read_anchors
 from focus_eval.rows.records import SelectionRow
@@ -32,7 +32,7 @@ MOST_LABELS = 7
 _WIDTH_INCHES, _HEIGHT_INCHES = 3.9, 2.5
 
 
-_RECALL = recall_column(NEAR_SECONDS)
+_RECALL, _RECALL_TITLE = recall_column(NEAR_SECONDS), f"Evidence recall, {NEAR_SECONDS:g} s (%)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +71,17 @@ PUBLISHED_K = 64
 
 @dataclass(frozen=True)
 class Chart:
-    """One plot with its caption, and whether a published figure is drawn in it."""
+    """One plot with its caption.
+
+    Args:
+        has_published: whether a published figure is drawn in it.
+        is_frontier: whether it is of evidence recall against forwards.
+    """
 
     caption: str
     svg: Markup
     has_published: bool = False
+    is_frontier: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,8 +97,13 @@ class Panel:
     cost: str
     points: list[Point]
 
+    @property
+    def is_frontier(self) -> bool:
+        """Whether it is evidence recall against forwards, on which claims are made."""
+        return self.cost == FORWARDS and self.measure == _RECALL_TITLE
 
-def charts_of(run: Run) -> list[Chart]:
+
+def charts_of(run: Run, panels_of: Mapping[str, list[Panel]] | None = None) -> list[Chart]:
     """Return the plots: recall per benchmark, accuracy per benchmark and model against each cost, and by length.
 
     Every K has a panel of its own. The paper's points stand where they are about the same benchmark, model and K.
@@ -100,7 +111,7 @@ def charts_of(run: Run) -> list[Chart]:
     """
     styles = styles_of_run(run)
     charts: list[Chart] = []
-    for where, panels in figures_of(run).items():
+    for where, panels in (panels_of or figures_of(run)).items():
         ends = value_ends(panels)
         charts += [_panel_chart(where, panel, styles, ends) for panel in panels]
     if not run.answers:
@@ -124,6 +135,26 @@ def figures_of(run: Run) -> dict[str, list[Panel]]:
         for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
             figures[f"{benchmark}, {model}"] = accuracy_panels(run, part, benchmark=str(benchmark), model=str(model))
     return {where: panels for where, panels in figures.items() if panels}
+
+
+def conclusions(figures: Mapping[str, Sequence[Panel]]) -> list[str]:
+    """Return a sentence per benchmark and K on who finds most evidence for their forwards; [] without annotations."""
+    lines = []
+    for where, panels in figures.items():
+        for panel in panels:
+            if panel.is_frontier:
+                best = [f"{one.label} {one.value.ours_text} % for {one.cost:.3g} %" for one in unbeaten(panel.points)]
+                lines.append(f"{where}, K={panel.k}, recall within {NEAR_SECONDS:g} s for forwards: {'; '.join(best)}.")
+    return lines
+
+
+def unbeaten(points: Sequence[Point]) -> list[Point]:
+    """Return the points, by rising cost, above all that cost no more; without ceilings, which see the evidence."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda one: (one.cost, -one.value.plotted)):
+        if CEILING_MARK not in point.label and (not best or point.value.plotted > best[-1].value.plotted):
+            best.append(point)
+    return best
 
 
 def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str) -> list[Panel]:
@@ -151,7 +182,7 @@ def recall_panels(chosen: pd.DataFrame) -> list[Panel]:
                 value, spent = measures.recall_figure(same, _RECALL), count(same)
                 if value.ours is not None and spent is not None:
                     points.append(Point(label=str(label), cost=spent, value=value))
-            panels.append(Panel(int(k), f"Evidence recall, {NEAR_SECONDS:g} s (%)", cost, points))
+            panels.append(Panel(int(k), _RECALL_TITLE, cost, points))
     return [panel for panel in panels if panel.points]
 
 
@@ -169,7 +200,8 @@ def _panel_chart(where: str, panel: Panel, styles: Mapping[str, Style], ends: tu
     measure = "accuracy" if panel.measure.startswith("Accuracy") else f"evidence recall within {NEAR_SECONDS:g} s"
     title = f"{panel.measure} against {panel.cost}: {'; '.join(point.title for point in panel.points)}"
     caption = f"{where}: {measure} against {panel.cost}, K={panel.k}"
-    return Chart(caption, figures.page_svg(figure, title), has_published=len(ours) < len(panel.points))
+    has_published = len(ours) < len(panel.points)
+    return Chart(caption, figures.page_svg(figure, title), has_published, is_frontier=panel.is_frontier)
 
 
 def styles_of_run(run: Run) -> dict[str, Style]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from focus_eval.report.comparisons import baseline_labels, baseline_table, not_compared, recall_tables
 from focus_eval.report.figures import css_variables
 from focus_eval.report.measures import cost_tables
 from focus_eval.report.page.browser import Browser, json_for_script, pack_browser
-from focus_eval.report.page.charts import charts_of, styles_of_run
+from focus_eval.report.page.charts import charts_of, conclusions, figures_of, styles_of_run
 from focus_eval.report.page.thumbnails import Thumbnails
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, narrowed, notes_once
+from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, narrowed, notes_once, to_csv
 from focus_eval.report.tables import asked_otherwise, results_table
 from focus_eval.rows.records import replace_file
 
@@ -40,15 +42,18 @@ def write_html(
     tables: Sequence[Table] | None = None,
     thumbnails: Thumbnails | None = None,
     thumbnail_bytes: int | None = 12_000_000,
+    videos: Path | None = None,
 ) -> Path:
     """Write the report of `run`: one self-contained file, no request to anywhere, texts of the data escaped.
 
     Args:
         tables: what `report_tables` gave, where that was asked already.
         thumbnails, thumbnail_bytes: as in `pack_browser`.
+        videos: the folder that the rows' video paths start from; an enlarged frame then plays its video, where it is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = render_html(run, tables=tables, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
+    beside = None if videos is None else quote(Path(os.path.relpath(videos, path.parent)).as_posix())
+    text = render_html(run, tables=tables, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes, videos=beside)
     with replace_file(path) as part:
         part.write_text(text, encoding="utf-8")
     return path
@@ -60,10 +65,12 @@ def render_html(
     tables: Sequence[Table] | None = None,
     thumbnails: Thumbnails | None = None,
     thumbnail_bytes: int | None = 12_000_000,
+    videos: str | None = None,
 ) -> str:
-    """Return the page as text; arguments as in `write_html`."""
+    """Return the page as text; arguments as in `write_html`, but `videos` is an address relative to the page."""
     browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
-    script, styles, charts = _script(), styles_of_run(run), charts_of(run)
+    script, styles, panels = _script(), styles_of_run(run), figures_of(run)
+    charts = charts_of(run, panels)
     has_published = any(chart.has_published for chart in charts)
     return _render(
         "report.html.j2",
@@ -72,12 +79,14 @@ def render_html(
         facts=run_facts(run, questions=_questions(browser)),
         tables=[narrowed(item) for item in notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
         prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},
-        charts=charts,
+        conclusions=conclusions(panels),
+        frontier=[chart for chart in charts if chart.is_frontier],
+        charts=[chart for chart in charts if not chart.is_frontier],
         has_published=has_published,
         # Where a table has published figures too, the lines stand there.
         otherwise=asked_otherwise(run) if has_published and not run.anchors else [],
         legend=[(label, styles[label].css) for label in sorted(set(run.labels.values()), key=sampler_order)],
-        index=json_for_script(browser.index),
+        index=json_for_script({**browser.index, "videos": videos}),
         chunks=browser.chunks,
         pictured=browser.pictured,
         has_pictures=thumbnails is not None,
@@ -102,10 +111,10 @@ def _render(template: str, *, script: str = "", **values: Any) -> str:
     style = css_variables() + _asset("report.css")
     # Only this style and this script may run, whatever a question's text holds; nothing may be fetched.
     policy = (
-        "default-src 'none'; img-src data: file: 'self'; base-uri 'none'; form-action 'none'; "
+        "default-src 'none'; img-src data: file: 'self'; media-src file: 'self'; base-uri 'none'; form-action 'none'; "
         f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     )
-    environment.globals["counts_line"] = _counts_line
+    environment.globals |= {"counts_line": _counts_line, "csv_address": _csv_address}
     return environment.get_template(template).render(style=style, script=script, policy=policy, **values)
 
 
@@ -116,6 +125,11 @@ def _asset(name: str) -> str:
 def _script() -> str:
     """The page's scripts as one: they share their names with each other and with nothing else."""
     return '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in _SCRIPTS) + "})();\n"
+
+
+def _csv_address(table: Table) -> str:
+    """Return `table` as an address that a browser saves: nothing is fetched for it."""
+    return "data:text/csv;base64," + base64.b64encode(to_csv(table).encode()).decode()
 
 
 def _digest(text: str) -> str:

@@ -1,4 +1,4 @@
-// Tables that sort by a click on a heading: ascending, descending, as they came.
+// Tables that sort by a click on a heading (ascending, descending, as they came), and long ones that show some rows.
 function sortable(table) {
   const body = table.tBodies[0];
   const rows = [...body.rows];
@@ -34,4 +34,18 @@ function sortable(table) {
     });
     heading.replaceChildren(button);
   });
+}
+
+// Only the rows that hold every word.
+function siftable(details) {
+  const rows = [...details.querySelectorAll("tbody tr")];
+  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const input = make("input", { type: "search", placeholder: "sampler, K, distance", autocomplete: "off" });
+  const count = make("span", { role: "status" });
+  input.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    rows.forEach((row, i) => { row.hidden = !words.every((word) => texts[i].includes(word)); });
+    count.textContent = words.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows` : "";
+  });
+  details.querySelector("summary").after(make("label", { class: "sift" }, "Rows with", input, count));
 }

@@ -43,6 +43,7 @@ function switchTheme() {
 function start() {
   fillControls();
   document.querySelectorAll("#results table").forEach(sortable);
+  document.querySelectorAll("#results .folded").forEach(siftable);
   byId("filters").addEventListener("input", read);
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("clear").addEventListener("click", clear);

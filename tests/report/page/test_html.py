@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import replace
@@ -9,8 +10,10 @@ from dataclasses import replace
 import pytest
 
 from focus_eval.report.page.browser import pack_browser
-from focus_eval.report.page.html import write_html
-from focus_eval.report.run import Run, load_run
+from focus_eval.report.page.charts import Point, unbeaten
+from focus_eval.report.page.html import report_tables, write_html
+from focus_eval.report.run import Run, load_run, sampler_order
+from focus_eval.report.table import Value, narrowed, notes_once, to_csv
 from tests.report.simulated import Simulation, simulate_run
 
 
@@ -272,3 +275,54 @@ def test_questions_that_are_markup_stay_text(opened, hostile_run, tmp_path):
     assert browser.dialogs == []
     assert browser.problems == []
     assert len([url for url in browser.requests if not url.startswith("data:")]) == 1
+
+
+def test_a_page_begins_with_evidence_and_cost_and_every_table_can_be_saved(page_file, by_length_run):
+    text = page_file.read_text(encoding="utf-8")
+    assert text.index('id="frontier"') < text.index('id="results"') < text.index('id="plots"')
+    saved = re.findall(r'download="(.+?)\.csv" href="data:text/csv;base64,(.+?)"', text)
+    tables = [narrowed(item) for item in notes_once(report_tables(by_length_run))]
+    assert [name for name, _ in saved][: len(tables)] == [item.name for item in tables]
+    for (_, content), table in zip(saved, tables, strict=False):
+        assert base64.b64decode(content).decode() == to_csv(table)
+
+
+def test_the_floor_comes_first_and_the_ceiling_last():
+    labels = ["oracle [ceiling]", "mine", "focus", "uniform", "blind [floor]"]
+    assert sorted(labels, key=sampler_order) == ["blind [floor]", "uniform", "focus", "mine", "oracle [ceiling]"]
+
+
+def test_unbeaten_are_those_that_find_more_than_all_that_cost_no_more():
+    found = {"free": (0, 20), "worse": (2, 10), "good": (1, 50), "dear": (3, 60), "same": (4, 60)}
+    points = [Point(label=name, cost=cost, value=Value(ours=value)) for name, (cost, value) in found.items()]
+    points.append(Point(label="oracle [ceiling]", cost=0, value=Value(ours=100.0)))
+    assert [point.label for point in unbeaten(points)] == ["free", "good", "dear"]
+
+
+def test_a_folded_table_shows_the_rows_with_every_word(opened, page_file):
+    browser = opened(page_file)
+    table = browser.page.locator(".folded").first
+    table.locator("summary").click()
+    rows = [text.lower() for text in table.locator("tbody tr").all_inner_texts()]
+    table.locator(".sift input").fill("topk")
+    expected = sum("topk" in row for row in rows)
+    browser.page.wait_for_function(
+        "([box, words]) => box.querySelector('[role=status]').textContent === words",
+        arg=[table.element_handle(), f"{expected} of {len(rows)} rows"],
+    )
+    assert table.locator("tbody tr:visible").count() == expected < len(rows)
+
+
+def test_an_enlarged_frame_plays_its_video_from_there_or_says_that_it_is_gone(opened, by_length_run, tmp_path):
+    from tests.report.page.conftest import pictures
+
+    rows = [row for row in by_length_run.selections if row.question_id == "q00000"]
+    page = write_html(Run("videos", rows, []), tmp_path / "a" / "x.html", thumbnails=pictures, videos=tmp_path / "b c")
+    browser = opened(page)
+    frame = browser.page.locator("#detail .frames .enlarge").first
+    address = frame.get_attribute("data-video")
+    assert address.startswith(f"../b%20c/{rows[0].video}#t=")
+    frame.click()
+    browser.page.locator("dialog >> text=Play from here").click()
+    browser.page.locator("dialog p", has_text="The video is no longer at ../b%20c").wait_for()
+    assert any(url.endswith(rows[0].video) for url in browser.requests)
