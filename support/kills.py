@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.rows.records import read_lines
-from focus_eval.rows.store import parquet_records
+from focus_eval.rows.store import COST_COLUMNS, parquet_records
 
 KINDS = ("SIGKILL", "SIGTERM", "SIGINT", "cut")
 LONGEST_SECONDS = 300.0
@@ -188,9 +188,4 @@ def row_texts(run: Path) -> dict[tuple[str, str], set[str]]:
 
 
 def _text(values: dict[str, Any]) -> str:
-    kept = {
-        name: value
-        for name, value in values.items()
-        if name not in ("seconds", "device", "tokens", "forwards", "scan_forwards", "decoded")
-    }
-    return repr(sorted(kept.items()))
+    return repr(sorted((name, value) for name, value in values.items() if name not in COST_COLUMNS))

@@ -63,8 +63,14 @@ def print_table(table: Table) -> None:
 
 
 def print_folded(text: str, indent: int = 2) -> None:
-    """Print a line, folded at the console's width; what is folded stands `indent` to the right."""
-    print(textwrap.fill(text, table_console().width, subsequent_indent=" " * indent, break_on_hyphens=False))
+    """Print a line, folded at the terminal's width or `COLUMNS`; what is folded stands `indent` to the right.
+
+    Into a file or a pipe it stays one line, for other programs to find.
+    """
+    console = table_console()
+    if console.is_terminal or console.width != PIPED_WIDTH:
+        text = textwrap.fill(text, console.width, subsequent_indent=" " * indent, break_on_hyphens=False)
+    print(text)
 
 
 def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:

@@ -318,8 +318,7 @@ class _Counting:
         self._add_questions(asked, info)
         pulls = n * expected.n_pulls
         self._pulls, self._alone = self._pulls + pulls, self._alone + pulls
-        # Of a sampler that may return fewer this is the most.
-        self._keyframes += n * min(spec.k, info.n_frames)
+        self._keyframes += n * (min(spec.k, info.n_frames) if expected.n_keyframes is None else expected.n_keyframes)
         # Selections that draw alike from one generator, for instance at another K, draw the same frames.
         draws: dict[Hashable, tuple[Draw, int]] = {
             (spec.seed, spec.sampler.name, stage, draw.key): (draw, n) for stage, draw in enumerate(expected.more)

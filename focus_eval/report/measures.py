@@ -193,7 +193,9 @@ def scan_notes(frame: pd.DataFrame) -> list[str]:
 
 def llm_notes(frame: pd.DataFrame) -> list[str]:
     """Return what each sampler's model was asked in all, and whether that is in the forward equivalents."""
-    notes = []
+    notes: list[str] = []
+    if frame.empty:
+        return notes
     for (label, model), part in frame[frame["llm_calls"] > 0].groupby(["label", "llm"], sort=False):
         calls, images = int(part["llm_calls"].sum()), int(part["llm_images"].sum())
         tokens = part["llm_input"] + part["llm_output"]

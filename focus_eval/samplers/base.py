@@ -403,7 +403,11 @@ class FrameSampler(ABC):
         if self.draws or reads_more or self.may_return_more:
             return None
         flat = self._on_flat(video, k=k)
-        return None if flat.looked_frames.size else ExpectedPulls(fixed=np.sort(flat.pulled_frames))
+        return (
+            None
+            if flat.looked_frames.size
+            else ExpectedPulls(fixed=np.sort(flat.pulled_frames), n_keyframes=len(flat.keyframes))
+        )
 
     def at_cost(self, scan_cost: float | None) -> FrameSampler:
         """Return the sampler to ask for counts where the scan encoder costs so much; itself where it has none."""

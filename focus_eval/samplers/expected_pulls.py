@@ -51,12 +51,14 @@ class ExpectedPulls:
 
     Args:
         fixed: frames that every question pulls, ascending.
+        n_keyframes: keyframes that every question gets; None: as many as are asked for, at most.
         coarse: what `coarse_rng` draws among the other frames, which the questions of a video may share; None if
             nothing.
         more: what `rng` draws among the frames that are left after that.
     """
 
     fixed: IntArray = field(default_factory=NO_FRAMES.copy)
+    n_keyframes: int | None = None
     coarse: Draw | None = None
     more: tuple[Draw, ...] = ()
 

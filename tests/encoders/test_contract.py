@@ -113,7 +113,7 @@ def frames():
 
 
 def test_every_registered_scorer_is_under_the_contract():
-    assert {case.partition(" ")[0] for case in SCORERS} | {"recorded"} == set(ENCODERS.names())
+    assert {case.partition(" ")[0] for case in SCORERS} | {"recorded", "vlm"} == set(ENCODERS.names())
 
 
 def test_it_says_who_it_is_in_one_line(scorer):

@@ -73,8 +73,8 @@ def made(tmp_path_factory):
 def test_changed_distances_are_those_of_every_command(made, tmp_path, distances):
     annotated = ["--annotations", made / "annotation.json", "--rates", made / "rates.csv"]
     place, results = made / "registry", made / "registry" / "by_length.csv"
-    for file in place.glob("*.csv"):
-        file.unlink()
+    for file in (*place.glob("*.csv"), *(made / "run").glob(".report.json")):
+        file.unlink()  # a constant that is changed while the code runs is not among what a report depends on
     commands = [
         ["report", made / "run"],
         ["evidence", made / "run", "--min-seconds", "0"],
