@@ -57,7 +57,7 @@ def _read(folder: Path) -> list[dict[str, Any]]:
         for path in sorted(part.glob("*.jsonl")):
             rows += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for row in rows:
-            for name in ("options", "facts", "clips", "seconds", "tokens", "gmacs", "encoded"):
+            for name in ("options", "facts", "clips", "seconds", "tokens", "gmacs", "encoded", "text_pulls", "asked"):
                 if isinstance(row.get(name), str):
                     row[name] = json.loads(row[name])
             key = (part.name, row["benchmark"], row["question_id"], str(row.get("cell_id")), row["selection_id"])
