@@ -6,6 +6,7 @@ it, so that the shares of all rows of a selection add up to the distinct frames.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,12 +51,13 @@ class CostColumns:
     """Collects what the rows of a run say of their cost, one after the other; NaN where a row does not say enough."""
 
     def __init__(self) -> None:
-        self._groups: list[Hashable] = []
+        self._numbers: dict[Hashable, int] = {}  # of each group, by benchmark, video and selection
+        self._groups: list[int] = []
         self._frames: dict[str, list[IntArray]] = {"main": [], "scan": []}
         self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
-        self._units: list[tuple[float, float, float]] = []
+        self._units = array("d")  # three numbers a row
         self._n_pulls: list[int] = []
-        self._llm: list[float] = []
+        self._llm = array("d")
 
     def add(self, row: SelectionRow, *, has_cost: bool = True) -> None:
         """Count one row.
@@ -63,7 +65,7 @@ class CostColumns:
         Args:
             has_cost: False for a row that does not know its pulls.
         """
-        self._groups.append((row.benchmark, row.video, row.selection_id))
+        self._groups.append(self._numbers.setdefault((row.benchmark, row.video, row.selection_id), len(self._numbers)))
         lists = {
             "main": (sorted(row.encoded_frames), row.n_pulls if has_cost else np.nan),
             "scan": (row.scanned_frames, row.n_scanned if has_cost else np.nan),
@@ -71,7 +73,7 @@ class CostColumns:
         for what, (frames, count) in lists.items():
             self._frames[what].append(np.asarray(frames, dtype=np.int32))
             self._stated[what].append(None if count is None else (count, row.encoded.get(what)))
-        self._units.append(unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost")))
+        self._units.extend(unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost")))
         self._n_pulls.append(row.frames_scored)
         self._llm.append(llm_equivalents(row.gmacs, row.asked))
 

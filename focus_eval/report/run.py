@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from focus_eval.benchmarks.evidence import RECALL_SECONDS
@@ -27,6 +29,7 @@ from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows
 
 _ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 _LAST = ("oracle",)  # the ceiling, below all that it bounds
+_ROWS_AT_ONCE = 64
 
 
 def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
@@ -146,13 +149,31 @@ _ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_
 _SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_seconds": _CLIP_SECONDS}
 
 
-def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) -> dict[str, list[Any]]:
-    """Return what `line` says of each row, column by column; equal texts as one object: most are the same few."""
-    columns: dict[str, list[Any]] = {}
-    for row in rows:
+def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) -> dict[str, Any]:
+    """Return what `line` says of each row, column by column.
+
+    A run may have a million rows: equal texts are one object, most are the same few, and floats take eight bytes.
+    """
+    columns: dict[str, Any] = {}
+    waiting: dict[str, list[Any]] = {}
+    for number, row in enumerate(rows, 1):
         for name, value in line(row).items():
-            columns.setdefault(name, []).append(intern(value) if type(value) is str else value)
-    return columns
+            waiting.setdefault(name, []).append(intern(value) if type(value) is str else value)
+        if number % _ROWS_AT_ONCE == 0:
+            columns = {name: _extended(columns.get(name), values) for name, values in waiting.items()}
+            waiting.clear()
+    columns.update({name: _extended(columns.get(name), values) for name, values in waiting.items()})
+    return {name: np.asarray(column) if isinstance(column, array) else column for name, column in columns.items()}
+
+
+def _extended(column: array[float] | list[Any] | None, values: list[Any]) -> array[float] | list[Any]:
+    are_floats = all(type(value) is float for value in values)
+    if column is None:
+        column = array("d") if are_floats else []
+    elif isinstance(column, array) and not are_floats:
+        column = column.tolist()
+    column.extend(values)
+    return column
 
 
 def _selection_line(row: SelectionRow) -> dict[str, Any]:
@@ -357,10 +378,11 @@ class Run:
     @cached_property
     def selection_frame(self) -> pd.DataFrame:
         """One line per selection: who chose, what it cost, and what of the evidence it shows."""
-        frame: pd.DataFrame = pd.DataFrame(self._read_selections[1])
-        if frame.empty:
-            return frame
-        return frame.assign(label=frame["selection_id"].map(self.labels), charged_seconds=charged_seconds(frame))
+        frame = self._read_selections[1]
+        if not frame.empty:
+            frame["label"] = frame["selection_id"].map(self.labels)
+            frame["charged_seconds"] = charged_seconds(frame)
+        return frame
 
     @cached_property
     def answer_frame(self) -> pd.DataFrame:
@@ -390,7 +412,7 @@ class Run:
         return [types[pair][0] for pair in pairs]
 
     @cached_property
-    def _read_selections(self) -> tuple[dict[str, SelectionRow], dict[str, list[Any]]]:
+    def _read_selections(self) -> tuple[dict[str, SelectionRow], pd.DataFrame]:
         """The variants and the columns of all selections, in one pass: reading them again takes long."""
         variants: dict[str, SelectionRow] = {}
         costs = CostColumns()
@@ -405,10 +427,10 @@ class Run:
             return _selection_line(row)
 
         columns = _columns_of(rows, line)
-        return variants, {**columns, **{name: values.tolist() for name, values in costs.columns().items()}}
+        return variants, pd.DataFrame({**columns, **costs.columns()})
 
     @cached_property
-    def _answer_columns(self) -> dict[str, list[Any]]:
+    def _answer_columns(self) -> dict[str, Any]:
         return _columns_of(self.answers, _answer_line)
 
 

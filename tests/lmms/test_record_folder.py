@@ -13,6 +13,7 @@ import pytest
 from focus_eval.core.errors import RunError
 from focus_eval.core.resources import resource_path
 from focus_eval.report.run import load_run
+from support.killed_at_row import killed_runs
 from support.tiny_transformers import save_qwen2_vl
 
 # More of them prove more and take longer; the figure in docs/performance.md is from 10.
@@ -146,23 +147,21 @@ def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(home, tools
     ]  # fmt: skip
     environment = {**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     finished: list[str] = []
-    start = {"cwd": home.root, "env": environment, "capture_output": True, "text": True, "check": False}
-    for number in range(KILLS):
-        n_rows = 10 if number else len(rows) + 10  # all selections are written before the first answer
-        killed = [sys.executable, "-m", "support.killed_at_row", str(n_rows), *command]
-        ended = subprocess.run(killed, **start)
-        assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
-        written = asked_whole(record)
-        assert len(written) == len(set(written)), "a question was answered twice"
-        assert set(finished) < set(written), "rows lost"
-        assert len(written) == len(finished) + 10
-        finished = written
-    done = subprocess.run([sys.executable, "-m", *command], **start)
-    assert done.returncode == 0, done.stderr[-3000:]
+    log = tmp_path / "log.txt"
+    with killed_runs(["lmms_eval.__main__"], command, log=log, cwd=home.root, env=environment) as run:
+        for number in range(KILLS):
+            n_rows = 10 if number else len(rows) + 10  # all selections are written before the first answer
+            assert run(n_rows) == -signal.SIGKILL, log.read_text()[-3000:]
+            written = asked_whole(record)
+            assert len(written) == len(set(written)), "a question was answered twice"
+            assert set(finished) < set(written), "rows lost"
+            assert len(written) == len(finished) + 10
+            finished = written
+        assert run(None) == 0, log.read_text()[-3000:]
     written = asked_whole(record)
     assert sorted(written) == sorted(row["id"] for row in rows)
     assert set(finished) < set(written)
-    assert f"{len(written) - len(finished)} questions" in done.stdout + done.stderr
+    assert f"{len(written) - len(finished)} questions" in log.read_text()
 
 
 def asked_whole(record):

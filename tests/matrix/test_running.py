@@ -20,6 +20,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import make_plan, run_status
 from focus_eval.matrix.running import run_matrix
 from focus_eval.rows import store as rowfiles
+from support.killed_at_row import killed_runs
 
 from .conftest import write_simulation
 
@@ -89,25 +90,25 @@ def test_a_longer_limit_adds_only_what_is_missing(simulation, tmp_path):
     assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "apart" / "whole")
 
 
-def test_a_run_killed_five_times_ends_as_an_undisturbed_one(tmp_path):
+def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
     file = write_simulation(tmp_path / "simulation", n_questions=300, n_videos=6)
     matrix = load_matrix(file)
     run_matrix(matrix, out=tmp_path / "apart" / "undisturbed")
     command = ["focus_eval", "run", str(file), "--out", str(tmp_path / "killed")]
+    imports = ["focus_eval.matrix.running", "focus_eval.commands.runs"]
     rng = random.Random(0)
     finished: set[tuple[str, str]] = set()
-    for _ in range(5):
-        n_rows = rng.randrange(1, 200)
-        killed = [sys.executable, "-m", "support.killed_at_row", str(n_rows), *command]
-        ended = subprocess.run(killed, capture_output=True, text=True)
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-        written = whole_rows(tmp_path / "killed", matrix)
-        assert len(written) == len(set(written)), "rows repeated"
-        assert finished < set(written), "rows lost"
-        assert len(written) == len(finished) + n_rows
-        finished = set(written)
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    log = tmp_path / "log.txt"
+    with killed_runs(imports, command, log=log) as run:
+        for _ in range(10):
+            n_rows = rng.randrange(1, 100)
+            assert run(n_rows) == -signal.SIGKILL, log.read_text()
+            written = whole_rows(tmp_path / "killed", matrix)
+            assert len(written) == len(set(written)), "rows repeated"
+            assert finished < set(written), "rows lost"
+            assert len(written) == len(finished) + n_rows
+            finished = set(written)
+        assert run(None) == 0, log.read_text()
     assert result_bytes(tmp_path / "killed") == result_bytes(tmp_path / "apart" / "undisturbed")
 
 
