@@ -164,7 +164,49 @@ def as_patches(pixels: torch.Tensor, rules: QwenRules) -> tuple[torch.Tensor, to
     return twice.reshape(n * rows * columns, -1), grid
 
 
-class Qwen3VlEmbeddingScorer(DualEncoderScorer):
+class _Prompted:
+    """What both scorers say of themselves before weights load, and that their frames differ in size."""
+
+    model_type: ClassVar[str | tuple[str, ...]] = "qwen3_vl"
+    default_checkpoint: ClassVar[str]
+    default_instruction: ClassVar[str]
+
+    @classmethod
+    def revision_of(
+        cls,
+        *,
+        checkpoint: str = "",
+        revision: str | None = None,
+        precision: str = "fp32",
+        max_pixels: int = MAX_PIXELS,
+        instruction: str | None = None,
+        **_: Any,
+    ) -> str:
+        """Return the `revision` of an encoder with these options; loads no weights."""
+        identity = weights_identity(checkpoint or cls.default_checkpoint, revision)
+        asked = cls.default_instruction if instruction is None else instruction
+        return revision_line(identity, precision=precision, **_settings(max_pixels, asked))
+
+    @classmethod
+    def gmacs_of(
+        cls, *, checkpoint: str = "", revision: str | None = None, max_pixels: int = MAX_PIXELS, **_: Any
+    ) -> dict[str, float]:
+        """Return the `gmacs` of an encoder with these options; loads no weights."""
+        located = locate(checkpoint or cls.default_checkpoint, revision=revision, model_type=cls.model_type)
+        return cls.gmacs_by(Prompts(located.folder), located.folder, max_pixels)
+
+    @staticmethod
+    def gmacs_by(prompts: Prompts, folder: Path, max_pixels: int) -> dict[str, float]:
+        """Return the `gmacs` of the checkpoint in `folder`."""
+        raise NotImplementedError
+
+    @property
+    def fills_batches(self) -> bool:
+        """Whether batches should be filled across videos: no, whose frames differ in size."""
+        return False
+
+
+class Qwen3VlEmbeddingScorer(_Prompted, DualEncoderScorer):
     """Qwen3-VL-Embedding (Li et al. 2026): the last token's state, of a picture or of a query, in one space.
 
     Args:
@@ -173,8 +215,8 @@ class Qwen3VlEmbeddingScorer(DualEncoderScorer):
     """
 
     name: ClassVar[str] = "qwen3_vl_embedding"
-    model_type: ClassVar[str] = "qwen3_vl"
     default_checkpoint: ClassVar[str] = "qwen3-vl-embedding-2b"
+    default_instruction: ClassVar[str] = _QUERY
     checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
         "qwen3-vl-embedding-2b": {
             "repository": "Qwen/Qwen3-VL-Embedding-2B",
@@ -208,28 +250,13 @@ class Qwen3VlEmbeddingScorer(DualEncoderScorer):
         self.revision = self._label(self.revision.split()[0], **_settings(max_pixels, instruction))
         self.gmacs = self._gmacs
 
-    @classmethod
-    def revision_of(
-        cls,
-        *,
-        checkpoint: str = "",
-        revision: str | None = None,
-        precision: str = "fp32",
-        max_pixels: int = MAX_PIXELS,
-        instruction: str = _QUERY,
-        **_: Any,
-    ) -> str:
-        """Return the `revision` of an encoder with these options; loads no weights."""
-        identity = weights_identity(checkpoint or cls.default_checkpoint, revision)
-        return revision_line(identity, precision=precision, **_settings(max_pixels, instruction))
-
-    @classmethod
-    def gmacs_of(
-        cls, *, checkpoint: str = "", revision: str | None = None, max_pixels: int = MAX_PIXELS, **_: Any
-    ) -> dict[str, float]:
-        """Return the `gmacs` of an encoder with these options; loads no weights."""
-        located = locate(checkpoint or cls.default_checkpoint, revision=revision, model_type=cls.model_type)
-        return _embedding_gmacs(Prompts(located.folder), located.folder, max_pixels)
+    @staticmethod
+    def gmacs_by(prompts: Prompts, folder: Path, max_pixels: int) -> dict[str, float]:
+        """Return the `gmacs` of the checkpoint in `folder`: an image costs the tower and the prompt around it."""
+        tokens = _most_tokens(prompts.rules(max_pixels))
+        length = len(prompts.ids(_DOCUMENT, _picture, n_image_tokens=tokens))
+        parts = qwen3_vl_gmacs(_config(folder), tokens, length)
+        return {"image": parts["image"] + parts["fusion"]}
 
     @classmethod
     def gmacs_in(cls, folder: Path) -> dict[str, float]:
@@ -241,7 +268,7 @@ class Qwen3VlEmbeddingScorer(DualEncoderScorer):
         from transformers import Qwen3VLModel
 
         self._prompts = Prompts(located.folder)
-        self._gmacs = _embedding_gmacs(self._prompts, located.folder, self._max_pixels)
+        self._gmacs = self.gmacs_by(self._prompts, located.folder, self._max_pixels)
         return _Named(_loaded(Qwen3VLModel, located))
 
     def load_tokenizer(self, located: Located) -> Any:
@@ -255,11 +282,6 @@ class Qwen3VlEmbeddingScorer(DualEncoderScorer):
     def count_positions(self, model: Any) -> int:
         """Return how many tokens of a query are read."""
         return MOST_QUERY_TOKENS
-
-    @property
-    def fills_batches(self) -> bool:
-        """Whether batches should be filled across videos: no, whose frames differ in size."""
-        return False
 
     def rules_for(self, height: int, width: int) -> ImageRules:
         """Return the input's size and colour for frames of that size."""
@@ -285,7 +307,7 @@ class Qwen3VlEmbeddingScorer(DualEncoderScorer):
         return {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
 
 
-class Qwen3VlRerankerScorer(MatchingScorer):
+class Qwen3VlRerankerScorer(_Prompted, MatchingScorer):
     """Qwen3-VL-Reranker (Li et al. 2026): the probability of "yes" when asked whether a frame meets the query.
 
     The image tower runs once a frame; the language model once a frame and query.
@@ -297,8 +319,8 @@ class Qwen3VlRerankerScorer(MatchingScorer):
     """
 
     name: ClassVar[str] = "qwen3_vl_reranker"
-    model_type: ClassVar[str] = "qwen3_vl"
     default_checkpoint: ClassVar[str] = "qwen3-vl-reranker-2b"
+    default_instruction: ClassVar[str] = _RETRIEVE
     checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
         "qwen3-vl-reranker-2b": {
             "repository": "Qwen/Qwen3-VL-Reranker-2B",
@@ -332,35 +354,14 @@ class Qwen3VlRerankerScorer(MatchingScorer):
         self._direction = (weights[yes] - weights[no]).detach().to(self._torch_device, torch.float32)
         self._text_runner = self._runner(batch_size)
         self.revision = self._label(located.identity, **_settings(max_pixels, instruction))
-        self.gmacs = _reranker_gmacs(self._prompts, located.folder, max_pixels)
+        self.gmacs = self.gmacs_by(self._prompts, located.folder, max_pixels)
 
-    @classmethod
-    def revision_of(
-        cls,
-        *,
-        checkpoint: str = "",
-        revision: str | None = None,
-        precision: str = "fp32",
-        max_pixels: int = MAX_PIXELS,
-        instruction: str = _RETRIEVE,
-        **_: Any,
-    ) -> str:
-        """Return the `revision` of an encoder with these options; loads no weights."""
-        identity = weights_identity(checkpoint or cls.default_checkpoint, revision)
-        return revision_line(identity, precision=precision, **_settings(max_pixels, instruction))
-
-    @classmethod
-    def gmacs_of(
-        cls, *, checkpoint: str = "", revision: str | None = None, max_pixels: int = MAX_PIXELS, **_: Any
-    ) -> dict[str, float]:
-        """Return the `gmacs` of an encoder with these options; loads no weights."""
-        located = locate(checkpoint or cls.default_checkpoint, revision=revision, model_type=cls.model_type)
-        return _reranker_gmacs(Prompts(located.folder), located.folder, max_pixels)
-
-    @property
-    def fills_batches(self) -> bool:
-        """Whether batches should be filled across videos: no, whose frames differ in size."""
-        return False
+    @staticmethod
+    def gmacs_by(prompts: Prompts, folder: Path, max_pixels: int) -> dict[str, float]:
+        """Return the `gmacs` of the checkpoint in `folder`: a frame costs the tower, a frame and query the rest."""
+        tokens = _most_tokens(prompts.rules(max_pixels))
+        length = len(prompts.ids(_JUDGE, partial(_judged, _RETRIEVE), n_image_tokens=tokens)) + QUERY_TOKENS
+        return qwen3_vl_gmacs(_config(folder), tokens, length)
 
     def rules_for(self, height: int, width: int) -> ImageRules:
         """Return the input's size and colour for frames of that size."""
@@ -481,16 +482,3 @@ def _n_tokens(grid: torch.Tensor, rules: QwenRules) -> int:
 
 def _most_tokens(rules: QwenRules) -> int:
     return rules.max_pixels // (rules.patch * rules.merge) ** 2
-
-
-def _embedding_gmacs(prompts: Prompts, folder: Path, max_pixels: int) -> dict[str, float]:
-    tokens = _most_tokens(prompts.rules(max_pixels))
-    length = len(prompts.ids(_DOCUMENT, _picture, n_image_tokens=tokens))
-    parts = qwen3_vl_gmacs(_config(folder), tokens, length)
-    return {"image": parts["image"] + parts["fusion"]}
-
-
-def _reranker_gmacs(prompts: Prompts, folder: Path, max_pixels: int) -> dict[str, float]:
-    tokens = _most_tokens(prompts.rules(max_pixels))
-    length = len(prompts.ids(_JUDGE, partial(_judged, _RETRIEVE), n_image_tokens=tokens)) + QUERY_TOKENS
-    return qwen3_vl_gmacs(_config(folder), tokens, length)
