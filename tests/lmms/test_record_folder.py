@@ -133,7 +133,7 @@ def test_two_runs_of_the_same_thing_at_once_the_second_says_so(load, evaluate, h
 @pytest.mark.slow
 def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(home, tools, tiny_qwen, tmp_path):
     names = ["landscape", "portrait", "odd"]
-    rows = tools.longvideobench_rows(names, [f"What is in scene {n}?" for n in range(30 * KILLS)])
+    rows = tools.longvideobench_rows(names, [f"What is in scene {n}?" for n in range(20 * KILLS)])
     data = tools.write_parquet(tmp_path / "data", "validation", rows)
     text = (resource_path("tasks") / "focus_longvideobench.yaml").read_text()
     (tmp_path / "tasks").mkdir()
