@@ -5,13 +5,18 @@ an accuracy's interval), `differences` (coverage of a paired difference's), `equ
 apart, by the sign-flip test and by McNemar after cutting at one half), `unequal` (the same, and coverage, where videos
 have very different numbers of questions and differences are skewed), `types` (means over task types with few
 questions), `looks` (errors of a verdict that looks up to four times), `power` (of the minimum detectable difference),
-`cost` (seconds per test). Prints the Markdown tables of docs/statistics.md.
+`cost` (seconds per test). Prints Markdown tables; `--csv results/published` also writes those that docs/statistics.md
+sums up.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import csv
+import io
 import time
+from pathlib import Path
 
 import numpy as np
 import statsmodels.api as sm
@@ -37,10 +42,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=1000, help="simulated runs per line")
     parser.add_argument("--part", choices=PARTS, action="append", help="one part only; repeatable")
+    parser.add_argument("--csv", type=Path, help="folder for statistics_PART.csv")
     chosen = parser.parse_args()
     for name in chosen.part or PARTS:
-        print(f"\n### {name}\n")
-        PARTS[name](chosen.repeats)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            PARTS[name](chosen.repeats)
+        print(f"\n### {name}\n\n{printed.getvalue()}", flush=True)
+        if chosen.csv:
+            write_csv(chosen.csv / f"statistics_{name}.csv", printed.getvalue())
+
+
+def write_csv(path, table):
+    """Write the cells of a Markdown table."""
+    lines = [line for line in table.splitlines() if line.startswith("|") and not line.startswith("|--")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(cells)
 
 
 def scores(rng, difficulty, videos, kind):

@@ -14,6 +14,8 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
 from support.synthetic import write_numbered_clip
 
+from .pages import blocks, shell_lines
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -23,6 +25,7 @@ SHORTENED = {"focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --no-
 # What cannot be run here, and what runs it instead.
 ELSEWHERE = {
     "git clone": "a fresh clone, by hand",
+    "cd": "the shell",
     "make demo": "tests/demo",
     "source": "the shell",
     "pip install": "make wheel",
@@ -33,14 +36,8 @@ ELSEWHERE = {
 }
 
 
-def command_lines():
-    """Return every command line of the README without its comment, each once."""
-    shell = re.sub(r"```.*?```", "", README, flags=re.DOTALL).replace("\\\n", " ")
-    lines = re.findall(r"^ {4}(?! )(\S.*)$", shell, re.MULTILINE)
-    return sorted({re.sub(r"\s+", " ", re.split(r" {2,}#", line)[0]).strip() for line in lines})
-
-
-HERE = [line for line in command_lines() if not line.startswith(tuple(ELSEWHERE))]
+LINES = sorted({shlex.join(line.words) for line in shell_lines(ROOT / "README.md")})
+HERE = [line for line in LINES if not line.startswith(tuple(ELSEWHERE))]
 
 
 @pytest.fixture(scope="module")
@@ -74,23 +71,17 @@ def test_the_sampler_of_the_readme_keeps_the_contract(tmp_path):
         assert len(chosen) == len(set(chosen)) == min(8, len(range(0, n_frames, 60)))
 
 
-def test_every_command_named_exists():
-    named = set(re.findall(r"(?:`|^ {4}|\()focus-eval ([a-z][a-z-]+)", README, re.MULTILINE))
-    known = {command.name or command.callback.__name__.strip("_") for command in app.registered_commands}
-    assert named
-    assert named <= known
+def test_the_first_block_of_python_runs(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(compile(blocks(ROOT / "README.md", "python")[0], "README.md", "exec"), names)
+    assert len(names["pictures"]) == len(names["selection"].keyframes) == 8
 
 
 @pytest.mark.parametrize("name", sorted(c.name or c.callback.__name__.strip("_") for c in app.registered_commands))
 def test_every_command_has_help(name):
     done = CliRunner().invoke(app, [name, "--help"])
     assert done.exit_code == 0
-
-
-def test_every_file_linked_or_named_exists():
-    for target in re.findall(r"\]\(([^)#]+)\)", README) + re.findall(r"configs/[\w/.]+", README):
-        if not target.startswith("http"):
-            assert (ROOT / target.rstrip(".")).exists(), target
 
 
 def test_every_model_named_is_registered():

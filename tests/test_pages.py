@@ -1,0 +1,113 @@
+"""What README, CONTRIBUTING and docs tell a reader to type or open exists, and is read as it stands there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import tomllib
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from focus_eval.benchmarks.registry import BENCHMARKS
+from focus_eval.cli import app
+from focus_eval.core.options import named_options
+from focus_eval.encoders.registry import ENCODERS, read_encoder
+from focus_eval.lmms.manifests import known_models
+from focus_eval.matrix.config import find_matrix
+from focus_eval.samplers.registry import SAMPLERS, make_sampler
+from focus_eval.selections.loading import FORMATS
+
+from .pages import PAGES, ROOT, blocks, inline_lines, paths_named, prose_of, shell_lines
+
+SHELL = sorted({line for page in PAGES for line in shell_lines(page)})
+INLINE = sorted({line for page in PAGES for line in inline_lines(page)} - set(SHELL))
+# Programs of others: nothing of ours can be checked about their arguments but what the tests below name.
+OTHERS = {"accelerate", "cd", "export", "git", "hf", "lmms-eval", "pip", "pre-commit", "ray", "sbatch", "source"}
+COMMANDS = get_command(app)
+# What the reader writes or has: files, NAMES and the sampler that docs/new_sampler.md installs.
+THEIRS = re.compile(r"[A-Z_]*$|.*\.(py|yaml|json)\b|bisect_peaks|auto$|my")
+REGISTRIES = {"sampler": SAMPLERS, "others": SAMPLERS, "encoder": ENCODERS, "benchmark": BENCHMARKS, "format": FORMATS}
+
+
+def of(*programs):
+    return [line for line in (*SHELL, *INLINE) if line.program in programs]
+
+
+def listed(value):
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def test_every_line_of_a_shell_block_starts_a_known_program():
+    unknown = [str(line) for line in SHELL if line.program not in {*OTHERS, "focus-eval", "make", "python"}]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("line", of("focus-eval"), ids=str)
+def test_the_command_line_reads_a_command_of_a_page(line):
+    name, *words = line.words[1:]
+    if name.startswith("-"):
+        assert name in {"--help"} | {option for parameter in COMMANDS.params for option in parameter.opts}
+        return
+    # A sentence may name a command alone, or one option of it: what the command requires may lack there.
+    context = COMMANDS.commands[name].make_context(name, words, resilient_parsing=line in INLINE)
+    for parameter, registry in REGISTRIES.items():
+        for value in map(str, listed(context.params.get(parameter))):
+            assert THEIRS.match(value) or value.partition(":")[0] in registry
+    for matrix in map(str, listed(context.params.get("matrix"))):
+        assert THEIRS.match(matrix) or find_matrix(matrix)
+
+
+@pytest.mark.parametrize("line", of("python"), ids=str)
+def test_a_script_exists_and_knows_the_options_of_a_page(line):
+    first, *words = line.words[1:]
+    if first.startswith("-"):
+        assert first in ("-m", "-c")
+        ast.parse(words[0])
+        return
+    source = (ROOT / first).read_text(encoding="utf-8")
+    for option in (word for word in words if re.match(r"--?[a-z]", word)):
+        assert f'"{option}"' in source
+
+
+@pytest.mark.parametrize("line", of("make"), ids=str)
+def test_a_target_of_make_exists(line):
+    assert re.search(rf"^{line.words[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", of("pip"), ids=str)
+def test_an_extra_that_is_installed_exists(line):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    named = re.findall(r"(?:\.|focus-eval)\[([\w,-]+)\]", " ".join(line.words))
+    assert set(",".join(named).split(",")) <= {"", *extras}
+
+
+@pytest.mark.parametrize("line", of("lmms-eval", "accelerate"), ids=str)
+def test_a_call_of_lmms_eval_names_a_model_and_a_sampler_that_exist(line):
+    words = list(line.words)
+    assert words[words.index("--model") + 1] in known_models()
+    _, given = named_options(f"model:{words[words.index('--model_args') + 1]}", {})
+    make_sampler(given["sampler"])
+    read_encoder(given["encoder"], {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_or_links_to_exists(page):
+    assert [path for path in paths_named(page) if not list(ROOT.glob(path.rstrip(".")))] == []
+    links = re.findall(r"\]\((?!http)([^)#]+)", prose_of(page))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_of_a_page_compiles_and_imports_what_exists(page):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("focus_eval"):
+                module = importlib.import_module(node.module)
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+    for block in blocks(page, "yaml"):
+        yaml.safe_load(block)
+    for block in blocks(page, "toml"):
+        tomllib.loads(block)
