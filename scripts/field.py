@@ -23,18 +23,12 @@ from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_
 from focus_eval.report.audit import audit
 from focus_eval.report.audit_reading import AuditSource, position_fps_of, read_paths
 from focus_eval.report.clustered import Coefficient
-from focus_eval.report.evidence import GAINED_LESS_UNCHANGED, accuracy_by_view, evidence_answers, within_question
 from focus_eval.report.power import PUBLISHED, least_difference, seen_discordance
 from focus_eval.report.predict import prediction_errors
-from focus_eval.report.recall import EvidenceCase, uniform_times
-from focus_eval.report.run import Run
-from focus_eval.report.scenes import SHORT_SECONDS, interval_figures, random_figures
 from focus_eval.report.statistics import Estimate, compare_paired, detectable_difference
 from focus_eval.report.within import deviation_by_frames, measure_effects
-from focus_eval.selections import load_selections
 from focus_eval.selections.lmms_logs import find_logs
-from focus_eval.selections.published_rows import published_rows
-from support.field_data import answers, log_lines, longvideobench, measures_of, selections
+from support.field_data import answers, log_lines, longvideobench
 
 LONG_SECONDS = 180
 MEASURES = ("recall@1", "recall@2", "recall@5", "recall@10", "nearness", "near_frames", "spread")
@@ -132,15 +126,14 @@ def ranks(folder: Path) -> str:
 
 
 def prediction(folder: Path) -> str:
-    """Error of the expected accuracy, families and runs left out."""
-    every = answers(folder)
+    """Error of the expected accuracy on long videos, families and runs left out."""
+    lines = long_answers(folder)
     rows = []
-    for name, part in (("180 s and more", every[every["seconds"] >= LONG_SECONDS]), ("every length", every)):
-        for error in prediction_errors(part):
-            by_family = [f"{100 * value:.1f}" for value in error.by_family.values()]
-            rows.append((name, error.name, *by_family, f"{100 * error.mean:.1f}", f"{100 * error.one_run:.2f}"))
-    families = list(dict.fromkeys(every["family"]))
-    return table(("videos", "measures", *(f"without {name}" for name in families), "mean", "one run left out"), rows)
+    for error in prediction_errors(lines):
+        by_family = [f"{100 * value:.1f}" for value in error.by_family.values()]
+        rows.append((error.name, *by_family, f"{100 * error.mean:.1f}", f"{100 * error.one_run:.2f}"))
+    families = list(dict.fromkeys(lines["family"]))
+    return table(("measures", *(f"without {name}" for name in families), "mean", "one run left out"), rows)
 
 
 def lengths(folder: Path) -> str:
@@ -209,112 +202,10 @@ def power(folder: Path) -> str:
 FAMILY_OF = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "AKS"}
 
 
-def toolmerge(folder: Path) -> str:
-    """Evidence in view: raw, among the same kind of question, and gained less unchanged."""
-    questions, rates = longvideobench(folder)
-    made = []
-    for k in (8, 32):
-        loaded = load_selections(folder / f"toolmerge_qwen3_lvb_{k}.json", questions=list(questions.values()))
-        made.append(published_rows(loaded, list(questions.values()), rates, name="toolmerge", model="qwen3_vl_8b"))
-    run = Run("t", [row for item in made for row in item.selections], [row for item in made for row in item.answers])
-    lines = evidence_answers(run, min_seconds=LONG_SECONDS)
-    rows = []
-    for k, part in lines.groupby("k"):
-        view = accuracy_by_view(part, distance=5.0)
-        rows.append((f"K = {k}: all less none in view", interval(view.difference)))
-        rows.append((f"K = {k}: the same, within category, length and number of moments", interval(view.same_kind)))
-    changes = within_question(lines[lines["k"] == 8], lines[lines["k"] == 32], distance=5.0)
-    beside = next(item for item in changes if item.change == GAINED_LESS_UNCHANGED)
-    rows.append(("K = 8 to 32: gained less none both times", interval(beside.compared.difference)))
-    return table(("Qwen3-VL-8B, evidence within 5 s, videos of 180 s and more", "points"), rows)
-
-
-def published(folder: Path) -> str:
-    """Recall of the published selections, and pairs that no single tolerance decides."""
-    questions, rates = longvideobench(folder)
-    by_name, rows = {}, []
-    for name, loaded, left_out in selections(folder):
-        lines = pd.DataFrame(
-            [
-                {
-                    "question_id": key,
-                    "video": questions[key].video,
-                    "seconds": questions[key].duration_seconds,
-                    **measures_of(questions[key], rates[key], chosen.times_at(float(rates[key].fps))),
-                }
-                for key, chosen in loaded.items()
-                if chosen.n_keyframes
-            ]
-        ).set_index("question_id")
-        by_name[name] = lines
-        texts = []
-        for _, inside in by_length(lines["seconds"])[1:]:
-            texts.append(" / ".join(f"{lines[f'recall@{d}'][inside].mean():.3f}" for d in (1, 2, 5)))
-            texts.append(f"{lines['nearness'][inside].mean():.3f}")
-        rows.append((name + (f" ({left_out} left out)" if left_out else ""), *texts))
-    heads = ("selection, K", "180 to 1200 s: recall 1 / 2 / 5 s", "nearness", "above: recall", "nearness")
-    return table(heads, rows) + "\n" + tolerance_rows(by_name)
-
-
-def tolerance_rows(by_name: dict[str, pd.DataFrame]) -> str:
-    """Paired differences to AKS at K = 64, videos of 180 s and more."""
-    rows = []
-    for name in ("TSPO 64", "ASCS 64", "QCA 64"):
-        texts = []
-        for measure in ("recall@1", "recall@2", "recall@5", "nearness"):
-            both = by_name["AKS 64"].merge(by_name[name], on="question_id", suffixes=("_a", "_b"))
-            both = both[both["seconds_a"] >= LONG_SECONDS]
-            made = compare_paired(both[f"{measure}_a"], both[f"{measure}_b"], both["video_a"].tolist())
-            texts.append(interval(made.difference))
-        rows.append((f"{name} less AKS 64", *texts))
-    return table(("paired, 180 s and more", "within 1 s", "2 s", "5 s", "nearness"), rows)
-
-
-def lvbench(folder: Path) -> str:
-    """QCA on LVBench, the hit of annotated intervals with and without tolerance."""
-    evidence = folder / "field/evidence/lvbench_video_info.meta.jsonl.gz"
-    questions = read_annotations("lvbench", evidence)
-    rates = stated_rates(questions)
-    loaded = load_selections(folder / "field/selections/qca_lvbench.json.gz", questions=questions)
-    asked = [question for question in questions if question.evidence_intervals]
-    cases = [
-        EvidenceCase(
-            question_id=question.id,
-            bucket="all",
-            evidence_seconds=np.zeros(0),
-            duration_seconds=rates[question.id].duration_seconds,
-            fps=float(rates[question.id].fps),
-        )
-        for question in asked
-    ]
-    evenly = uniform_times(cases, k=64)
-    figures = {
-        "QCA": [
-            interval_figures(q.evidence_intervals, loaded[q.id].times_at(c.fps))
-            for q, c in zip(asked, cases, strict=True)
-        ],
-        "uniform": [interval_figures(q.evidence_intervals, evenly[q.id]) for q in asked],
-        "random": [random_figures(q.evidence_intervals, c, 64) for q, c in zip(asked, cases, strict=True)],
-    }
-    short = np.array([max(b - a for a, b in q.evidence_intervals) <= SHORT_SECONDS for q in asked])
-    rows = []
-    for name, values in figures.items():
-        frame = pd.DataFrame(values)
-        texts = (
-            " / ".join(f"{frame[f'hit@{d}'][part].mean():.3f}" for d in (0, 1, 2, 5))
-            for part in (np.ones(len(asked), bool), short)
-        )
-        rows.append((f"{name}, K = 64", *texts))
-    heads = (
-        "selection",
-        f"{len(asked):,} questions: hit within 0 / 1 / 2 / 5 s",
-        f"{int(short.sum())} of intervals up to 10 s",
-    )
-    return table(heads, rows) + f"\n{unreadable(evidence, len(questions) - len(asked))}"
-
-
-def unreadable(path: Path, count: int) -> str:
+def unreadable(folder: Path) -> str:
     """What of LVBench's official file is not as it should be."""
+    path = folder / "field/evidence/lvbench_video_info.meta.jsonl.gz"
+    count = sum(not question.evidence_intervals for question in read_annotations("lvbench", path))
     rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
     times = [question["time_reference"] for row in rows for question in row["qa"]]
     past = sum(bool(re.search(r"\d{3}:", text)) for text in times)
@@ -363,7 +254,7 @@ def moment_spans(folder: Path) -> str:
 
 
 def audited(folder: Path) -> str:
-    """What the audit finds in the logs and selections."""
+    """What the audit finds in the logs and selections, a line per finding; `focus-eval audit` has the worst cases."""
     source = AuditSource(
         frames_field="indices",
         questions=list(longvideobench(folder)[0].values()),
@@ -376,8 +267,10 @@ def audited(folder: Path) -> str:
     others = read_annotations("lvbench", folder / "field/evidence/lvbench_video_info.meta.jsonl.gz")
     source = AuditSource(questions=others, rates=stated_rates(others))
     found += audit(read_paths([folder / "field/selections/qca_lvbench.json.gz"], source).runs)
-    rows = [(item.where, item.check, f"{item.count:,} of {item.of:,}", item.worst) for item in found]
-    return table(("where", "finding", "count", "worst case"), rows)
+    by_check: dict[str, list[str]] = {}
+    for item in found:
+        by_check.setdefault(item.check, []).append(f"{item.where}: {item.count:,} of {item.of:,}")
+    return table(("finding", "where"), ((check, "; ".join(where)) for check, where in by_check.items()))
 
 
 SECTIONS: dict[str, Callable[[Path], str]] = {
@@ -391,9 +284,7 @@ SECTIONS: dict[str, Callable[[Path], str]] = {
     "oracle": oracle,
     "arrival": arrival,
     "power": power,
-    "toolmerge": toolmerge,
-    "published": published,
-    "lvbench": lvbench,
+    "lvbench": unreadable,
     "evidence": evidence,
     "audit": audited,
 }

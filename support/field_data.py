@@ -1,8 +1,8 @@
-"""Public answers and selections as data frames, for `scripts/field.py` and the tests."""
+"""Public answers as data frames, for `scripts/field.py` and the tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
 from focus_eval.report.nearness import near_frames, nearness, spread
 from focus_eval.report.recall import recall_within
-from focus_eval.selections import ImportedSelection, load_selections
 from focus_eval.selections.lmms_logs import LmmsLog, find_logs, verdict_of
 
 TABLE = "field/lmms_logs/lvb_qwen2_5_vl_7b_32_frames_22_runs.parquet"
@@ -76,31 +75,3 @@ def log_lines(folder: Path, log: LmmsLog, field: str) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(made)
-
-
-def selections(folder: Path) -> Iterator[tuple[str, dict[str, ImportedSelection], int]]:
-    """Yield name, selections by question id and the count of rows left out, of LongVideoBench's published files."""
-    questions, rates = longvideobench(folder)
-    fps = {key: float(rate.fps) for key, rate in rates.items()}
-    for name, file, format in SELECTIONS:
-        left_out: list[str] = []
-        loaded = load_selections(
-            folder / file, format=format, questions=list(questions.values()), fps=fps, left_out=left_out
-        )
-        yield name, loaded, len(left_out)
-
-
-SELECTIONS = (
-    ("ToolMerge 8", "toolmerge_qwen3_lvb_8.json", "toolmerge"),
-    ("WFS-SB 8", "field/selections/wfs_lvb_8.json.gz", "wfs"),
-    ("WFS-SB 16", "wfs_longvideobench_16.json", "wfs"),
-    ("AKS 32", "field/selections/aks_lvb_32.json.gz", "aks"),
-    ("AKS 32, by others, BLIP", "field/selections/aks_lvb_blip_32_yunseok.json.gz", "aks"),
-    ("AKS 32, by others, CLIP", "field/selections/aks_lvb_clip_32_yunseok.json.gz", "aks"),
-    ("ToolMerge 32", "toolmerge_qwen3_lvb_32.json", "toolmerge"),
-    ("WFS-SB 32", "field/selections/wfs_lvb_32.json.gz", "wfs"),
-    ("AKS 64", "aks_longvideobench_blip_64.json", "aks"),
-    ("ASCS 64", "field/selections/kfs_ascs_lvb_64.json.gz", "kfs"),
-    ("QCA 64", "qca_longvideobench_64.json", "qca"),
-    ("TSPO 64", "field/selections/tspo_longvideobench_64.json.gz", "auto"),
-)
