@@ -60,14 +60,6 @@ class PublishedFile(_Part):
             raise ValueError(f"file {self.file!r}: a path below the sampler's own folder, or below --files")
         return self
 
-    @property
-    def command(self) -> str:
-        """The command that prints its evidence recall."""
-        return (
-            f"focus-eval recall --benchmark {self.benchmark} --annotations ANNOTATION --rates RATES "
-            f"--selections {self.file} --format {self.format}"
-        )
-
 
 class Claim(_Part):
     """A figure that only the paper states.

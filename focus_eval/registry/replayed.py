@@ -430,18 +430,22 @@ def _difference_table(rows: Sequence[tuple[str, ...]]) -> Table:
 
 
 def source_table(files: Sequence[tuple[str, PublishedFile]]) -> Table:
-    """Return the table of where each file comes from and how its row is reproduced; files by their rows' name."""
+    """Return the table of where each file comes from; files by their rows' name."""
     rows: list[TableRow] = []
     for name, item in sorted(files, key=lambda found: (found[1].benchmark, found[1].k, found[0])):
         place = " ".join(part for part in (item.source, item.path) if part) or "not recorded"
-        texts = (place, item.commit or "not recorded", item.sha256[:16] or "file not at hand", item.command)
+        texts = (place, item.commit or "not recorded", item.sha256[:16] or "file not at hand", item.file, item.format)
         rows.append(TableRow((str(item.k), name), texts))
     return Table(
         name="leaderboard_sources",
         title="Where the files come from",
         key_titles=("K", "Selection"),
-        columns=("Source", "Commit", "sha256, first 16", "Command"),
+        columns=("Source", "Commit", "sha256, first 16", "File", "Format"),
         rows=tuple(rows),
+        notes=(
+            "A row's figures: focus-eval recall --benchmark BENCHMARK --annotations ANNOTATION --rates RATES "
+            "--selections FILE --format FORMAT.",
+        ),
     )
 
 
