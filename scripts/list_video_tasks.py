@@ -24,6 +24,7 @@ from focus_eval.lmms.requests import QUESTION_FIELDS
 
 VIDEO_WORDS = ("video", ".mp4", "clip_path")
 IMAGE_WORDS = (".convert(", "Image.open", "image_path", "doc_to_image", 'doc["image', "doc['image")
+ORDER = ("declared", "undeclared", "not served")
 MEDIA_WORDS = ("audio", "soundfile", "librosa")
 
 
@@ -95,18 +96,21 @@ def main() -> None:
         found = verdict(name, config, path.parent)
         if found:
             by_folder[path.relative_to(root).parts[0]][found].append(name)
-    order = ["declared", "undeclared", "not served"]
-    counts = dict.fromkeys(order, 0)
-    lines = []
+    counts: dict[str, int] = defaultdict(int)
+    alike: dict[Verdict, list[str]] = defaultdict(list)
     for folder, found in by_folder.items():
-        best = min(found, key=lambda item: order.index(item.kind))
+        best = min(found, key=lambda item: ORDER.index(item.kind))
         counts[best.kind] += 1
-        lines.append(f"| {folder} | {best.kind} | {best.why} | {len(found[best])} of {sum(map(len, found.values()))} |")
+        of, every = len(found[best]), sum(map(len, found.values()))
+        alike[best].append(f"{folder} ({of} of {every})" if of < every else folder)
     print(f"# lmms-eval {version('lmms-eval')}: tasks whose documents are one video\n")
     print("`python scripts/list_video_tasks.py`, from the tasks' own YAML and functions; no data set was opened.\n")
-    print(f"{len(by_folder)} folders: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + ".\n")
-    print("| folder | served | how, or why not | tasks |\n|---|---|---|---:|")
-    print("\n".join(lines))
+    print(f"{len(by_folder)} folders: " + ", ".join(f"{counts[kind]} {kind}" for kind in ORDER) + ".")
+    print("In brackets: how many of a folder's tasks, where not all.\n")
+    print("| served | how, or why not | folders |\n|---|---|---|")
+    for kind in ORDER:
+        for found in sorted((item for item in alike if item.kind == kind), key=lambda item: item.why):
+            print(f"| {found.kind} | {found.why} | {', '.join(alike[found])} |")
 
 
 if __name__ == "__main__":
