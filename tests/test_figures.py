@@ -1,0 +1,153 @@
+"""Every figure between `<!-- figures: NAME -->` and `<!-- end -->` in README and docs follows from recorded rows.
+
+The tables of docs/field.md and docs/leaderboard.md have marks and tests of their own (tests/test_field.py,
+tests/registry/test_replayed.py).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+
+import pytest
+import yaml
+
+from focus_eval import make_sampler
+from focus_eval.benchmarks.registry import read_rates
+
+from .pages import PAGES, ROOT
+
+PUBLISHED, PAPER = ROOT / "results/published", ROOT / "results/paper"
+MARKED = re.compile(r"<!-- figures: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
+
+
+def marked():
+    return [(page.name, *found) for page in PAGES for found in MARKED.findall(page.read_text(encoding="utf-8"))]
+
+
+def rows_of(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def table(*lines):
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def interval(value, low, high, digits=1):
+    """E.g. "+5.1 [1.0, 9.2]"."""
+    return f"{value:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def moments(row):
+    return [float(row[name]) for name in ("moments", "moments_low", "moments_high")]
+
+
+def stretch_map():
+    """Cells of the map whose interval lies above and below 0."""
+    cells = [moments(row) for row in rows_of(PUBLISHED / "stretch_map.csv")]
+    ahead, behind = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
+    least = min(value for value, _, _ in cells)
+    return [
+        f"FOCUS's pulls are ahead in {ahead} cells, little more than chance would give, and behind in {behind}, "
+        f"by up to {-least:.0f} points."
+    ]
+
+
+def event_lengths():
+    """The least and the most of the differences over all lengths, worlds and K."""
+    cells = [moments(row) for row in rows_of(PUBLISHED / "event_lengths.csv")]
+    above, below = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
+    assert below == 0
+    return [
+        "at every length from 1 s to 300 s: the least is "
+        f"{interval(*min(cells))}, the most {interval(*max(cells))}; {above} of {len(cells)} intervals are above 0 "
+        "and none below.",
+        "Within 2 s of a moment",
+    ]
+
+
+def numbers(name, *columns):
+    """The figures of these columns of a table of coverage; a bracket behind one is another figure."""
+    texts = [row[column] for row in rows_of(PUBLISHED / f"statistics_{name}.csv") for column in columns]
+    return [float(text.split()[0]) for text in texts if text and text != "–"]
+
+
+COVERAGE = {
+    "`means`: an accuracy's interval covers (%), 5 to 300 videos": ("p = .5", "p = .8", "p = .95"),
+    "`differences`: a paired difference's interval covers (%), 12 to 300 videos": (
+        "no difference",
+        "6 points lost, uneven over videos",
+        "18 points lost, uneven",
+        "p = .95, 5 points lost, uneven",
+    ),
+    "`types`: an interval over 6 to 12 task types with few questions covers (%)": (
+        "p = .5",
+        "p = .8",
+        "a difference, p = .6",
+    ),
+    "`groups`: a difference between groups covers (%), 5 to 50 videos on one side": ("CR2, Satterthwaite",),
+    "`unequal`: an interval covers (%), videos of very unequal size, skewed differences": ("interval covers (%)",),
+    "`unequal`: equal samplers told apart (%)": ("told apart (%)",),
+    "`equal`: equal samplers told apart (%), 1 to 5 seeds": ("sign-flip rejects (%)",),
+    "`looks`: a verdict with up to four looks and six rivals states something wrong (%)": (
+        "something wrong stated (%)",
+    ),
+    "`power`: the minimum detectable difference is found (%); 80 is right": ("found (%)",),
+}
+
+
+def coverage():
+    """The range of each table that scripts/statistics_coverage.py writes."""
+    found = {what: numbers(what.split("`")[1], *columns) for what, columns in COVERAGE.items()}
+    return table(*((what, str(len(of)), f"{min(of):.1f}", f"{max(of):.1f}") for what, of in found.items()))
+
+
+def gpu_hours():
+    """Pulls on LongVideoBench over the stated rates, beside the paper's hours."""
+    rates = yaml.safe_load((ROOT / "configs/machines/eight_h100.yaml").read_text())["frames_per_second"]["blip"]
+    hours = {f"focus, alpha {row['alpha'][1:]}": row["gpu_hours"] for row in rows_of(PAPER / "alpha.csv")}
+    published = {row["method"]: row["gpu_hours"] for row in rows_of(PAPER / "efficiency.csv")}
+    hours |= {"aks": published["aks"], "aks_dense": published["aks_no_prefilter"]}
+    planned = (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
+    lines = []
+    for name, pulls in PULLS.items():
+        assert f"{pulls:,}" in planned
+        made = [pulls / rates[precision] / 3600 for precision in ("fp32", "tf32")]
+        lines.append((name, f"{pulls:,}", hours[name], *(f"{value:.{1 if value > 10 else 2}f}" for value in made)))
+    return table(*lines)
+
+
+PULLS = {
+    "focus, alpha .1": 307_570,
+    "focus, alpha .25": 446_610,
+    "focus, alpha .5": 688_222,
+    "aks": 998_211,
+    "aks_dense": 26_784_474,
+}
+
+
+@pytest.mark.parametrize("name", PULLS)
+def test_the_pulls_on_longvideobench_are_what_the_samplers_count(name, shared):
+    videos = Counter(rate.info for rate in read_rates(shared("data/lvb_val_fps.csv")).values())
+    sampler = make_sampler(name.replace(", alpha ", ":alpha="))
+    assert sum(sampler.count_pulls(video, k=64) * count for video, count in videos.items()) == PULLS[name]
+
+
+FIGURES = {"stretch_map": stretch_map, "event_lengths": event_lengths, "coverage": coverage, "gpu_hours": gpu_hours}
+
+
+@pytest.mark.parametrize(("page", "name", "text"), marked())
+def test_a_marked_figure_follows_from_recorded_rows(page, name, text):
+    """Each derived text stands between the marks, and no figure stands there beside them; a table's head is free."""
+    left = re.sub(r"\A\|.*\n\|[-:|]+\n", "", text)
+    left = " ".join(left.split())
+    for derived in FIGURES[name]():
+        assert derived in left
+        left = left.replace(derived, "")
+    assert re.findall(r"\d", left) == []
+
+
+def test_every_derivation_has_its_place():
+    assert {name for _, name, _ in marked()} == {*FIGURES}
