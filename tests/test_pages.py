@@ -26,7 +26,7 @@ INLINE = sorted({line for page in PAGES for line in inline_lines(page)} - set(SH
 # Programs of others: nothing of ours can be checked about their arguments but what the tests below name.
 OTHERS = {"accelerate", "cd", "export", "git", "hf", "lmms-eval", "pip", "pre-commit", "ray", "sbatch", "source"}
 COMMANDS = get_command(app)
-# What the reader writes or has: files, NAMES, the sampler that docs/new_sampler.md installs; two more words of `import`.
+# What the reader writes or has: files, NAMES, the sampler of docs/new_sampler.md; and two more words of `import`.
 THEIRS = re.compile(r"[A-Z_]*$|.*\.(py|yaml|json)\b|bisect_peaks|my|(auto|relevance)$")
 GROUPS = (SAMPLERS, ENCODERS, BENCHMARKS, FORMATS, MODELS)
 REGISTRIES = {"sampler": SAMPLERS, "others": SAMPLERS, "encoder": ENCODERS, "benchmark": BENCHMARKS, "format": FORMATS}
