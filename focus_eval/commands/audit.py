@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from focus_eval.commands.console import print_folded
 from focus_eval.core.errors import InvalidInput, printable
 
 
@@ -41,11 +42,11 @@ def audit(
     found = read_paths(paths, source)
     findings = findings_of(found.runs)
     for finding in findings:
-        typer.echo(printable(str(finding)))
+        print_folded(printable(str(finding)))
     for note in found.notes:
-        typer.echo(printable(f"note: {note}"))
+        print_folded(printable(f"note: {note}"))
     n_runs = sum(bool(run.answers) for run in found.runs)
     checked = f"{n_runs} runs with answers and {len(found.runs) - n_runs} selections"
-    typer.echo(f"{len(findings) or 'no'} finding{'s' if len(findings) != 1 else ''} in {checked}")
+    print_folded(f"{len(findings) or 'no'} finding{'s' if len(findings) != 1 else ''} in {checked}")
     if findings:
         raise typer.Exit(1)

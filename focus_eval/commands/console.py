@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 import threading
@@ -35,17 +36,18 @@ if TYPE_CHECKING:
 
 # Where output goes into a file or a pipe and COLUMNS is not set.
 PIPED_WIDTH = 120
+# A command in a message: from its start, a colon or a backtick to a backtick, a remark or the rest of a sentence.
+_COMMAND = re.compile(r"(?:^|[:`] ?|^ +)(?P<command>(?:hf|pip|focus-eval|lmms-eval) .*?)(?=`| \(|[,;] |$)")
 
 
 def table_console() -> Console:
     """Return the console: as wide as the terminal or `COLUMNS`, else `PIPED_WIDTH`; without markup."""
     from rich.console import Console
 
+    # The stream is asked, not rich: FORCE_COLOR makes a pipe a terminal to rich.
+    is_wide_as_said = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     # Without markup: an interval such as [0.1, 0.2] is text, not a style.
-    console = Console(markup=False, highlight=False)
-    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
-        return console
-    return Console(markup=False, highlight=False, width=PIPED_WIDTH)
+    return Console(markup=False, highlight=False, width=None if is_wide_as_said else PIPED_WIDTH)
 
 
 def print_table(table: Table) -> None:
@@ -63,14 +65,27 @@ def print_table(table: Table) -> None:
 
 
 def print_folded(text: str, indent: int = 2) -> None:
-    """Print a line, folded at the terminal's width or `COLUMNS`; what is folded stands `indent` to the right.
+    """Print a line; in a terminal it is folded at its width, and what is folded stands `indent` to the right.
 
     Into a file or a pipe it stays one line, for other programs to find.
     """
-    console = table_console()
-    if console.is_terminal or console.width != PIPED_WIDTH:
-        text = textwrap.fill(text, console.width, subsequent_indent=" " * indent, break_on_hyphens=False)
-    print(text)
+    print(folded(text, table_console().width, indent) if sys.stdout.isatty() else text)
+
+
+def folded(text: str, width: int, indent: int = 2) -> str:
+    """Return `text` in lines of `width`; a command in it is continued with a backslash, so that it can be copied."""
+    if len(text) <= width:
+        return text
+    text = re.sub(r"\s", " ", text)
+    lines = textwrap.wrap(
+        text, width - 2, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
+    )
+    commands, at = [found.span("command") for found in _COMMAND.finditer(text)], 0
+    for number, line in enumerate(lines[:-1]):
+        at = text.index(line.strip(), at) + len(line.strip())
+        if any(start < at < stop for start, stop in commands):
+            lines[number] = f"{line} \\"
+    return "\n".join(lines)
 
 
 def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import textwrap
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import table_console
+from focus_eval.commands.console import print_folded, table_console
 from focus_eval.core.errors import FocusEvalError, MissingWeights
 from focus_eval.core.extras import WITHOUT_DEPENDENCIES, install_command
 from focus_eval.rows.identity import git_revision, versions
 from focus_eval.video import READERS
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 GIGABYTE = 1e9
 
@@ -169,7 +165,7 @@ def scan_encoders(folder: Path) -> dict[str, str]:
 
 
 def _print_tables(facts: dict[str, Any]) -> None:
-    """Print names and values; a command to copy stays on one line, however narrow the terminal is."""
+    """Print names and values."""
     from rich.text import Text
 
     console = table_console()
@@ -178,20 +174,18 @@ def _print_tables(facts: dict[str, Any]) -> None:
         width = max(map(len, rows), default=0)
         for name, value in rows.items():
             if isinstance(value, dict):
-                _print_checkpoint(console, name, value)
+                _print_checkpoint(name, value)
             else:
                 # A long name, such as a folder, leaves no room beside it.
-                indent = " " * min(width + 3, console.width // 3)
-                console.print(textwrap.fill(f" {name:<{width}}  {value}", console.width, subsequent_indent=indent))
+                print_folded(f" {name:<{width}}  {value}", min(width + 3, console.width // 3))
         console.print()
 
 
-def _print_checkpoint(console: Console, name: str, about: dict[str, str]) -> None:
+def _print_checkpoint(name: str, about: dict[str, str]) -> None:
     note = f" ({about['note']})" if about["note"] else ""
     pinned = "" if about["pinned"] == "yes" else " (unpinned)"
-    line = f" {name}: {about['encoder']}, {about['size']}, {about['revision'][:12]}{pinned}{note}"
-    console.print(textwrap.fill(line, console.width, subsequent_indent="   ", break_on_hyphens=False))
-    console.print(f"   {about['state']}", soft_wrap=True)
+    print_folded(f" {name}: {about['encoder']}, {about['size']}, {about['revision'][:12]}{pinned}{note}", 3)
+    print_folded(f"   {about['state']}", 5)
 
 
 def _version(package: str) -> str:

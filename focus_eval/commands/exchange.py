@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
-from focus_eval.commands.console import print_table, print_tables, write_table
+from focus_eval.commands.console import print_folded, print_table, print_tables, write_table
 from focus_eval.core.errors import InvalidInput, printable
 from focus_eval.core.options import make, named_options, parse_assignments
 from focus_eval.core.resources import whole_text
@@ -107,7 +107,7 @@ def _import_selections(
     left_out: list[str] | None = [] if allow_outside else None
     selections = load_selections(file, format=kind, questions=questions, fps=fps, left_out=left_out, **said)
     for line in left_out or ():
-        typer.echo(line)
+        print_folded(line)
     if out.suffix == ".parquet":
         write_parquet(selections, out)
         most = max(selection.n_keyframes for selection in selections.values())
@@ -201,7 +201,7 @@ def recall(
     for table in tables:
         print_table(table)
     for line in [*_left_out(questions, asked), *(left_out or ())]:
-        typer.echo(line)
+        print_folded(line)
     if out is not None:
         write_table(tables, out)
 

@@ -72,7 +72,7 @@ def _print_promises(verdict: Verdict) -> None:
 
 def _print_end(verdict: Verdict) -> None:
     if verdict.not_tried:
-        print(f"  not tried until the rest is fixed: {', '.join(verdict.not_tried)}")
+        print_folded(f"  not tried until the rest is fixed: {', '.join(verdict.not_tried)}", 4)
     took = ""
     if verdict.ten_hours_seconds is not None:
         took = f"; ten hours of video took {verdict.ten_hours_seconds:.2f} s and {verdict.ten_hours_pulls} pulls"
@@ -160,7 +160,7 @@ def show_simulation(folder: Path, *, baseline: str) -> list[Path]:
     for table in tables[:2]:
         print_table(table)
     for line in off_grid_lines(run):
-        typer.echo(line)
+        print_folded(line)
     written = [folder / "simulation.md", folder / "simulation.tex"]
     for path in written:
         write_table(tables, path)

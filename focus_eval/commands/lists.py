@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import print_entries
+from focus_eval.commands.console import print_entries, print_folded
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import VideoInfo
@@ -118,7 +118,8 @@ def tasks(
         return
     files = sorted(folder.glob("*.yaml"))
     print_entries([(file.stem, [file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")]) for file in files])
-    print(f"\nlmms-eval --include_path {folder} --tasks {next(folder.glob('*.yaml')).stem} ...")
+    print()
+    print_folded(f"lmms-eval --include_path {folder} --tasks {next(folder.glob('*.yaml')).stem} ...")
 
 
 def configs(
@@ -132,7 +133,7 @@ def configs(
 
     if copy is not None:
         made = copy_configs(copy)
-        typer.echo(f"{len(made)} files in {copy}; run one with: focus-eval run {copy}/paper/alpha.yaml")
+        print_folded(f"{len(made)} files in {copy}; run one with: focus-eval run {copy}/paper/alpha.yaml")
         return
     _print_configs()
 
@@ -199,9 +200,9 @@ def videos(
     typer.echo(f"{folder / MANIFEST_NAME}: {len(entries)} videos, {frames} frames, {seconds / 3600:.2f} hours")
     for name, entry in entries.items():
         for note in entry.notes:
-            typer.echo(f"{name}: {note}")
+            print_folded(f"{name}: {note}")
     for name, error in failed.items():
-        typer.echo(f"cannot be read: {name}: {error}")
+        print_folded(f"cannot be read: {name}: {error}")
     if failed:
         raise typer.Exit(1)
 

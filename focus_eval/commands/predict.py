@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focus_eval.commands.console import print_tables
+from focus_eval.commands.console import print_folded, print_tables
 from focus_eval.commands.exchange import AllowOutside
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
@@ -46,7 +46,7 @@ def predict(
     tables = predict_tables(load_runs(logs), chosen, families=dict(parse_assignments(family)), min_seconds=min_seconds)
     print_tables(tables, out)
     for line in left_out or ():
-        typer.echo(line)
+        print_folded(line)
     if any(row.figures[-1] for row in tables[0].rows):
         raise typer.Exit(1)
 

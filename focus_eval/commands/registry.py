@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focus_eval.commands.console import print_table, progress_bar, say_what_is_kept
+from focus_eval.commands.console import print_folded, print_table, progress_bar, say_what_is_kept
 from focus_eval.core.errors import unknown_name
 from focus_eval.core.resources import resource_path
 
@@ -113,10 +113,10 @@ def _derive(
         differences = replayed.replaced_differences(differences, paired)
         new += replayed_figures(group, cards)
         for note in group.notes:
-            typer.echo(note)
+            print_folded(note)
     new += [item for card in cards.values() for item in computed_figures(card, material)]
     for line in missing:
-        typer.echo(line)
+        print_folded(line)
     if new:
         replayed.write_rows(results, by_length)
         replayed.write_differences(beside, differences)
@@ -192,7 +192,7 @@ def _verify(
         f"{item.name}, {item.benchmark}, K = {item.k}: claimed by the paper" for item in claimed_figures(chosen)
     ]
     for line in [*verified.not_derived, *verified.differing]:
-        typer.echo(line)
+        print_folded(line)
     typer.echo(f"{verified.n_same} figures derived again as recorded, {len(verified.differing)} differ")
     if verified.differing:
         raise typer.Exit(1)

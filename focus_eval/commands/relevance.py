@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import typer
 
+from focus_eval.commands.console import print_folded
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import make
 
@@ -47,15 +47,15 @@ def import_relevance(
     found = read_relevance(scores, frames, questions, rate_of, encoder=encoder, kind=said.kind)
     [written] = write_run(out, PublishedRows(name=encoder, model="", selections=found.rows, answers=[]))
     for line in found.left_out:
-        typer.echo(line)
+        print_folded(line)
     n_replayed = sum(bool(row.evidence_seconds) for row in found.rows)
-    typer.echo(
+    print_folded(
         f"{written}: {found.n_scores:,} scores of {len(found.rows)} of {len(questions)} questions, "
         f"{n_replayed} with evidence; {len(found.left_out)} left out"
     )
-    typer.echo(f"read as {_plural(found.kind)} ({found.low:.3g} to {found.high:.3g}): {_MEANT[found.kind]}")
+    print_folded(f"read as {_plural(found.kind)} ({found.low:.3g} to {found.high:.3g}): {_MEANT[found.kind]}")
     if said.published is not None:
-        typer.echo(published_check(found, questions, said.published))
+        print_folded(published_check(found, questions, said.published))
 
 
 def _plural(kind: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from focus_eval.commands.console import print_table, write_table
+from focus_eval.commands.console import print_folded, print_table, write_table
 from focus_eval.core.errors import unknown_name
 from focus_eval.video import open_video
 
@@ -118,7 +118,7 @@ def write_report(
         if len(item.rows) <= _MOST_ROWS_PRINTED:
             print_table(item)
         else:
-            typer.echo(f"{item.title}: {len(item.rows)} lines, in report.md and {sheet}")
+            print_folded(f"{item.title}: {len(item.rows)} lines, in report.md and {sheet}")
     written, failures = [], dict[str, str]()
     remove_stale(target)
     for name in ("report.md", "report.tex"):
@@ -233,4 +233,6 @@ def acf(
     for path in save_figure(draw_acf(curve), out):
         typer.echo(str(path))
     half = "never" if curve.half_life_seconds is None else f"{curve.half_life_seconds:.1f} s"
-    typer.echo(f"half-life {half}; {curve.videos} videos, {curve.questions} questions, {curve.flat} flat ones left out")
+    print_folded(
+        f"half-life {half}; {curve.videos} videos, {curve.questions} questions, {curve.flat} flat ones left out"
+    )

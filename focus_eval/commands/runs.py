@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import print_table, progress_bar, say_what_is_kept, table_console
+from focus_eval.commands.console import print_folded, print_table, progress_bar, say_what_is_kept, table_console
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.options import parse_assignments
 
@@ -94,7 +94,7 @@ def _print_against(matrices: list[MatrixConfig], found: Preflight, other: str) -
         lines = [item.line for item in differences(matrix, sets, other)]
         typer.echo(f"{matrix.name} against {other}: {len(lines)} differences")
         for line in lines:
-            table_console().print(f"- {line}", soft_wrap=False, markup=False, highlight=False)
+            print_folded(f"- {line}")
 
 
 @contextmanager
@@ -118,18 +118,17 @@ def with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | Non
 
 
 def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
-    console = table_console()
     for name, (asked, everything) in plan.questions.items():
         part = "" if asked == everything else f" of {everything}"
-        console.print(f"{name}: {asked}{part} questions")
+        print_folded(f"{name}: {asked}{part} questions")
     for line in _damage_check_lines(plan):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        print_folded(line)
     print_table(_selection_table(plan))
     unknown = next((selection for selection in plan.selections if selection.unknown), None)
     if unknown:
-        console.print(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
+        print_folded(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
     for line in _warning_lines(plan):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        print_folded(line)
     _print_sharing(plan, calibrate, is_estimated=is_estimated)
 
 
@@ -154,18 +153,15 @@ def _print_power(plan: Plan, discordance: Discordance) -> None:
     """Say what difference between two samplers the questions can show, before anything is run."""
     from focus_eval.report.power import least_difference, more_videos_text
 
-    console = table_console()
     for name, counts in plan.questions_per_video.items():
         if len(counts) < 2:
-            console.print(f"{name}: questions about one video allow no test between samplers")
+            print_folded(f"{name}: questions about one video allow no test between samplers")
             continue
         least = least_difference(counts, discordance)
-        console.print(
+        print_folded(
             f"{name}: {sum(counts):,} questions on {len(counts):,} videos can show a difference of "
             f"{100 * least:.1f} points with 80 % power; {more_videos_text(least, len(counts))}. Answers of two "
             f"samplers differ on {100 * discordance.share:.0f} % of the questions ({discordance.source})",
-            markup=False,
-            highlight=False,
         )
 
 
@@ -228,30 +224,29 @@ def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
     from focus_eval.matrix.cells import all_encoders
     from focus_eval.matrix.plan import calibrated_seconds
 
-    console = table_console()
-    console.print(
+    print_folded(
         f"{len(plan.selections)} selections serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; "
         "each model is loaded once"
     )
     seen = plan.seen_by_encoder
     for (scan, main), cost in plan.scan_pairs.items():
         said = "not known; give relative_cost" if cost is None else f"{cost:.3g} of a forward"
-        console.print(f"{scan} scans for {main}: a frame costs {said}")
+        print_folded(f"{scan} scans for {main}: a frame costs {said}")
     for line in dict.fromkeys(_asked_line(selection) for selection in plan.selections if selection.asked):
-        console.print(line, markup=False, highlight=False)
+        print_folded(line)
     for encoder in all_encoders(plan.matrix):
         (pulls, scans), shared = seen.get(encoder.name, (0, 0)), plan.forwards_by_encoder.get(encoder.name, 0)
         how = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
         scanned = f"{scans:,} frames scanned, " if scans else ""
-        console.print(f"{encoder.name}: {pulls:,} pulls, {scanned}{shared:,} frames to embed: {how}")
+        print_folded(f"{encoder.name}: {pulls:,} pulls, {scanned}{shared:,} frames to embed: {how}")
         if not encoder_gmacs_of(encoder.encoder, encoder.options):
-            console.print(f"{encoder.name}: its cost is not known here: matching frames with text is not counted")
+            print_folded(f"{encoder.name}: its cost is not known here: matching frames with text is not counted")
         speed = calibrated_seconds(encoder, measure=calibrate)
         if speed is None and not is_estimated:
-            console.print(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")
+            print_folded(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")
         elif speed is not None:
             hours, rate = shared * speed.seconds_per_frame / 3600, 1 / speed.seconds_per_frame
-            console.print(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
+            print_folded(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
 
 
 def _asked_line(selection: SelectionPlan) -> str:
@@ -276,7 +271,7 @@ def _print_scans_so_far(plan: Plan, folder: Path) -> None:
 
     if plan.scan_pairs and (folder / "run.json").is_file():
         for note in scan_notes(load_run(folder).selection_frame):
-            table_console().print(f"{folder}: {note}", markup=False, highlight=False)
+            print_folded(f"{folder}: {note}")
 
 
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
@@ -288,7 +283,7 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
     everything = [line for several in lines.values() for line in several]
     if not everything:
         known = ", ".join(machine.frames_per_second) or "none"
-        table_console().print(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({known})")
+        print_folded(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({known})")
         return
     groups = {name: hours_totals(several) for name, several in lines.items()}
     if len(plans) > 1:
@@ -319,7 +314,7 @@ def _print_pool(plans: list[Plan]) -> None:
     from focus_eval.matrix.plan import pooled
 
     for what, (asked, distinct) in pooled(plans).items():
-        table_console().print(f"all {len(plans)} matrices: {asked:,} {what}, {distinct:,} of them distinct")
+        print_folded(f"all {len(plans)} matrices: {asked:,} {what}, {distinct:,} of them distinct")
 
 
 MatrixArgument = Annotated[
@@ -372,7 +367,7 @@ def run(
 
     matrices = with_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
     if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
-        typer.echo("to start all the same: --no-preflight; what is missing becomes errors in the rows")
+        print_folded("to start all the same: --no-preflight; what is missing becomes errors in the rows")
         raise typer.Exit(1)
     for loaded, folder in matrices:
         made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
@@ -389,8 +384,8 @@ def _print_results(folder: Path) -> None:
     try:
         print_table(results_table(load_run(folder), "overview"))
     except FocusEvalError as error:  # the run itself went well
-        typer.echo(f"no table of these rows: {error}")
-    typer.echo(f"rows in {folder}; all tables, plots and the page: focus-eval report {folder}")
+        print_folded(f"no table of these rows: {error}")
+    print_folded(f"rows in {folder}; all tables, plots and the page: focus-eval report {folder}")
 
 
 def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
@@ -485,13 +480,14 @@ def _load(path: Path, only: list[str], set_: list[str], limit: int | None, avail
 def print_missing(found: Preflight) -> bool:
     """Print all that is missing and what to do about it, in lines that can be copied; return whether anything is."""
     for note in found.notes:
-        typer.echo(f"note: {note}")
+        print_folded(f"note: {note}")
     if not found.missing:
         typer.echo("nothing is missing")
         return False
     typer.echo(f"missing: {len(found.missing)}")
     for lack in found.missing:
-        typer.echo(f"- {lack.what}\n    {lack.fix}")
+        print_folded(f"- {lack.what}")
+        print_folded(f"    {lack.fix}", 6)
     return True
 
 

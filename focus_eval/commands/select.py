@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from focus_eval.commands.console import SeedOption, pull_progress, say_if_slow, table_console
+from focus_eval.commands.console import SeedOption, print_folded, pull_progress, say_if_slow, table_console
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
 from focus_eval.rows.records import replace_file
@@ -114,9 +114,9 @@ def _print(chosen: VideoSelection) -> None:
     """Print the keyframes with their relevance, which earlier ones they look like, and what that cost."""
     from rich.table import Table
 
-    row, console = chosen.row, table_console()
+    row = chosen.row
     if len(chosen.keyframes) > MOST_LISTED:
-        console.print(f"{row.sampler}: {len(row.keyframes)} keyframes; --out FILE writes them")
+        print_folded(f"{row.sampler}: {len(row.keyframes)} keyframes; --out FILE writes them")
         return
     alike = alike_keyframes(chosen.thumbnails)
     table = Table(title=f"{row.sampler}: {len(row.keyframes)} keyframes of {row.n_frames} frames", title_justify="left")
@@ -128,23 +128,23 @@ def _print(chosen: VideoSelection) -> None:
         clock = f"{int(time) // 3600}:{int(time) // 60 % 60:02d}:{int(time) % 60:02d}"
         value = "-" if np.isnan(relevance) else f"{relevance:.4f}" if is_scored else f"~{relevance:.4f}"
         table.add_row(str(frame), clock, f"{time:.2f}", value, *([str(alike.get(frame, ""))] if alike else []))
-    console.print(table)
+    table_console().print(table)
     if not chosen.is_scored.all() and chosen.n_pulls:
-        console.print("~: not scored; between the nearest scored frames")
+        print_folded("~: not scored; between the nearest scored frames")
     if alike:
-        console.print(
+        print_folded(
             f"{len(alike)} keyframes look like an earlier one: mean pixel difference below {ALIKE_LEVELS:g}/255"
         )
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
     if row.text_pulls:
-        console.print(f"{len(row.encoded_frames)} frames scored for {1 + len(row.text_pulls)} texts")
+        print_folded(f"{len(row.encoded_frames)} frames scored for {1 + len(row.text_pulls)} texts")
     else:
-        console.print(f"{chosen.n_pulls} frames scored, {chosen.frames_scored:.2%} of the video")
+        print_folded(f"{chosen.n_pulls} frames scored, {chosen.frames_scored:.2%} of the video")
     if row.asked:
-        console.print(_asked_line(row), markup=False, highlight=False)
+        print_folded(_asked_line(row))
     if row.scan_encoder:
-        console.print(_scan_line(row))
-    console.print(f"seconds: {stages}")
+        print_folded(_scan_line(row))
+    print_folded(f"seconds: {stages}")
 
 
 def _asked_line(row: SelectionRow) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import print_table
+from focus_eval.commands.console import print_folded, print_table
 from focus_eval.commands.registry import AnnotationsOption, RatesOption, RegistryOption, annotation_of
 from focus_eval.core.errors import printable
 
@@ -54,7 +54,7 @@ def submit(
         figures = _figures(made, material)
         findings = findings_of(made, material)
         for line in findings:
-            typer.echo(printable(line))
+            print_folded(printable(line))
         if made.sampler:
             _verdict(made, videos=videos, minutes=minutes, demo=demo, seed=seed)
         _write_page(made, figures, findings)
@@ -70,7 +70,7 @@ def _figures(card: Card, material: Material) -> list[Figure]:
     cards, known = {card.name: card}, [item for item in card.selections if item.benchmark in material.annotations]
     for item in card.selections:
         if item not in known:
-            typer.echo(f"{item.file}: not measured, no annotation of {item.benchmark} is given (--annotations)")
+            print_folded(f"{item.file}: not measured, no annotation of {item.benchmark} is given (--annotations)")
     measurable = card.model_copy(update={"selections": tuple(known)})
     figures = [item for group in measured_groups([measurable], material) for item in replayed_figures(group, cards)]
     for table in leaderboards(figures, cards):
