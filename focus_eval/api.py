@@ -6,11 +6,13 @@ import base64
 import io
 import json
 import logging
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,8 +20,8 @@ import numpy as np
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
-from focus_eval.core.types import ClipReport, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints
-from focus_eval.encoders.protocol import AnyScorer, ScoresFrames, checked_query
+from focus_eval.core.types import ClipReport, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints, usable_path
+from focus_eval.encoders.protocol import AnyScorer, Scorer, ScoresFrames, checked_query
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder
 from focus_eval.llms.registry import ready_llm
 from focus_eval.pipeline.relevance import Progress, decoded_batches
@@ -97,7 +99,9 @@ class VideoSelection(Selection):
 
     def save_sheet(self, path: str | Path) -> Path:
         """Write the contact sheet, keyframes over the relevance of all scored frames, to a .png, .pdf or .svg file."""
-        file = Path(path)
+        file = usable_path(path, "a sheet")
+        if file.suffix not in ("", ".png", ".pdf", ".svg") or file.is_dir():
+            raise InvalidInput(f"{file}: a contact sheet is written to a .png, .pdf or .svg file")
         with replace_file(file) as part:
             self.sheet.savefig(part, dpi=150, format=file.suffix.lstrip(".") or "png")
         return file
@@ -182,9 +186,19 @@ def select_keyframes(
     queries = [query] if isinstance(query, str) else query
     if not isinstance(queries, (list, tuple)):
         raise InvalidInput(f"query must be text or a list of texts, got {query!r}")
+    if progress is not None and not isinstance(progress, Progress):
+        raise InvalidInput(f"progress must have the methods expect and advance, got {progress!r}")
     budget = Budget(share=share, seconds=seconds)
     selector = make_selector(
-        sampler, sampler_options or {}, encoder, encoder_options or {}, k=k, seed=seed, store=store, backend=backend
+        sampler,
+        sampler_options or {},
+        encoder,
+        encoder_options or {},
+        budget,
+        k=k,
+        seed=seed,
+        store=store,
+        backend=backend,
     )
     videos = video if isinstance(video, list) else [video]
     opening = [partial(open_source, item, fps=fps, backend=backend, kept=selector.store) for item in videos]
@@ -198,6 +212,7 @@ def make_selector(
     sampler_options: Mapping[str, Any],
     encoder: str | AnyScorer,
     encoder_options: Mapping[str, Any],
+    budget: Budget,
     *,
     store: RelevanceStore | str | Path | None = None,
     **rest: Any,
@@ -205,19 +220,21 @@ def make_selector(
     """Return the selector of these names and options; a sampler that never pulls gets no encoder.
 
     Raises:
-        FocusEvalError: a name or an option is invalid, or options for a made object.
+        FocusEvalError: a name or an option is invalid, options for a made object, or two budgets.
     """
-    made = default_or_named(sampler, sampler_options)
+    made = default_or_named(sampler, _checked_options("sampler", sampler_options))
+    budget.check_alone(sampler_options if sampler is None else changed_options(made))
+    _checked_options("encoder", encoder_options)
     scorer: AnyScorer | None = None
     if made.needs_encoder and isinstance(encoder, str):
         scorer = make_encoder(encoder, **encoder_options)
     elif made.needs_encoder:
         _refuse_options("encoder", encoder_options)
         scorer = _checked_encoder(encoder)
-    if isinstance(store, (str, Path)):
-        from focus_eval.encoders.store import RelevanceStore
+    from focus_eval.encoders.store import RelevanceStore
 
-        store = RelevanceStore(Path(store))
+    if store is not None and not isinstance(store, RelevanceStore):
+        store = RelevanceStore(usable_path(store, "store"))
     scan, llm = make_scan_encoder(made), ready_llm(made)
     return Selector(sampler=made, encoder=scorer, scan_encoder=scan, llm=llm, store=store, **rest)
 
@@ -246,7 +263,9 @@ def open_source(
     """
     if not isinstance(video, (str, Path, np.ndarray)):
         raise InvalidInput(f"video must be a path or an array of pictures, got {type(video).__name__}")
-    path = None if isinstance(video, np.ndarray) else Path(video)
+    if isinstance(video, str) and "://" in video:
+        raise InvalidInput(f"{video}: videos are read from files; download it and name the file")
+    path = None if isinstance(video, np.ndarray) else usable_path(video, "video")
     if path is not None and not path.is_dir():
         if fps is not None:
             raise InvalidInput(f"{path}: a video file has a frame rate of its own; leave fps out")
@@ -255,6 +274,11 @@ def open_source(
         what = f"{path}: a directory" if path is not None else "an array"
         raise InvalidInput(f"{what} of pictures has no frame rate: give fps, e.g. 1 for one a second")
     return PictureReader(path if path is not None else video, fps=fps)  # type: ignore[arg-type]
+
+
+def changed_options(sampler: FrameSampler) -> list[str]:
+    """Return the options of `sampler` that are not at their defaults."""
+    return [each.name for each in fields(sampler) if getattr(sampler, each.name) != each.default]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,12 +300,22 @@ class Budget:
         if self.share is not None and self.seconds is not None:
             raise InvalidInput("give share or seconds of scoring, not both")
         for name, value in (("share", self.share), ("seconds", self.seconds)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
                 raise InvalidInput(f"{name} must be a number, got {value!r}")
         if self.share is not None and not 0 < self.share <= 1:
             raise InvalidInput(f"share of frames to score must be above 0 and at most 1, got {self.share}")
-        if self.seconds is not None and not self.seconds > 0:
-            raise InvalidInput(f"seconds of scoring must be above 0, got {self.seconds}")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise InvalidInput(f"seconds of scoring must be a finite number above 0, got {self.seconds}")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither is given."""
+        return self.share is None and self.seconds is None
+
+    def check_alone(self, options: Iterable[str]) -> None:
+        """Refuse `options` of a sampler that state how many frames to score, where this says it too."""
+        if not self.is_open and (stated := {*options} & {*BUDGET_OPTIONS}):
+            raise InvalidInput(f"give share or seconds, or the sampler's option {min(stated)}, not both")
 
     def applied(self, selector: Selector, reader: VideoReader) -> Selector:
         """Return `selector` with so many pulls; its rows say how many, so the selection can be made again.
@@ -290,14 +324,13 @@ class Budget:
             InvalidInput: a sampler without the option `pulls`.
         """
         sampler, n_frames = selector.sampler, reader.info.n_frames
-        if self.share is None and self.seconds is None:
+        if self.is_open:
             return selector
         if "pulls" not in sampler.options:
             raise InvalidInput(f"sampler {sampler.name!r} has no option pulls: leave out share and seconds")
         n = round(self.share * n_frames) if self.share is not None else frames_in(self.seconds or 0, selector, reader)
-        defaults = {each.name: each.default for each in fields(sampler) if each.name in BUDGET_OPTIONS}
         limited = copy(selector)
-        limited.sampler = replace(sampler, **{**defaults, "pulls": min(max(1, n), n_frames)})
+        limited.sampler = replace(sampler, pulls=min(max(1, n), n_frames))
         return limited
 
 
@@ -382,14 +415,19 @@ def select_with(
     return [selection_of(row, sampler_version=version, reopen=reopen) for row in rows]
 
 
+def _checked_options(what: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise InvalidInput(f"options of the {what} must be a dict of names and values, got {options!r}")
+    return options
+
+
 def _refuse_options(what: str, options: Mapping[str, Any]) -> None:
     if options:
         raise InvalidInput(f"{what} is a made object, so its options ({', '.join(options)}) are set already")
 
 
 def _checked_encoder(encoder: Any) -> AnyScorer:
-    missing = [name for name in ("name", "revision", "close") if not hasattr(encoder, name)]
-    if missing:
+    if isinstance(encoder, type) or not isinstance(encoder, (Scorer, ScoresFrames)):
         raise InvalidInput(f"encoder must be a name or a made encoder, got {encoder!r}; see focus-eval plugins")
     scorer: AnyScorer = encoder
     return scorer

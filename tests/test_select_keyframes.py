@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from focus_eval import Selection, VideoInfo, errors, make_encoder, make_sampler, open_video, select_keyframes
+from focus_eval import (
+    Selection,
+    VideoInfo,
+    errors,
+    load_run,
+    make_encoder,
+    make_sampler,
+    open_video,
+    recall,
+    select_keyframes,
+)
 from focus_eval.video.clip_writer import ClipWriter
 
 pytest.importorskip("openvino", reason="the offline extra is not installed")
@@ -126,7 +136,7 @@ def test_a_folder_of_pictures_and_an_array_are_videos(tmp_path):
 
 
 def test_a_share_and_seconds_set_the_number_of_scored_frames(clip):
-    assert select_keyframes(clip, query="a bar", k=4, share=0.25).n_pulls == 15
+    assert select_keyframes(clip, query="a bar", k=4, share=np.float32(0.25)).n_pulls == 15
     assert select_keyframes(clip, query="a bar", k=4, sampler="even_topk", share=0.25).n_pulls == 15
     timed = select_keyframes(clip, query="a bar", k=4, seconds=0.05)
     assert timed.options["pulls"] == timed.n_pulls < 60
@@ -139,6 +149,15 @@ def test_a_numpy_count_and_a_store_by_name_are_taken(tmp_path):
     assert (first.row.forwards, again.row.forwards) == (60, 0)
     assert json.loads(first.to_json())["k"] == 4
     assert again.keyframes == first.keyframes
+
+
+class WithoutEmbed:
+    """What a class that is nearly an encoder has."""
+
+    name, revision = "half", "1"
+
+    def close(self):
+        """Close nothing."""
 
 
 WRONG = {
@@ -188,6 +207,20 @@ WRONG = {
     "a rate for a file": {"fps": 25},
     "a store for pictures": {"video": np.zeros((3, 8, 8, 3), np.uint8), "fps": 1, "store": "s.sqlite"},
     "a folder as store": {"store": "."},
+    "a number as store": {"store": 5},
+    "a link": {"video": "https://example.com/a.mp4"},
+    "a path with a NUL": {"video": "a\0.mp4"},
+    "a long path": {"video": "a" * 5000},
+    "options of the sampler in a list": {"sampler": "topk", "sampler_options": ["every_seconds=1"]},
+    "options of the sampler by number": {"sampler": "topk", "sampler_options": {1: 1}},
+    "options of the encoder as text": {"encoder_options": "size=64"},
+    "half an encoder": {"encoder": WithoutEmbed()},
+    "a class as encoder": {"encoder": type(make_encoder("recorded", trace=np.ones(60)))},
+    "no reader": {"backend": None},
+    "a function as progress": {"progress": print},
+    "endless seconds": {"seconds": np.inf},
+    "a share and pulls": {"share": 0.1, "sampler_options": {"pulls": 5}},
+    "a share and pulls in the name": {"share": 0.1, "sampler": "even_cover:pulls=5"},
     "a share of 2": {"share": 2.0},
     "a share as text": {"share": "all"},
     "no seconds": {"seconds": 0},
@@ -205,6 +238,31 @@ def test_wrong_input_is_one_line_that_says_what_to_do(clip, tmp_path, monkeypatc
     message = str(found.value)
     assert "\n" not in message
     assert 0 < len(message) < 400
+
+
+OTHERS_WRONG = {
+    "a run by number": lambda: load_run(5),
+    "a sampler by number": lambda: make_sampler(5),
+    "no encoder": lambda: make_encoder(None),
+    "a video by number": lambda: open_video(5),
+    "a text as moment": lambda: recall("a", [1]),
+    "a moment that is no time": lambda: recall([1.0], [np.nan]),
+    "no sheet": lambda: chosen_without_pulls().save_sheet(None),
+    "a sheet of another kind": lambda: chosen_without_pulls().save_sheet("a.xyz"),
+    "a folder as sheet": lambda: chosen_without_pulls().save_sheet("."),
+}
+
+
+def chosen_without_pulls():
+    return select_keyframes(np.zeros((3, 8, 8, 3), np.uint8), query="a bar", k=2, fps=1, sampler="uniform")
+
+
+@pytest.mark.parametrize("call", OTHERS_WRONG.values(), ids=OTHERS_WRONG)
+def test_wrong_input_of_the_other_functions_is_one_line_too(call):
+    with pytest.raises(errors.FocusEvalError) as found:
+        call()
+    assert 0 < len(str(found.value)) < 200
+    assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(("n_frames", "fps"), [(100.5, 25), (True, 25), ("9", 25), (9, "25"), (9, True), (9, np.nan)])

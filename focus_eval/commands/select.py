@@ -66,7 +66,9 @@ def select(
     budget = Budget(share=share, seconds=seconds)
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
     with say_if_slow(f"loading encoder {encoder}"):
-        selector = make_selector(sampler, options, encoder, of_encoder, k=k, seed=seed, store=store, backend=backend)
+        selector = make_selector(
+            sampler, options, encoder, of_encoder, budget, k=k, seed=seed, store=store, backend=backend
+        )
     reopen = partial(open_source, video, fps=fps, backend=backend, kept=selector.store)
     title = f"{selector.sampler.name} on {video.name}"
     waiting = f"loading encoder {encoder}, decoding the first frames" if selector.encoder else title

@@ -86,8 +86,10 @@ def parse_named(text: str) -> tuple[str, dict[str, str]]:
     A comma separates only where `option=` follows, so a value may hold commas.
 
     Raises:
-        InvalidInput: an option that is given twice.
+        InvalidInput: an option that is given twice, or no text.
     """
+    if not isinstance(text, str):
+        raise InvalidInput(f"a name is text, e.g. 'focus:alpha=0.1', got {text!r}")
     found = _NAMED.fullmatch(text)
     if found is None:
         return text, {}

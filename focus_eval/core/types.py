@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +61,23 @@ def whole_number(value: Any, what: str, *, at_least: int = 1) -> int:
     if value < at_least:
         raise InvalidInput(f"{what} must be at least {at_least}, got {value}")
     return int(value)
+
+
+def usable_path(value: Any, what: str) -> Path:
+    """Return `value` as a path that this system could hold, whether or not it is there.
+
+    Raises:
+        InvalidInput: not a path, or one that cannot be.
+    """
+    if not isinstance(value, (str, Path)):
+        raise InvalidInput(f"{what} must be a path, got {value!r}")
+    try:
+        os.lstat(value)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long a name, no permission, a NUL
+        raise InvalidInput(f"{what} {str(value)[:80]!r}: {getattr(error, 'strerror', error)}") from error
+    return Path(value)
 
 
 @dataclass(frozen=True)

@@ -160,18 +160,28 @@ def recall(
             probability s ** 2, so that selections are compared at equal pixels.
 
     Raises:
-        InvalidInput: no moment, a distance below 0, or not one scale in (0, 1] per keyframe.
+        InvalidInput: no moment, a time that is not a finite number, a distance below 0, or not one scale in (0, 1]
+            per keyframe.
     """
-    moments = np.asarray(evidence_seconds, dtype=np.float64).reshape(-1)
+    times, moments = _finite(keyframe_seconds), _finite(evidence_seconds)
     if not moments.size or not within_seconds >= 0:
         raise InvalidInput(
             f"recall needs a moment and a distance of at least 0 s, got {moments.size}, {within_seconds}"
         )
-    times = np.asarray(keyframe_seconds, dtype=np.float64).reshape(-1)
     sizes = None if scales is None else np.asarray(scales, dtype=np.float64).reshape(-1)
     if sizes is not None and (sizes.shape != times.shape or not ((sizes > 0) & (sizes <= 1)).all()):
         raise InvalidInput(f"recall needs one scale in (0, 1] per keyframe, got {sizes.size} for {times.size}")
     return float(recall_within(moments, times, (within_seconds,), scales=sizes)[0])
+
+
+def _finite(seconds: ArrayLike) -> FloatArray:
+    try:
+        times = np.asarray(seconds, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        times = np.array([np.nan])
+    if not np.isfinite(times).all():
+        raise InvalidInput(f"times of a recall must be finite numbers of seconds, got {seconds!r:.80}")
+    return times
 
 
 def uniform_times(cases: Iterable[EvidenceCase], *, k: int) -> dict[str, FloatArray]:

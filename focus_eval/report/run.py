@@ -18,7 +18,7 @@ from focus_eval.benchmarks.evidence import RECALL_SECONDS
 from focus_eval.benchmarks.question import BenchmarkFacts
 from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import frozen_floats
+from focus_eval.core.types import frozen_floats, usable_path
 from focus_eval.report.cost import CostColumns, charged_seconds
 from focus_eval.report.nearness import near_frames, nearness, spread
 from focus_eval.report.recall import recall_column, recall_within
@@ -442,7 +442,7 @@ def load_run(folder: str | Path) -> Run:
     Raises:
         InvalidInput: no such folder, no rows, a part that is a link to nowhere, or a damaged file; names it.
     """
-    path = run_folder(Path(folder))
+    path = run_folder(usable_path(folder, "a run"))
     if not path.is_dir():
         raise InvalidInput(f"{path}: no such folder; a run is a folder with selections/ and answers/")
     check_links(path)

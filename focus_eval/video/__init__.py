@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from focus_eval.core.errors import InvalidInput, PluginError
 from focus_eval.core.options import declared_types, named_options, read_options
 from focus_eval.core.plugins import Registry, classes_in
+from focus_eval.core.types import usable_path
 
 if TYPE_CHECKING:
     from focus_eval.video.reader import VideoReader
@@ -48,11 +49,12 @@ def open_video(
         VideoError: the file is not there, is not a video, or is damaged; the message starts with its path.
         UnknownName: no such reader.
         PluginError: a plugin that cannot be loaded.
-        InvalidInput: fewer than 1 thread.
+        InvalidInput: not a path, or fewer than 1 thread.
         MissingDependency: the backend's package is not installed.
     """
     if n_threads is not None and n_threads < 1:
         raise InvalidInput(f"n_threads must be at least 1, got {n_threads}")
+    file = usable_path(path, "video")
     name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
     kind = READERS.load(name)
     if kept is not None:
@@ -60,9 +62,9 @@ def open_video(
         from focus_eval.video.scan_cache import scan_video
 
         if issubclass(kind, ScannedReader):
-            scan_video(Path(path), kept=kept)
+            scan_video(file, kept=kept)
     known = {option: hint for option, hint in declared_types(kind).items() if option != "path"}
-    reader: VideoReader = kind(Path(path), **read_options(f"video reader {name!r}", known, options))
+    reader: VideoReader = kind(file, **read_options(f"video reader {name!r}", known, options))
     return reader
 
 
