@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
 import json
 import logging
@@ -49,6 +50,8 @@ DEFAULT_SAMPLER = "even_cover"
 # One frame a second of ten minutes: some ten seconds of decoding and scoring on two cores with the small encoder.
 DEFAULT_PULLS = 600
 BUDGET_OPTIONS = ("pulls", "every_seconds", "budget_of", "share")
+# More keyframes than a model takes are not drawn for anybody.
+MOST_SHOWN = 512
 # Queries of one video that are served at once; each waits in a thread of its own.
 QUERIES_AT_ONCE = 64
 
@@ -130,7 +133,12 @@ class VideoSelection(Selection):
 
     @property
     def sheet(self) -> Figure:
-        """The contact sheet as a matplotlib figure."""
+        """The contact sheet as a matplotlib figure.
+
+        Raises:
+            InvalidInput: more than `MOST_SHOWN` keyframes.
+        """
+        check_shown(len(self.keyframes))
         from focus_eval.report.figures import draw_sheet
 
         return draw_sheet(self.row, list(self.thumbnails.values()))
@@ -140,10 +148,18 @@ class VideoSelection(Selection):
         return f"<{self.path.name}: {len(self.keyframes)} keyframes for {self.query!r}, {self.sampler}, {scored}>"
 
     def _repr_html_(self) -> str:
+        if len(self.keyframes) > MOST_SHOWN:
+            return f"<code>{html.escape(repr(self))}</code>"
         buffer = io.BytesIO()
         self.sheet.savefig(buffer, dpi=100, format="png")
         picture = base64.b64encode(buffer.getvalue()).decode()
         return f'<img style="max-width: 100%" alt="keyframes" src="data:image/png;base64,{picture}">'
+
+
+def check_shown(n_keyframes: int) -> None:
+    """Refuse more keyframes than a contact sheet shows."""
+    if n_keyframes > MOST_SHOWN:
+        raise InvalidInput(f"a contact sheet shows at most {MOST_SHOWN} keyframes, not {n_keyframes}")
 
 
 def select_keyframes(
@@ -231,10 +247,10 @@ def make_selector(
     elif made.needs_encoder:
         _refuse_options("encoder", encoder_options)
         scorer = _checked_encoder(encoder)
-    from focus_eval.encoders.store import RelevanceStore
+    if store is not None:
+        from focus_eval.encoders.store import RelevanceStore
 
-    if store is not None and not isinstance(store, RelevanceStore):
-        store = RelevanceStore(usable_path(store, "store"))
+        store = store if isinstance(store, RelevanceStore) else RelevanceStore(usable_path(store, "store"))
     scan, llm = make_scan_encoder(made), ready_llm(made)
     return Selector(sampler=made, encoder=scorer, scan_encoder=scan, llm=llm, store=store, **rest)
 
@@ -329,8 +345,8 @@ class Budget:
         if "pulls" not in sampler.options:
             raise InvalidInput(f"sampler {sampler.name!r} has no option pulls: leave out share and seconds")
         n = round(self.share * n_frames) if self.share is not None else frames_in(self.seconds or 0, selector, reader)
-        limited = copy(selector)
-        limited.sampler = replace(sampler, pulls=min(max(1, n), n_frames))
+        limited, pulls = copy(selector), {"pulls": min(max(1, n), n_frames)}
+        limited.sampler = replace(sampler, **pulls)  # type: ignore[arg-type]
         return limited
 
 

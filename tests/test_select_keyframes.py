@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 from focus_eval import (
     Selection,
@@ -20,6 +21,7 @@ from focus_eval import (
     recall,
     select_keyframes,
 )
+from focus_eval.cli import app
 from focus_eval.video.clip_writer import ClipWriter
 
 pytest.importorskip("openvino", reason="the offline extra is not installed")
@@ -105,6 +107,20 @@ def test_sheet_json_and_notebook_show_the_selection(chosen, tmp_path):
         assert sheet.width > 800
     assert chosen._repr_html_().startswith("<img ")
     assert repr(chosen) == "<bars.mp4: 4 keyframes for 'a bar', even_cover, 60 of 60 frames scored>"
+
+
+def test_more_keyframes_than_anybody_looks_at_are_chosen_but_not_drawn(tmp_path):
+    many = select_keyframes(np.zeros((600, 8, 8, 3), np.uint8), query="<b>", k=10**6, fps=1, sampler="uniform")
+    assert len(many.keyframes) == 600
+    assert (
+        many._repr_html_()
+        == "<code>&lt;array: 600 keyframes for &#x27;&lt;b&gt;&#x27;, uniform, 0 of 600 frames scored&gt;</code>"
+    )
+    with pytest.raises(errors.InvalidInput, match="at most 512 keyframes, not 600"):
+        many.save_sheet(tmp_path / "sheet.png")
+    assert not list(tmp_path.iterdir())
+    asked = ["select", "absent.mp4", "--query", "a", "-k", "513", "--sheet", str(tmp_path / "sheet.png")]
+    assert "at most 512" in str(CliRunner().invoke(app, asked).exception)  # before the video is looked at
 
 
 def test_several_queries_share_the_frames_of_a_video_and_choose_as_alone(tmp_path):

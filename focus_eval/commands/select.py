@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 # Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
 ALIKE_LEVELS = 4.0
-# More keyframes than a model takes are not shown to anybody: they are neither listed one by one nor compared.
-MOST_LISTED = 512
 
 
 def select(
@@ -58,11 +56,12 @@ def select(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Choose keyframes of one video for one query."""
-    from focus_eval.api import Budget, make_selector, open_source, select_with
+    from focus_eval.api import Budget, check_shown, make_selector, open_source, select_with
 
     to_stdout = as_json or out == Path("-")
     out = None if out == Path("-") else out
     _check_writable(out, sheet)
+    check_shown(0 if sheet is None else k)
     budget = Budget(share=share, seconds=seconds)
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
     with say_if_slow(f"loading encoder {encoder}"):
@@ -116,8 +115,10 @@ def _print(chosen: VideoSelection) -> None:
     """Print the keyframes with their relevance, which earlier ones they look like, and what that cost."""
     from rich.table import Table
 
+    from focus_eval.api import MOST_SHOWN
+
     row = chosen.row
-    if len(chosen.keyframes) > MOST_LISTED:
+    if len(chosen.keyframes) > MOST_SHOWN:
         print_folded(f"{row.sampler}: {len(row.keyframes)} keyframes; --out FILE writes them")
         return
     alike = alike_keyframes(chosen.thumbnails)
