@@ -37,10 +37,11 @@ def costs_of(selections: Mapping[Key, Row]) -> dict[Key, Cost]:
             needed[key[0], key[2]][what] += shares[what][key] or 0
     paid = {whose: all(made[whose][what] >= round(needed[whose][what], 6) for what in ASKED) for whose in made}
     rates = _rates(selections)
+    units = {row["gmacs"]["image"] for row in selections.values() if "image" in row["gmacs"]}
     found = {}
     for key, row in selections.items():
         mine = {what: shares[what][key] for what in ASKED}
-        found[key] = Cost(_equivalents(row, mine), _seconds(row, mine, None if paid[key[0], key[2]] else rates))
+        found[key] = Cost(_equivalents(row, mine, units), _seconds(row, mine, None if paid[key[0], key[2]] else rates))
     return found
 
 
@@ -75,16 +76,18 @@ def _n_pulls(row: Row) -> int:
     return len(row["pulled_frames"]) + sum(len(frames) for _, frames, _ in row["text_pulls"])
 
 
-def _equivalents(row: Row, shares: Mapping[str, Fraction | None]) -> float | None:
+def _equivalents(row: Row, shares: Mapping[str, Fraction | None], units: set[float]) -> float | None:
+    """`units`: what images cost in this run; the one there is serves rows that have no encoder."""
     encoded, scanned, gmacs = shares["main"], shares["scan"], row["gmacs"]
     if encoded is None or scanned is None:
         return None
     total = float(encoded)
     if row["asked"].get("calls"):
         tokens = [row["asked"].get(name) for name in ("input", "output")]
-        if None in tokens or not {"llm_token", "image"} <= gmacs.keys():
+        unit = gmacs.get("image") or (min(units) if len(units) == 1 and not row["encoder"] else None)
+        if None in tokens or unit is None or "llm_token" not in gmacs:
             return None
-        total += sum(tokens) * gmacs["llm_token"] / gmacs["image"]
+        total += sum(tokens) * gmacs["llm_token"] / unit
     if "image" in gmacs:
         total += (float(encoded) * gmacs.get("keys", 0) + _n_pulls(row) * gmacs.get("fusion", 0)) / gmacs["image"]
     if scanned == 0:

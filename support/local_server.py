@@ -27,7 +27,8 @@ class LocalServer:
     def __enter__(self: ServerT) -> ServerT:
         self._server = _ManyAtOnce(("127.0.0.1", 0), self.handler)
         self._server.owner = self  # type: ignore[attr-defined]
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        # By default the end of the block waits half a second.
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(

@@ -195,7 +195,7 @@ def _selection_table(plan: Plan) -> Table:
         spec, encoder = selection.spec, selection.spec.encoder.name if selection.spec.encoder else ""
         keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
         share = f"{selection.frames_scored:.2%}" if selection.frames else "-"
-        forwards = [selection.forward_equivalents(shared=shared) for shared in (False, True)]
+        forwards = [selection.forward_equivalents(shared=shared, unit=plan.forward_gmacs) for shared in (False, True)]
         counts = (selection.embedded_alone, selection.embedded_shared)
         figures = [f"{selection.pulls:,}", share, *(f"{count:,}" for count in counts)]
         figures += ["-" if isnan(count) else f"{count:,.0f}" for count in forwards]

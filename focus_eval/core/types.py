@@ -25,6 +25,8 @@ FramePolicy = Literal["exact", "aks"]
 AnswerParsing = Literal["strict", "lmms_eval"]
 # Below this correlation with the main encoder a scan tells nothing of where to look.
 WEAKEST_RHO = 0.15
+# What a plan reckons: text of about so many characters, and a square of so many pixels on a side, take one token.
+CHARACTERS_A_TOKEN, PIXELS_A_TOKEN = 4, 28
 # Whether the questions of one video draw their coarse pulls each for itself, or once for all.
 CoarseSeed = Literal["question", "video"]
 

@@ -13,6 +13,7 @@ from math import ceil
 from typing import Any
 
 from focus_eval.encoders.protocol import StatesCost
+from focus_eval.rows.records import forward_gmacs
 
 _CLASS_TOKEN = ("clip", "metaclip_2", "blip", "blip-2")
 # Towers that end in one more attention, of a learned query to all patches.
@@ -43,7 +44,8 @@ def relative_cost(scan_encoder: object, encoder: object) -> float | None:
 
 def scan_share(gmacs: Mapping[str, float]) -> float | None:
     """Return the same of what a row says of its encoders."""
-    return gmacs["scan_image"] / gmacs["image"] if {"image", "scan_image"} <= gmacs.keys() else None
+    unit = forward_gmacs(gmacs)
+    return gmacs["scan_image"] / unit if unit and "scan_image" in gmacs else None
 
 
 def dual_encoder_gmacs(config: Any) -> dict[str, float]:

@@ -192,7 +192,7 @@ class StatesCost(Protocol):
 
     Attributes:
         gmacs: 10^9 multiply-adds by what they are paid for: "image" and "keys" once a frame, "fusion" once a frame
-            and question (see `encoders.cost`).
+            and question (see `encoders.cost`). Without "image", a frame costs nothing until it is matched.
     """
 
     @property

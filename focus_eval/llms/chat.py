@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from math import exp
+from functools import cached_property
+from math import ceil, exp
 from typing import Any, ClassVar
 
 import openai
 from PIL import Image
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import Picture, whole_number
+from focus_eval.core.types import PIXELS_A_TOKEN, Picture, whole_number
 from focus_eval.llms.client import ChatClient, ImageFormat, Spending, with_usage
 from focus_eval.llms.protocol import Reply, yes_of
 
@@ -72,6 +73,8 @@ class ChatModel:
         self._detail = {"detail": detail} if detail else {}
         self._fixed = {"model": model, "temperature": temperature, "seed": seed}
         self._parameters = parameters
+        # Of a square picture, the most there can be.
+        self.tokens_per_image = ceil(max_side**2 / PIXELS_A_TOKEN**2) if max_side else None
         self.at_once = whole_number(num_concurrent, "num_concurrent")
         self._timeout, self._attempts, self._backoff = (
             timeout,
@@ -118,7 +121,7 @@ class ChatModel:
         content = [*parts, {"type": "text", "text": text}]
         usage: dict[str, Any] = {}
         client = ChatClient(
-            self._client(self._timeout),
+            self._client,
             spending=self._spending,
             attempts=self._attempts,
             backoff_seconds=self._backoff,
@@ -133,18 +136,20 @@ class ChatModel:
         """Return the dollars of so many tokens; None without both prices."""
         return self._spending.dollars(input_tokens, output_tokens) if self._has_prices else None
 
-    def _client(self, timeout: float) -> openai.OpenAI:
+    @cached_property
+    def _client(self) -> openai.OpenAI:
+        # One for all requests and threads: each client reads the machine's certificates anew.
         key = os.environ.get(self._key)
         if not key:
             raise InvalidInput(f"llm chat:model={self._model} needs {self._key} in the environment (any word for a "
                                "service without keys), or offline=true to answer from the store")  # fmt: skip
-        return openai.OpenAI(api_key=key, base_url=self._url, timeout=timeout, max_retries=0)
+        return openai.OpenAI(api_key=key, base_url=self._url, timeout=self._timeout, max_retries=0)
 
     def check(self) -> None:
         """Refuse a missing or refused key and a service that is down. Raises `InvalidInput`."""
         if self._offline:
             return
-        client = self._client(_CHECK_SECONDS)
+        client = self._client.with_options(timeout=_CHECK_SECONDS)
         try:
             client.models.list()
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
@@ -158,4 +163,6 @@ class ChatModel:
             return  # a service need not list its models
 
     def close(self) -> None:
-        """Do nothing: connections end with each request's client."""
+        """Close the connections."""
+        if client := vars(self).pop("_client", None):
+            client.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,10 +12,13 @@ import numpy as np
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray
 from focus_eval.encoders.protocol import checked_frames, checked_query
+from focus_eval.llms.protocol import Model
 from focus_eval.llms.registry import make_llm
 from focus_eval.video.reader import Pixels
 
 PROMPT = "{query}\nDoes this picture help to answer the question? Answer yes or no."
+# What prompt and question are taken to have when the cost of reading them is stated.
+TEXT_TOKENS = 64
 
 
 class VlmEncoder:
@@ -36,6 +42,16 @@ class VlmEncoder:
         self._model.check()
         self.revision = f"{self._model.model_id} {self._model.revision}, {prompt!r}"
 
+    @property
+    def gmacs(self) -> Mapping[str, float]:
+        """10^9 multiply-adds of a picture with a text, the most there are; {} where the model does not say."""
+        return _pair_gmacs(self._model)
+
+    @classmethod
+    def gmacs_of(cls, llm: str, prompt: str = PROMPT) -> Mapping[str, float]:
+        """Return the `gmacs` of an encoder with these options."""
+        return _pair_gmacs(make_llm(llm))
+
     def embed(self, frames: Pixels) -> Pixels:
         """Return RGB uint8 frames `(n, height, width, 3)` as they are: the model sees picture and text together."""
         return checked_frames(frames)
@@ -47,8 +63,16 @@ class VlmEncoder:
             AnswerError: no usable answer.
         """
         asked = self._prompt.replace("{query}", checked_query(query))
-        return np.array([self._model.yes(asked, picture).yes for picture in features], dtype=np.float64)
+        with ThreadPoolExecutor(max_workers=self._model.at_once) as pool:
+            replies = pool.map(partial(self._model.yes, asked), features)
+        return np.array([reply.yes for reply in replies], dtype=np.float64)
 
     def close(self) -> None:
         """Release the model."""
         self._model.close()
+
+
+def _pair_gmacs(model: Model) -> dict[str, float]:
+    if model.gmacs_per_token is None or model.tokens_per_image is None:
+        return {}
+    return {"fusion": (model.tokens_per_image + TEXT_TOKENS) * model.gmacs_per_token}

@@ -32,6 +32,7 @@ class LocalModel:
     model_id: ClassVar[str] = "local"
     extra: ClassVar[str] = "encoders"
     at_once: ClassVar[int] = 1
+    tokens_per_image: ClassVar[int | None] = None
 
     def __init__(self, checkpoint: str, *, revision: str = "main", device: str = "auto", dtype: str = "auto") -> None:
         self._checkpoint, self._revision, self._device, self._dtype = checkpoint, revision, device, dtype

@@ -46,6 +46,11 @@ class Model(Protocol):
         """10^9 multiply-adds of one token: one per parameter; None where the number of parameters is not known."""
         ...
 
+    @property
+    def tokens_per_image(self) -> int | None:
+        """Most tokens of a picture; None where no size limits them."""
+        ...
+
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
         """Return the reply to `text` and all `images`, RGB uint8 `(height, width, 3)`, together.
 
@@ -81,7 +86,7 @@ class StandsIn(Protocol):
     """A scripted model: it has the annotation before it, and answers as well as it was told to.
 
     Attributes:
-        cost_per_token: in forwards of the encoder at hand.
+        cost_per_token: in forwards of the encoder at hand, where it states no parameters.
     """
 
     cost_per_token: float

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, cast
 
 from focus_eval.core.errors import FocusEvalError, InvalidInput, PluginError
 from focus_eval.core.options import declared_types, make, named_options, named_text, read_options
 from focus_eval.core.plugins import Registry, classes_in
-from focus_eval.llms.protocol import Model
+from focus_eval.llms.protocol import Model, StandsIn
 from focus_eval.rows.identity import with_effect
+from focus_eval.rows.records import forward_gmacs
 
 _NO_REPLY_CHANGES = ("key", "offline", "parameters", "cost")
 
@@ -94,13 +96,25 @@ def llm_identity(sampler: MayAsk) -> dict[str, str]:
     return {"llm": text.partition(":")[0], "llm_revision": revision}
 
 
-def llm_token_gmacs(sampler: MayAsk) -> float | None:
-    """Return what a token of the model that `sampler` asks costs, in 10^9 multiply-adds; None where it is not known."""
+def llm_token_gmacs(sampler: MayAsk, encoders: Mapping[str, float]) -> dict[str, float]:
+    """Return `token_gmacs` of the model that `sampler` asks; {} without one."""
     try:
         model = llm_of(sampler)
     except FocusEvalError:  # preflight says what is missing
-        return None
-    return None if model is None else model.gmacs_per_token
+        return {}
+    return {} if model is None else token_gmacs(model, encoders)
+
+
+def token_gmacs(model: Model, encoders: Mapping[str, float]) -> dict[str, float]:
+    """Return what a row says of the cost of a token, "llm_token" in 10^9 multiply-adds; {} where it is not known.
+
+    Args:
+        encoders: the `gmacs` of the encoders at hand: a scripted model states its cost in their forwards.
+    """
+    token, forward = model.gmacs_per_token, forward_gmacs(encoders)
+    if token is None and isinstance(model, StandsIn) and forward:
+        token = model.cost_per_token * forward
+    return {} if token is None else {"llm_token": token}
 
 
 def ready_llm(sampler: MayAsk) -> Model | None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import Picture
+from focus_eval.core.types import CHARACTERS_A_TOKEN, Picture
 from focus_eval.llms.protocol import Reply
 
 # Words of a question that name nothing to look for.
@@ -32,13 +32,12 @@ class ScriptedModel:
         reach_seconds: evidence is in view so far to both sides.
         tokens_per_image: what a picture is counted as; a text as a token for four characters.
         cost: of a token, in forwards of the encoder; by default that of a model of 7 B beside BLIP large.
+        parameters: of the model it stands for, in 10^9; its tokens then cost these, whatever `cost` says.
         seed: of its mistakes.
     """
 
     model_id: ClassVar[str] = "scripted"
     at_once: ClassVar[int] = 1
-    # Its cost is stated in forwards.
-    gmacs_per_token: ClassVar[float | None] = None
 
     def __init__(
         self,
@@ -47,13 +46,14 @@ class ScriptedModel:
         reach_seconds: float = 2.0,
         tokens_per_image: int = 256,
         cost: float = 0.04,
+        parameters: float | None = None,
         seed: int = 0,
     ) -> None:
         if not 0.5 <= accuracy < 1:
             raise InvalidInput(f"llm scripted: accuracy must be at least 0.5 and below 1, got {accuracy}")
         self.revision = f"accuracy {accuracy:g}, reach {reach_seconds:g} s, {tokens_per_image} tokens, seed {seed}"
-        self.cost_per_token = cost
-        self._reach, self._tokens, self._seed = reach_seconds, tokens_per_image, seed
+        self.cost_per_token, self.gmacs_per_token = cost, parameters
+        self._reach, self.tokens_per_image, self._seed = reach_seconds, tokens_per_image, seed
         # Normal evidence of unit spread around +/- this is right so often.
         self._strength = NormalDist().inv_cdf(accuracy)
         self._evidence: Sequence[float] | None = None
@@ -77,7 +77,7 @@ class ScriptedModel:
         """Return the scripted reply; with pictures, yes or no about the likeliest of them."""
         usage = self._usage(text, len(images))
         if not images:
-            return Reply(text=self._reply, usage={**usage, "output": -(-len(self._reply) // 4)})
+            return Reply(text=self._reply, usage={**usage, "output": -(-len(self._reply) // CHARACTERS_A_TOKEN)})
         seen = max(float(self.yes(text, image).yes or 0) for image in images)
         return Reply(text="yes" if seen > 0.5 else "no", usage=usage)
 
@@ -95,7 +95,8 @@ class ScriptedModel:
         return Reply(text="yes" if yes > 0.5 else "no", yes=float(yes), usage=self._usage(text, 1))
 
     def _usage(self, text: str, n_images: int) -> dict[str, float]:
-        return {"requests": 0, "input": -(-len(text) // 4) + n_images * self._tokens, "output": 1}
+        n_tokens = -(-len(text) // CHARACTERS_A_TOKEN) + n_images * self.tokens_per_image
+        return {"requests": 0, "input": n_tokens, "output": 1}
 
     def price(self, input_tokens: float, output_tokens: float) -> float | None:
         """Return 0."""

@@ -109,8 +109,8 @@ class SelectionSpec:
         """What the encoders cost, as its rows will say it (see `encoders.cost`)."""
         both = (self.encoder, self.scan_encoder)
         main, scanning = (encoder_gmacs_of(of.encoder, of.options) if of else {} for of in both)
-        token = llm_token_gmacs(self.sampler)
-        return {**joint_gmacs(main, scanning), **({} if token is None else {"llm_token": token})}
+        encoders = joint_gmacs(main, scanning)
+        return {**encoders, **llm_token_gmacs(self.sampler, encoders)}
 
     @property
     def scan_cost(self) -> float | None:

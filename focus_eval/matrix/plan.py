@@ -24,7 +24,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.pipeline.selector import texts_of
 from focus_eval.pipeline.timing import device_name
-from focus_eval.report.cost import forward_equivalents, llm_equivalents, unit_costs
+from focus_eval.report.cost import common_forward, forward_equivalents, llm_equivalents, unit_costs
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.packed import check_links
 from focus_eval.rows.records import replace_file
@@ -88,13 +88,14 @@ class SelectionPlan:
         """Share of the frames that are scored, in [0, 1]; NaN where no length is known."""
         return self.pulls / self.frames if self.frames else float("nan")
 
-    def forward_equivalents(self, *, shared: bool) -> float:
+    def forward_equivalents(self, *, shared: bool, unit: float | None = None) -> float:
         """Return the frames embedded and scanned, and what matching and a model take, in forwards of the encoder.
 
         NaN where the cost of a scan or of a model's token is not known.
 
         Args:
             shared: whether the questions of a video share their frames.
+            unit: as of `llm_equivalents`.
         """
         units = unit_costs(self.spec.gmacs, relative_cost=self.spec.sampler.options.get("relative_cost"))
         encoded, scanned = (self.embedded_alone, self.scanned)
@@ -103,7 +104,7 @@ class SelectionPlan:
         asked = {"calls": self.asked.get("calls", 0)}
         asked |= {"input": self.asked.get("tokens_sent", 0), "output": self.asked.get("tokens_back", 0)}
         frames = forward_equivalents(units, encoded=encoded, scanned=scanned, pulls=self.pulls)
-        return float(frames) + llm_equivalents(self.spec.gmacs, asked)
+        return float(frames) + llm_equivalents(self.spec.gmacs, asked, unit=None if self.spec.encoder else unit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +138,11 @@ class Plan:
                 pulls, scanned = totals.get(encoder.name, (0, 0))
                 totals[encoder.name] = (pulls + more[0], scanned + more[1])
         return totals
+
+    @property
+    def forward_gmacs(self) -> float | None:
+        """10^9 multiply-adds of a forward, for selections without an encoder; None where encoders differ."""
+        return common_forward(selection.spec.gmacs for selection in self.selections)
 
     @property
     def scan_pairs(self) -> dict[tuple[str, str], float | None]:

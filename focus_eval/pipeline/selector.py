@@ -26,7 +26,7 @@ from focus_eval.encoders.protocol import (
     ScoresFrames,
 )
 from focus_eval.llms.protocol import Model, StandsIn
-from focus_eval.llms.registry import llm_text
+from focus_eval.llms.registry import llm_text, token_gmacs
 from focus_eval.pipeline.asking import ModelSession
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.pipeline.relevance import Pictures, Progress, VideoRelevance, VideoSession, pictures_of, scan_logits
@@ -433,10 +433,8 @@ class Selector:
         """What a row says of the cost of its encoders and its model, whose unit is an image of the encoder at hand."""
         if self.llm is None:
             return selection_gmacs(self.encoder, self.scan_encoder)
-        gmacs, token = selection_gmacs(self._given, self.scan_encoder), self.llm.gmacs_per_token
-        if isinstance(self.llm, StandsIn) and "image" in gmacs:
-            token = self.llm.cost_per_token * gmacs["image"]
-        return gmacs if token is None else {**gmacs, "llm_token": token}
+        gmacs = selection_gmacs(self._given, self.scan_encoder)
+        return {**gmacs, **token_gmacs(self.llm, gmacs)}
 
     def _pulls_of(self, selection: Selection) -> dict[str, Any]:
         return {

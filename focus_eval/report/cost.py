@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.types import FloatArray, IntArray
-from focus_eval.rows.records import SelectionRow
+from focus_eval.rows.records import SelectionRow, forward_gmacs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,10 @@ class CostColumns:
         self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
         self._units = array("d")  # three numbers a row
         self._n_pulls: list[int] = []
-        self._llm = array("d")
+        # What the forwards of the run cost: each distinct statement once, most rows make the same.
+        self._stating: dict[float | None, Mapping[str, float]] = {}
+        # By number of the row: its multiply-adds, what it asked, and whether it has no encoder.
+        self._asked: dict[int, tuple[Mapping[str, float], Mapping[str, float], bool]] = {}
 
     def add(self, row: SelectionRow, *, has_cost: bool = True) -> None:
         """Count one row.
@@ -75,7 +78,9 @@ class CostColumns:
             self._stated[what].append(None if count is None else (count, row.encoded.get(what)))
         self._units.extend(unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost")))
         self._n_pulls.append(row.frames_scored)
-        self._llm.append(llm_equivalents(row.gmacs, row.asked))
+        self._stating.setdefault(forward_gmacs(row.gmacs), row.gmacs)
+        if row.asked.get("calls"):
+            self._asked[len(self._n_pulls) - 1] = (row.gmacs, row.asked, row.encoder == "")
 
     def columns(self) -> dict[str, FloatArray]:
         """Return `COLUMNS`, each of shape `(n_rows,)`, in the order of the rows.
@@ -87,7 +92,9 @@ class CostColumns:
         encoded, scanned = self._encoded("main"), self._encoded("scan")
         main, scan, pair = np.asarray(self._units, dtype=np.float64).reshape(-1, 3).T
         equivalents = forward_equivalents((main, scan, pair), encoded=encoded, scanned=scanned, pulls=self._n_pulls)
-        equivalents = equivalents + np.asarray(self._llm)
+        unit = common_forward(self._stating.values())
+        for number, (gmacs, asked, is_alone) in self._asked.items():
+            equivalents[number] += llm_equivalents(gmacs, asked, unit=unit if is_alone else None)
         return dict(zip(COLUMNS, (encoded, scanned, equivalents), strict=True))
 
     def _encoded(self, what: str) -> FloatArray:
@@ -111,24 +118,35 @@ def unit_costs(gmacs: Mapping[str, float], *, relative_cost: float | None = None
         gmacs: as in a `SelectionRow`.
         relative_cost: a scanned frame over a main one, where the user said it.
     """
-    image = gmacs.get("image", np.nan)
-    scan = gmacs.get("scan_image", np.nan) / image if relative_cost is None else float(relative_cost)
-    keys, fusion = (gmacs.get(name, 0.0) / image if gmacs else 0.0 for name in ("keys", "fusion"))
-    return 1.0 + keys, scan, fusion
+    unit = forward_gmacs(gmacs) or np.nan
+    scan = gmacs.get("scan_image", np.nan) / unit if relative_cost is None else float(relative_cost)
+    keys, fusion = (gmacs[name] / unit if name in gmacs else 0.0 for name in ("keys", "fusion"))
+    # An encoder that reads image and text together makes its forwards for pairs alone.
+    return (0.0 if "fusion" in gmacs and "image" not in gmacs else 1.0 + keys), scan, fusion
 
 
-def llm_equivalents(gmacs: Mapping[str, float], asked: Mapping[str, float]) -> float:
+def common_forward(rows: Iterable[Mapping[str, float]]) -> float | None:
+    """Return what a forward costs in all of `rows` that say it, their `gmacs`; None where they differ, or none says it.
+
+    It is the unit of rows without an encoder, whose sampler asked a model.
+    """
+    found = {unit for unit in map(forward_gmacs, rows) if unit}
+    return found.pop() if len(found) == 1 else None
+
+
+def llm_equivalents(gmacs: Mapping[str, float], asked: Mapping[str, float], *, unit: float | None = None) -> float:
     """Return what asking a model cost, in forwards of the main encoder; NaN where tokens or their cost are not known.
 
     A token takes one multiply-add per parameter, so two operations, whether it is read or written.
 
     Args:
         gmacs, asked: as in a `SelectionRow`.
+        unit: 10^9 multiply-adds of a forward where the row has no encoder.
     """
     if not asked.get("calls"):
         return 0.0
     tokens = asked.get("input", np.nan) + asked.get("output", np.nan)
-    return float(tokens * gmacs.get("llm_token", np.nan) / gmacs.get("image", np.nan))
+    return float(tokens * gmacs.get("llm_token", np.nan) / (forward_gmacs(gmacs) or unit or np.nan))
 
 
 def forward_equivalents(

@@ -404,6 +404,14 @@ class CellNames:
     cell: str
 
 
+def forward_gmacs(gmacs: Mapping[str, float]) -> float | None:
+    """Return what a forward of a row's main encoder costs; None where it does not say.
+
+    An image; a pair of image and text where the encoder reads both together.
+    """
+    return gmacs.get("image") or gmacs.get("fusion")
+
+
 def selection_row(
     question: RowQuestion,
     chooser: Chooser,

@@ -9,11 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from focus_eval.core.errors import AnswerError
-from focus_eval.core.types import FloatArray, Picture, whole_number
+from focus_eval.core.types import CHARACTERS_A_TOKEN, PIXELS_A_TOKEN, FloatArray, Picture, whole_number
 from focus_eval.samplers.ledger import broken
 
-# What a plan reckons: text of about so many characters, and a square of so many pixels on a side, take one token.
-CHARACTERS_A_TOKEN, PIXELS_A_TOKEN = 4, 28
 MAX_TOKENS = 256
 
 

@@ -215,7 +215,8 @@ def test_a_run_without_a_model_is_refused_before_work(server, clip, monkeypatch,
 
 
 def test_a_model_is_an_encoder_whose_relevance_is_its_probability_of_yes(server, clip, tmp_path):
-    encoder = make_encoder("vlm", llm="chat:model=tiny", prompt="{query} Yes or no?")
+    server.expected_at_once = 2
+    encoder = make_encoder("vlm", llm="chat:model=tiny;timeout=10;max_retries=1", prompt="{query} Yes or no?")
     chosen = Selector(sampler=make_sampler("topk"), encoder=encoder, k=2, store=RelevanceStore(tmp_path / "store"))
     row = chosen.select(question(clip), clip)
     shown = 16 + (np.array(row.pulled_frames) * 37) % 220

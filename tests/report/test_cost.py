@@ -71,6 +71,26 @@ def test_an_encoder_that_states_no_cost_counts_its_forwards_alone_and_a_scan_nee
     assert found["forward_equivalents"][2] == pytest.approx(1 / 3 + 0.5 * 0.1)
 
 
+def test_an_encoder_that_reads_frame_and_text_together_pays_for_every_pair():
+    found = columns(row("q1", [1, 2], gmacs={"fusion": 50.0}), row("q2", [2, 3, 4], gmacs={"fusion": 50.0}))
+    assert found["forward_equivalents"] == pytest.approx([2, 3])
+
+
+ASKED = {"calls": 2, "input": 300, "output": 10}
+
+
+def test_tokens_of_a_sampler_without_an_encoder_count_in_forwards_of_the_runs_one_encoder():
+    asks = row("q1", sampler="vlm_topk", selection_id="vlm", encoder="", gmacs={"llm_token": 7.0}, asked=ASKED)
+    focus, clip = row("q1", [1], gmacs=BLIP), row("q1", [1], selection_id="clip", encoder="clip", gmacs={"image": 4.4})
+    assert columns(asks, focus)["forward_equivalents"] == pytest.approx([310 * 7 / 200, 1.07])
+    for others in ((), (focus, clip)):  # no unit, or two
+        assert np.isnan(columns(asks, *others)["forward_equivalents"][0])
+    silent = row("q1", [1], selection_id="toy", encoder="toy", gmacs={"llm_token": 7.0}, asked=ASKED)
+    assert np.isnan(columns(silent, focus)["forward_equivalents"][0])
+    tokens_unknown = replace(asks, asked={"calls": 2})
+    assert np.isnan(columns(tokens_unknown, focus)["forward_equivalents"][0])
+
+
 def test_a_row_without_its_frames_says_its_share_or_is_alone_with_its_video():
     alone = row("q1", n_pulls=30, n_scanned=12)
     assert columns(alone)["n_encoded"] == [30.0]
