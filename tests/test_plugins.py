@@ -26,6 +26,7 @@ KINDS = {
     "video reader": ("focus_eval.video:READERS", "pyav", "focus_eval.video.pyav"),
     "selection format": ("focus_eval.selections.loading:FORMATS", "wfs", "focus_eval.selections.wfs"),
     "benchmark": ("focus_eval.benchmarks.registry:BENCHMARKS", "videomme", "lmms_eval"),
+    "llm": ("focus_eval.llms.registry:LLMS", "scripted", "focus_eval.llms.chat"),
     "model": ("focus_eval.lmms.manifests:MODELS", "focus_qwen2_vl", "focus_eval.lmms.models.qwen_vl"),
 }
 TOYS = """
@@ -37,6 +38,7 @@ TOYS = """
     import numpy as np
 
     from focus_eval import Choice, FrameSampler, VideoInfo, option
+    from focus_eval.llms.protocol import Reply
     from focus_eval.selections import ImportedSelection, SelectionFormat
 
     BENCHMARK = Path(__file__).with_name("toy.yaml")
@@ -61,6 +63,28 @@ TOYS = """
 
         def relevance_of(self, video, frames, query):
             return np.full(len(frames), self.level)
+
+        def close(self):
+            pass
+
+
+    class Echo:
+        model_id, revision, at_once, gmacs_per_token, tokens_per_image = "toy", "1", 1, None, None
+
+        def __init__(self, *, times: int = 1) -> None:
+            self.times = times
+
+        def ask(self, text, images, *, max_tokens):
+            return Reply(text=text * self.times)
+
+        def yes(self, text, image):
+            return Reply(text="yes", yes=1.0)
+
+        def price(self, input_tokens, output_tokens):
+            return 0.0
+
+        def check(self):
+            pass
 
         def close(self):
             pass
@@ -198,7 +222,8 @@ def test_a_plugin_that_is_something_else_is_refused(kind, install_plugins):
 
 def test_a_missing_package_is_named_with_the_extra(kind, monkeypatch):
     registry = registry_of(kind)
-    known, extra = {"encoder": ("clip", "encoders"), "video reader": ("decord", "lmms")}.get(kind, (KINDS[kind][1], ""))
+    with_extra = {"encoder": ("clip", "encoders"), "video reader": ("decord", "lmms"), "llm": ("chat", "llm")}
+    known, extra = with_extra.get(kind, (KINDS[kind][1], ""))
     if kind == "benchmark":
         pytest.skip("a YAML file needs no package")
 
@@ -217,6 +242,7 @@ def test_a_missing_package_is_named_with_the_extra(kind, monkeypatch):
 def test_a_toy_of_each_kind_works_through_its_entry_point(toys, install_plugins):
     from focus_eval import make_encoder, make_sampler, open_video, select_keyframes
     from focus_eval.benchmarks.registry import benchmark_of_task
+    from focus_eval.llms.registry import make_llm
     from focus_eval.selections import load_selections
     from focus_eval.video import gives_exact_pixels
 
@@ -224,6 +250,8 @@ def test_a_toy_of_each_kind_works_through_its_entry_point(toys, install_plugins)
     assert make_sampler("toy:start=3").start == 3
     install_plugins(registry_of("encoder"), toy="toy_plugins:Encoder")
     assert make_encoder("toy:level=0.25").revision == "toy 0.25"
+    install_plugins(registry_of("llm"), toy="toy_plugins:Echo")
+    assert make_llm("toy:times=2").ask("a", [], max_tokens=1).text == "aa"
     install_plugins(registry_of("video reader"), toy="toy_plugins:Reader")
     with open_video(toys / "none.mp4", backend="toy:seconds=2") as reader:
         assert reader.info.n_frames == 20

@@ -156,7 +156,7 @@ def test_what_can_change_a_reply_makes_another_selection(server):
 )
 def test_nonsense_is_an_error_with_its_cost_and_no_frames(server, clip, reply, name, error):
     server.says = lambda body: reply
-    chosen = selector(name, encoder=Greys())
+    chosen = selector(name, llm="chat:model=tiny;retry_backoff_s=0.01;parameters=7", encoder=Greys())
     with pytest.raises(AnswerError, match=error) as raised:
         chosen.select(question(clip), clip)
     row = chosen.error_row(question(clip), raised.value)
@@ -164,6 +164,7 @@ def test_nonsense_is_an_error_with_its_cost_and_no_frames(server, clip, reply, n
     assert row.error == str(raised.value)
     assert "\n" not in row.error
     assert row.asked["input"] == 100 * row.asked["requests"] > 0
+    assert row.gmacs == {"image": 2.0, "fusion": 0.5, "llm_token": 7.0}
     assert row.seconds["ask"] > 0
 
 
