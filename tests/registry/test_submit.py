@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import shutil
@@ -140,7 +141,10 @@ def test_selections_without_their_annotation_are_kept_and_not_measured(place):
     assert REPLAYED not in (place / "registry/samplers/my_frames/index.html").read_text()
 
 
-def test_the_workflow_submits_the_changed_folders_alone_and_fails_where_one_does(place):
+@pytest.fixture
+def proposed(place):
+    """A pull request: a checkout whose last commit adds folders to the registry."""
+
     def git(*arguments):
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", *who, *arguments], cwd=place, check=True, capture_output=True)
@@ -157,15 +161,24 @@ def test_the_workflow_submits_the_changed_folders_alone_and_fails_where_one_does
             git("commit", "-qm", "before")
     git("add", "-A")
     git("commit", "-qm", "after")
-    run = place / "run"
-    # What the workflow runs in a container, here without one.
-    run.write_text(f'#!/bin/sh\nexec {sys.executable} -m focus_eval submit --card "$1/card.yaml" --out "$2"\n')
+    return place
+
+
+def submit_changed(place, run, **environment):
     run.chmod(0o755)
-    done = subprocess.run(
+    return subprocess.run(
         ["bash", str(ROOT / "scripts/submit_changed.sh"), str(place), "HEAD~1", str(place / "pages")],
-        env={**os.environ, "SUBMIT": str(run), "PYTHONPATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(place / "summary")},
+        env={**os.environ, "SUBMIT": str(run), "PYTHONPATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(place / "summary"),
+             **environment},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+def test_the_workflow_submits_the_changed_folders_alone_and_fails_where_one_does(proposed):
+    place, run = proposed, proposed / "run"
+    # What the workflow runs in a container, here without one.
+    run.write_text(f'#!/bin/sh\nexec {sys.executable} -m focus_eval submit --card "$1/card.yaml" --out "$2"\n')
+    done = submit_changed(place, run)
     assert done.returncode == 1
     summary = (place / "summary").read_text()
     assert "### mine: submitted" in summary
@@ -173,6 +186,26 @@ def test_the_workflow_submits_the_changed_folders_alone_and_fails_where_one_does
     assert "licence: Field required" in summary
     assert {path.name for path in (place / "pages").iterdir()} == {"mine", "without_licence"}
     assert (place / "pages/mine/mine/index.html").is_file()
+
+
+def test_the_seed_of_a_verdict_is_of_the_month_the_content_and_a_secret(proposed):
+    run = proposed / "run"
+    run.write_text('#!/bin/sh\necho "${3:-none}"\n')
+
+    def seeds(**environment):
+        assert submit_changed(proposed, run, **environment).returncode == 0
+        return [(proposed / "pages" / name / "submit.log").read_text().strip() for name in ("mine", "without_licence")]
+
+    content = subprocess.run(
+        ["git", "rev-parse", "HEAD:registry/samplers/mine"], cwd=proposed, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    digest = hmac.new(b"s", f"2026-11 {content}".encode(), "sha256").digest()
+    november = seeds(REGISTRY_SECRET="s", MONTH="2026-11")
+    assert november[0] == str(int.from_bytes(digest[:4], "big") % 2**31)
+    assert november == seeds(REGISTRY_SECRET="s", MONTH="2026-11")
+    others = [*november, *seeds(REGISTRY_SECRET="s", MONTH="2026-12"), *seeds(REGISTRY_SECRET="t", MONTH="2026-11")]
+    assert len(set(others)) == 6
+    assert seeds(REGISTRY_SECRET="") == ["none", "none"]  # drawn by the command
 
 
 def test_the_workflow_gives_foreign_code_no_network_and_no_secret():
