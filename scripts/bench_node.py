@@ -1,14 +1,17 @@
 """How busy is a GPU while frames are chosen, and how long does LongVideoBench take, by cores and GPUs?
 
 No GPU is needed. A stand-in encoder takes a stated time per batch and gives up its thread meanwhile, as a GPU does; the
-rest is real: files are decoded, samplers run, rows are written.
+rest is real: files are decoded, frames are copied as they are for a GPU, samplers run, rows are written.
 
-  costs   seconds to decode a frame that FOCUS asks for, by resolution; the share that holds Python's lock; opening
+  costs   processor seconds to decode a frame that FOCUS asks for and to bring it to the device, by resolution; the
+          share that holds Python's lock; opening
   real    the worker on this machine's cores with the stand-in, against the simulation of the same work
-  node    LongVideoBench val (753 videos, FOCUS) simulated on 8 to 64 cores and 1 to 8 GPUs: as it was (one video at a
-          time, 4 threads a GPU, batches as they come), as it is, and with several workers on one GPU
+  node    LongVideoBench val (753 videos, FOCUS) simulated on 8 to 64 cores and 1 to 8 GPUs: copied into fresh memory
+          between forwards, as it was; as it is; shrunk by Pillow in the decoding threads (resize=pil); and with
+          several workers on one GPU
 
-The ways differ only in how a worker works. Run: python scripts/bench_node.py [--quick]
+What a GPU takes is assumed: its rate (--frames-per-second), 5 ms a batch, and 3 TB/s of memory while it resizes. Busy
+is the share of the time in which it runs the encoder. Run: python scripts/bench_node.py [--quick]
 """
 
 from __future__ import annotations
@@ -24,11 +27,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from node_costs import (
     FPS,
     GROUP_SECONDS,
     SIZES,
     DecodeCosts,
+    HostCosts,
+    host_costs,
     make_clips,
     measured_costs,
     patched,
@@ -40,9 +46,10 @@ from node_costs import (
 from node_simulation import Costs, Job, Outcome, Pass, Setting, simulate
 
 from focus_eval.core.types import VideoInfo
+from focus_eval.encoders.upload import Uploader
 from focus_eval.matrix import selecting
 from focus_eval.matrix.cells import selection_specs
-from focus_eval.matrix.config import MatrixConfig
+from focus_eval.matrix.config import MatrixConfig, Resources
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import BATCH_FRAMES, WorkerResources
 from focus_eval.matrix.plan import load_sets
@@ -54,32 +61,59 @@ from focus_eval.video.pyav import PyAVReader
 # LongVideoBench val where its file of lengths is not given: as many videos of about its lengths, in seconds.
 _LENGTHS = (*[15.0] * 180, *[45.0] * 190, *[400.0] * 220, *[1800.0] * 163)
 _LAUNCH = 0.005  # seconds of a batch whatever is in it: assumed
+_DEVICE_BYTES = 3e12  # that a GPU reads and writes in a second: assumed
+_TAP_BYTES = 27  # of a value's way through one tap of the integer resize: 8 bits in, several of 32 bits through memory
+_SIDE = 384  # of the encoder's input
+
+
+def device_resize_seconds(width: int, height: int) -> float:
+    """Return what a GPU takes to resize a frame, by the bytes that its integer arithmetic moves."""
+    across, down = (4 * max(1.0, side / _SIDE) + 1 for side in (width, height))
+    return 3 * _SIDE * (height * across + _SIDE * down) * _TAP_BYTES / _DEVICE_BYTES
 
 
 class StandIn:
-    """An encoder that takes `launch + n * frame` seconds for a batch of n and computes nothing to speak of."""
+    """An encoder that takes a GPU's seconds for a batch and computes nothing to speak of.
+
+    Frames are copied on the processor as they are for a GPU. Args:
+        costs: seconds of a batch, of a frame in it, and to resize it.
+        ahead: copy into the uploader's buffer and queue; else into fresh memory, and wait, as it was.
+    """
 
     name, revision, stores_embeddings = "stand-in", "1", False
 
-    def __init__(self, *, launch: float, frame: float, batch_size: int, fills: bool) -> None:
-        self.launch, self.frame, self.batch_size, self.fills_batches = launch, frame, batch_size, fills
+    def __init__(self, costs: Costs, *, ahead: bool, batch_size: int, fills: bool) -> None:
+        self.costs, self.ahead, self.batch_size, self.fills_batches = costs, ahead, batch_size, fills
         self.device = "cpu"
         self.seconds = 0.0
         self.n_batches = 0
+        self._uploader = Uploader(torch.device("cpu"))
+        self._free_at = 0.0
 
     def embed(self, frames):
         """Return the mean colour of each frame, after the time a GPU would take."""
-        return self.embed_parts([frames])
+        return self.queue_parts([frames])()
 
-    def embed_parts(self, parts):
-        """Return the mean colour of each frame of all parts, after the time a GPU would take."""
-        n = sum(len(part) for part in parts)
-        started = time.perf_counter()
-        found = np.concatenate([part[:, ::16, ::16].mean(axis=(1, 2)).astype(np.float32) for part in parts])
-        time.sleep(max(0.0, self.launch + n * self.frame - (time.perf_counter() - started)))
-        self.seconds += time.perf_counter() - started
-        self.n_batches += 1
-        return found
+    def queue_parts(self, parts):
+        """Copy all parts; return what waits until a GPU would be done, and gives the mean colour of each frame."""
+        filled = self._uploader.fill(parts if self.ahead else [torch.tensor(part).numpy() for part in parts])
+        means, at = [], 0
+        for part in parts:
+            held = filled[at : at + part.nbytes].numpy().reshape(part.shape)
+            means.append(held[:, ::16, ::16].mean(axis=(1, 2)).astype(np.float32))
+            at += part.nbytes
+        found = np.concatenate(means)
+        encoding = self.costs.launch + len(found) * self.costs.encode
+        ends = max(time.perf_counter(), self._free_at) + len(found) * self.costs.resize + encoding
+        self._free_at, self.seconds, self.n_batches = ends, self.seconds + encoding, self.n_batches + 1
+
+        def finish():
+            time.sleep(max(0.0, ends - time.perf_counter()))
+            return found
+
+        if not self.ahead:
+            finish()
+        return finish
 
     def relevance(self, features, query):
         """Return a number in [0, 1] that varies with the picture."""
@@ -138,22 +172,25 @@ def _question(number: int, clip: Path) -> dict[str, object]:
     }  # fmt: skip
 
 
-def settings(cores: int) -> dict[str, Setting]:
-    """Return how a worker with `cores` cores worked, works, and works with others on its GPU."""
-    share = WorkerResources(cores, 0)
+def settings(cores: int, size: str, *, frame_gigabytes: float) -> dict[str, Setting]:
+    """Return how a worker with `cores` cores worked and works on videos of that size, alone or with others on its GPU.
+
+    Videos in work are as many as `frame_gigabytes` has room for.
+    """
+
+    def setting(cores: int, **changes) -> Setting:
+        share = WorkerResources(cores, 0)
+        threads = share.threads_per_video()
+        room = int(1e9 * frame_gigabytes / share.bytes_of_video(*SIZES[size], n_threads=threads))
+        videos = max(1, min(share.videos_at_once, room))
+        return Setting(cores=cores, videos=videos, threads=threads, batch=BATCH_FRAMES, fills=True, **changes)
+
     several = max(1, cores // 8)
-    part = WorkerResources(max(1, cores // several), 0)
-    now = Setting(
-        cores=cores, videos=share.videos_at_once, threads=share.threads_per_video(), batch=BATCH_FRAMES, fills=True
-    )
-    videos = max(2, cores // 2 + 1)
     return {
-        "one video at a time": Setting(cores=min(cores, 4), videos=1, threads=4, batch=BATCH_FRAMES, fills=False),
-        "padded to 64": replace(now, videos=videos, threads=min(cores, max(4, -(-cores // videos))), batch=64),
-        "now": now,
-        "now, workers of 8 cores": replace(
-            now, videos=part.videos_at_once, threads=part.threads_per_video(), processes=several
-        ),
+        "as it was": setting(cores, ahead=False),
+        "now": setting(cores),
+        "now, resize=pil": setting(cores),
+        "now, workers of 8 cores": replace(setting(max(1, cores // several)), cores=cores, processes=several),
     }
 
 
@@ -161,26 +198,27 @@ def print_real(args, folder: Path) -> None:
     """Print the real worker on this machine beside the simulation of the same work, decoding measured around it."""
     cores = n_cores()
     lengths = [20.0, 40.0, 120.0, 60.0, 20.0, 240.0] if args.quick else [60.0, 120.0, 300.0] * 3
-    clips = make_clips(folder, "360p", lengths)
-    decode = measured_costs(clips)
-    print(f"\n## Real worker, {cores} cores, {len(clips)} videos, medians of {args.rounds} rounds\n")
-    print("| stand-in frames/s | way | seconds | simulated | difference | busy | simulated | frames a batch |")
-    print("|---:|---|---:|---:|---:|---:|---:|---:|")
-    for rate in (60.0, 600.0):
-        found: dict[str, list[tuple[Outcome, Outcome]]] = {}
-        filled: Counter[str] = Counter()
-        for _ in range(args.rounds):
-            for name, setting in list(settings(cores).items())[:3]:
-                setting = replace(setting, threads=min(setting.threads, cores))
-                encoder = StandIn(launch=_LAUNCH, frame=1 / rate, batch_size=setting.batch, fills=setting.fills)
-                real, read = run_worker(folder, clips, encoder, setting)
-                asked, passed, seconds = read_all(read)
-                costs = costs_of(replace(decode, passed=seconds / passed), encode=1 / rate, locked=decode.locked)
-                told = simulate(jobs_of(read), replace(costs, index=0.0), setting)
-                found.setdefault(name, []).append((real, told))
-                filled[name] = round(asked / encoder.n_batches)
-        for name, outcomes in found.items():
-            print(_real_line(rate, name, outcomes) + f" {filled[name]} |", flush=True)
+    print(f"\n## Real worker, {cores} cores, {len(lengths)} videos, medians of {args.rounds} rounds\n")
+    print("| video | stand-in frames/s | way | seconds | simulated | difference | busy | simulated | frames a batch |")
+    print("|---|---:|---|---:|---:|---:|---:|---:|---:|")
+    for size in args.sizes:
+        clips, hosts = make_clips(folder, size, lengths), host_costs(size)
+        decode = measured_costs(clips)
+        for rate in (60.0, 600.0):
+            found: dict[str, list[tuple[Outcome, Outcome]]] = {}
+            filled: Counter[str] = Counter()
+            for _ in range(args.rounds):
+                for name, setting in list(settings(cores, size, frame_gigabytes=args.frame_gigabytes).items())[:2]:
+                    assumed = costs_of(decode, hosts, name, size, encode=1 / rate)
+                    encoder = StandIn(assumed, ahead=setting.ahead, batch_size=setting.batch, fills=setting.fills)
+                    real, read = run_worker(folder, clips, encoder, setting)
+                    asked, passed, seconds = read_all(read)
+                    costs = costs_of(replace(decode, passed=seconds / passed), hosts, name, size, encode=1 / rate)
+                    told = simulate(jobs_of(read), replace(costs, index=0.0), setting)
+                    found.setdefault(name, []).append((real, told))
+                    filled[name] = round(asked / encoder.n_batches)
+            for name, outcomes in found.items():
+                print(f"| {size} " + _real_line(rate, name, outcomes) + f" {filled[name]} |", flush=True)
 
 
 def _real_line(rate: float, name: str, outcomes: list[tuple[Outcome, Outcome]]) -> str:
@@ -198,12 +236,16 @@ def jobs_of(read: list[tuple[Path, np.ndarray]]) -> list[Job]:
     return [Job(0, tuple(of_video)) for of_video in passes.values()]
 
 
-def costs_of(decode: DecodeCosts, *, encode: float, locked: float | None = None) -> Costs:
-    """Return what the simulation needs of measured costs."""
-    locked = decode.locked if locked is None else locked
+def costs_of(decode: DecodeCosts, host: HostCosts, way: str, size: str, *, encode: float) -> Costs:
+    """Return what the simulation needs of measured costs, for one of `settings`."""
+    in_thread, load, resize = host.joined, host.reused, device_resize_seconds(*SIZES[size])
+    if way == "as it was":
+        load = host.fresh
+    elif way == "now, resize=pil":
+        in_thread, load, resize = host.shrunk, host.reused_shrunk, 0.0
     return Costs(
-        decode=decode.passed, locked=decode.passed * locked, open=decode.open, index=decode.index, encode=encode,
-        launch=_LAUNCH,
+        decode=decode.passed, locked=decode.passed * decode.locked, open=decode.open, index=decode.index, encode=encode,
+        launch=_LAUNCH, prepare=in_thread, load=load, resize=resize,
     )  # fmt: skip
 
 
@@ -228,7 +270,7 @@ def benchmark_jobs(path: Path | None) -> list[Job]:
     return found
 
 
-def print_node(args, decode: dict[str, DecodeCosts]) -> None:
+def print_node(args, decode: dict[str, DecodeCosts], hosts: dict[str, HostCosts]) -> None:
     """Print utilisation and hours by cores and GPUs."""
     jobs = benchmark_jobs(args.rates)
     rng = np.random.default_rng(0)
@@ -239,40 +281,53 @@ def print_node(args, decode: dict[str, DecodeCosts]) -> None:
         f"\n## Simulated node: {len(jobs)} videos, {n_frames:,} frames, encoder {args.frames_per_second:g} frames/s\n",
         flush=True,
     )
-    ways = " | ".join(f"{way}: busy, GPU hours" for way in settings(8))
-    print(f"| video | cores | GPUs | {ways} |")
-    print("|---|---:|---:|" + "---|" * 4)
-    for size, cost in decode.items():
-        costs = costs_of(cost, encode=1 / args.frames_per_second)
-        for cores, gpus in ((8, 1), (16, 1), (16, 2), (16, 8), (64, 1), (64, 4), (64, 8)):
+    ways = settings(8, "360p", frame_gigabytes=args.frame_gigabytes)
+    print("| video | cores | GPUs | " + " | ".join(f"{way}: busy, GPU hours" for way in ways) + " |")
+    print("|---|---:|---:|" + "---|" * len(ways))
+    for size in decode:
+        for cores, gpus in ((16, 1), (64, 4), (128, 8), (64, 1)):
             cells = []
-            for setting in settings(cores // gpus).values():
+            for way, setting in settings(cores // gpus, size, frame_gigabytes=args.frame_gigabytes).items():
+                costs = costs_of(decode[size], hosts[size], way, size, encode=1 / args.frames_per_second)
                 told = simulate(jobs, costs, setting, gpus=gpus)
                 cells.append(f"{told.busy:.0%}, {told.seconds * scale / 3600 * gpus:.2f}")
             print(f"| {size} | {cores} | {gpus} | " + " | ".join(cells) + " |", flush=True)
 
 
+def print_costs(args, folder: Path) -> tuple[dict[str, DecodeCosts], dict[str, HostCosts]]:
+    """Print and return what a frame costs of a core, by resolution."""
+    decode, hosts = dict[str, DecodeCosts](), dict[str, HostCosts]()
+    print("| video | core ms a frame asked for | holding Python's lock | first opening, ms | joined, 32 frames, ms |"
+          " copied into fresh memory | into a reused buffer | shrunk by Pillow |")  # fmt: skip
+    print("|---|" + "---:|" * 7)
+    for size in args.sizes:
+        seconds = 60.0 if args.quick else 300.0
+        cost = decode[size] = measured_costs(make_clips(folder, size, [seconds]))
+        host = hosts[size] = host_costs(size)
+        told = f"{1000 * cost.asked:.1f} | {cost.locked:.0%} | {1000 * cost.index * seconds * FPS:.0f}"
+        copies = (host.joined, host.fresh, host.reused, host.shrunk)
+        print(f"| {size} | {told} | " + " | ".join(f"{32_000 * each:.0f}" for each in copies) + " |", flush=True)
+    return decode, hosts
+
+
 def main() -> None:
     """Measure the costs, run the worker, simulate nodes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="short clips, no 1080p")
-    parser.add_argument("--rounds", type=int, default=3, help="of the real worker")
+    parser.add_argument("--quick", action="store_true", help="short clips")
+    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--rounds", type=int, default=3, help="of the real worker; 0 to leave it out")
     parser.add_argument("--every", type=int, default=1, help="simulate every n-th video")
     parser.add_argument("--rates", type=Path, help="CSV with id, video_id, duration_s, fps of LongVideoBench val")
-    parser.add_argument("--frames-per-second", type=float, default=500.0, help="of the encoder on one GPU")
+    parser.add_argument("--frames-per-second", type=float, default=480.0, help="of the encoder on one GPU")
+    parser.add_argument("--frame-gigabytes", type=float, default=Resources().frame_gigabytes, help="of a worker")
     args = parser.parse_args()
-    costs: dict[str, DecodeCosts] = {}
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        print("| video | core ms a frame asked for | frames/s and core | holding Python's lock | first opening, ms |")
-        print("|---|---:|---:|---:|---:|")
-        for size in list(SIZES)[: 2 if args.quick else 3]:
-            seconds = 60.0 if args.quick else 300.0
-            cost = costs[size] = measured_costs(make_clips(folder, size, [seconds]))
-            told = f"{1000 * cost.asked:.1f} | {1 / cost.asked:.0f} | {cost.locked:.0%}"
-            print(f"| {size} | {told} | {1000 * cost.index * seconds * FPS:.0f} |", flush=True)
-        print_real(args, folder)
-    print_node(args, costs)
+        decode, hosts = print_costs(args, folder)
+        if args.rounds:
+            print_real(args, folder)
+    print_node(args, decode, hosts)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What does it cost to decode the frames that FOCUS asks for? For the scripts that simulate a node."""
+"""What does it cost to decode the frames that FOCUS asks for, and to bring them to a GPU? For simulations of a node."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from node_simulation import Pass, Run
 
 from focus_eval import make_sampler
 from focus_eval.core.types import VideoInfo
+from focus_eval.encoders.preprocess import ImageRules, resize_frames
+from focus_eval.encoders.upload import Uploader
 from focus_eval.video import open_video
 from focus_eval.video.decoder import Decoder, n_cores
 from focus_eval.video.pyav import PyAVReader
@@ -73,10 +76,7 @@ def measured_costs(clips: list[Path]) -> DecodeCosts:
 
 
 def read_all(jobs: list[tuple[Path, np.ndarray]]) -> tuple[int, int, float]:
-    """Read frames with as many threads as cores; return frames asked for and passed over, and core seconds.
-
-    A core's seconds are those that it was held, also where its thread waited for Python's lock.
-    """
+    """Read frames with as many threads as cores; return frames asked for and passed over, and processor seconds."""
     passed = 0
 
     def read(job: tuple[Path, np.ndarray]) -> int:
@@ -88,12 +88,10 @@ def read_all(jobs: list[tuple[Path, np.ndarray]]) -> tuple[int, int, float]:
     for clip, frames in jobs:
         with open_video(clip, n_threads=1) as video:
             passed += sum(run.n_passed for run in runs_of_reader(video, frames))
-    started = time.perf_counter()
-    # The longest first, so that no core is left over at the end.
-    jobs = sorted(jobs, key=lambda job: -len(job[1]))
+    started = time.process_time()
     with ThreadPoolExecutor(n_cores()) as pool:  # two threads of one core are slower than two cores
         asked = sum(pool.map(read, jobs))
-    return asked, passed, (time.perf_counter() - started) * n_cores()
+    return asked, passed, time.process_time() - started
 
 
 def locked_share(clip: Path) -> float:
@@ -124,6 +122,53 @@ def locked_share(clip: Path) -> float:
             pass
         whole = time.thread_time() - started
     return 1 - inside[0] / whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCosts:
+    """Measured processor seconds of a frame between the decoder and the GPU.
+
+    Args:
+        joined: in the decoding thread, to put it into a chunk.
+        fresh: into a new tensor, and from there into pinned memory, as it was once.
+        reused: into the uploader's own buffer, as it is.
+        shrunk: to shrink it in the decoding thread with Pillow (`resize=pil`).
+        reused_shrunk: what `joined` and `reused` are of a shrunk frame.
+    """
+
+    joined: float
+    fresh: float
+    reused: float
+    shrunk: float
+    reused_shrunk: float
+
+
+def host_costs(size: str, *, side: int = 384, n: int = 32, rounds: int = 5) -> HostCosts:
+    """Return what a frame of that size costs, in batches of `n`, the ways alternating; medians."""
+    width, height = SIZES[size]
+    rules = ImageRules(height=side, width=side)
+    frames = [np.random.default_rng(at).integers(0, 256, (1, height, width, 3), np.uint8) for at in range(8)] * (n // 8)
+    chunk, small = np.concatenate(frames), np.zeros((n, side, side, 3), np.uint8)
+    pinned, uploader = torch.empty(chunk.shape, dtype=torch.uint8), Uploader(torch.device("cpu"))
+
+    def shrink() -> None:
+        for frame in frames[:4]:  # one at a time, as a decoding thread does
+            resize_frames(frame, rules)
+
+    ways = {
+        "joined": lambda: np.concatenate(frames),
+        "fresh": lambda: pinned.copy_(torch.tensor(chunk)),
+        "reused": lambda: uploader.fill([chunk]),
+        "shrunk": shrink,
+        "reused_shrunk": lambda: uploader.fill([np.concatenate(list(small[:, np.newaxis]))]),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            started = time.process_time()
+            way()
+            seconds[name].append((time.process_time() - started) / (4 if name == "shrunk" else n))
+    return HostCosts(**{name: float(np.median(values)) for name, values in seconds.items()})
 
 
 @contextmanager

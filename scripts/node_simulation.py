@@ -51,6 +51,9 @@ class Costs:
         encode: of a frame in a full batch.
         launch: of a batch, whatever is in it.
         select: of the algorithm, between passes.
+        prepare: of a core, for a frame between its decoder and its chunk.
+        load: of a core, to bring a frame of a batch from there to the device.
+        resize: of the device, for a frame of a batch.
     """
 
     decode: float
@@ -60,6 +63,9 @@ class Costs:
     encode: float
     launch: float = 0.005
     select: float = 0.005
+    prepare: float = 0.0
+    load: float = 0.0
+    resize: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +79,7 @@ class Setting:
         batch: frames of a full batch.
         fills: whether batches are filled across videos, and padded to full size.
         processes: workers that share one GPU, each with `cores / processes` cores.
+        ahead: whether the next batch is loaded and queued while the device computes one.
     """
 
     cores: int
@@ -81,11 +88,12 @@ class Setting:
     batch: int
     fills: bool
     processes: int = 1
+    ahead: bool = True
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds from the start to the last row, and the share of them in which the GPUs computed."""
+    """Seconds from the start to the last row, and the share of them in which the GPUs ran the encoder."""
 
     seconds: float
     busy: float
@@ -98,25 +106,30 @@ class _Gpu:
     clock: Clock
     costs: Costs
     setting: Setting
-    calls: deque[list] = field(default_factory=deque)  # [frames left, then]
+    calls: deque[list] = field(default_factory=deque)  # [frames left, then, cores of the worker]
     passes: int = 0
     waiting: int = 0
-    is_busy: bool = False
+    underway: int = 0
+    is_loading: bool = False
     seconds: float = 0.0
 
-    def embed(self, n_frames: int, then: Callable[[], None]) -> None:
-        self.calls.append([n_frames, then])
+    def __post_init__(self) -> None:
+        self.device = Servers(self.clock, 1)
+
+    def embed(self, n_frames: int, then: Callable[[], None], cores: Servers) -> None:
+        self.calls.append([n_frames, then, cores])
         self.waiting += 1
         self.look()
 
     def look(self) -> None:
-        """Run a batch where one is full, or nothing more can come."""
-        if self.is_busy or not self.calls:
+        """Load a batch where one is full, or nothing more can come."""
+        if self.is_loading or self.underway == 1 + self.setting.ahead or not self.calls:
             return
         fills, most = self.setting.fills, self.setting.batch
-        if fills and sum(call[0] for call in self.calls) < most and self.waiting < self.passes:
+        may_grow = self.underway or self.waiting < self.passes
+        if fills and sum(call[0] for call in self.calls) < most and may_grow:
             return
-        taken, done = 0, []
+        taken, done, cores = 0, [], self.calls[0][2]
         while self.calls and (taken == 0 or (fills and taken < most)):
             call = self.calls[0]
             n = min(call[0], most - taken)
@@ -125,12 +138,23 @@ class _Gpu:
                 break
             done.append(call[1])
             self.calls.popleft()
-        seconds = self.costs.launch + self.costs.encode * (most if fills else taken)
-        self.is_busy, self.seconds = True, self.seconds + seconds
-        self.clock.after(seconds, partial(self._end, done))
+        self.underway += 1
+        n = most if fills else taken
+        if self.costs.load:
+            self.is_loading = True
+            cores.serve(self.costs.load * n, partial(self._loaded, n, done))
+        else:
+            self._loaded(n, done)
+
+    def _loaded(self, n: int, done: list[Callable[[], None]]) -> None:
+        self.is_loading = False
+        encoding = self.costs.launch + self.costs.encode * n
+        self.seconds += encoding
+        self.device.serve(self.costs.resize * n + encoding, partial(self._end, done))
+        self.look()
 
     def _end(self, done: list[Callable[[], None]]) -> None:
-        self.is_busy = False
+        self.underway -= 1
         self.waiting -= len(done)
         for then in done:
             then()
@@ -183,7 +207,7 @@ class _Reader:
 
         def unlocked() -> None:
             worker.lock.give_back()
-            worker.clock.after(share * (costs.decode - costs.locked), done)
+            worker.clock.after(share * (costs.decode - costs.locked) + costs.prepare, done)
 
         def done() -> None:
             worker.cores.give_back()
@@ -214,7 +238,7 @@ class _Reader:
         if self._encoding or not self._chunk or (self._chunk < CHUNK and self._left):
             return
         n, self._chunk, self._encoding = self._chunk, 0, True
-        self._worker.gpu.embed(n, self._embedded)
+        self._worker.gpu.embed(n, self._embedded, self._worker.cores)
         self._take()
 
     def _embedded(self) -> None:

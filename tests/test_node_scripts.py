@@ -6,9 +6,11 @@ import argparse
 import importlib
 import itertools
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
@@ -18,7 +20,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 def script(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     yield importlib.import_module
-    for name in ("measure_node", "node_simulation", "event_clock"):
+    for name in ("measure_node", "bench_node", "node_costs", "node_simulation", "event_clock"):
         sys.modules.pop(name, None)
 
 
@@ -111,3 +113,30 @@ def test_several_videos_fill_batches_and_the_gpu_computes_each_frame_once(script
     setting = simulation.Setting(cores=2, videos=2, threads=1, batch=32, fills=True)
     told = simulation.simulate(jobs, costs(simulation), setting)
     assert told.busy * told.seconds == pytest.approx(3 * (1.0 + 32 * 0.25))
+
+
+@pytest.mark.parametrize(("ahead", "seconds"), [(False, 2 * (16 * 0.1 + 5.0)), (True, 16 * 0.1 + 2 * 5.0)])
+def test_the_next_batch_is_loaded_while_the_gpu_computes_where_a_worker_does_so(script, ahead, seconds):
+    simulation = script("node_simulation")
+    job = simulation.Job(0, ((simulation.Run(32, 32),),))
+    setting = simulation.Setting(cores=1, videos=1, threads=1, batch=16, fills=True, ahead=ahead)
+    free = costs(simulation, decode=0.0, locked=0.0, open=0.0, select=0.0, load=0.1, resize=0.0)
+    told = simulation.simulate([job], free, setting)
+    assert told.seconds == pytest.approx(seconds)
+    assert told.busy == pytest.approx(10.0 / seconds)
+    resized = simulation.simulate([job], replace(free, resize=0.05), setting)
+    assert resized.seconds == pytest.approx(seconds + 32 * 0.05)
+    assert resized.busy * resized.seconds == pytest.approx(10.0), "resizing is not what a GPU is for"
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_the_stand_in_copies_frames_of_several_videos_and_says_what_it_saw(script, ahead):
+    """As a GPU's encoder: it takes its seconds, and what comes out is of the frames that went in."""
+    node, simulation = script("bench_node"), script("node_simulation")
+    encoder = node.StandIn(costs(simulation, encode=0.002, launch=0.0), ahead=ahead, batch_size=4, fills=True)
+    frames = [np.full((n, 32, 48, 3), level, np.uint8) for n, level in ((3, 40), (1, 90))]
+    started = time.perf_counter()
+    found = encoder.queue_parts(frames)()
+    assert found[:, 0].tolist() == [40.0, 40.0, 40.0, 90.0]
+    assert time.perf_counter() - started >= 4 * 0.002
+    assert (encoder.n_batches, encoder.seconds) == (1, pytest.approx(4 * 0.002))

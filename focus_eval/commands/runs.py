@@ -276,7 +276,7 @@ def _print_scans_so_far(plan: Plan, folder: Path) -> None:
 
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
     """Print what each matrix takes on `machine`, what a cheaper setting would make of that, and all matrices."""
-    from focus_eval.matrix.plan import hours_lines, hours_totals, load_sets, time_text
+    from focus_eval.matrix.plan import hours_lines, hours_totals, load_sets, precision_hours, time_text
     from focus_eval.report.table import Table, TableRow
 
     lines = {plan.matrix.name: list(hours_lines(plan, machine, load_sets(plan.matrix))) for plan in plans}
@@ -302,11 +302,17 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
         columns=("selections", "frames", "encoding, one GPU", "decoding, one core", "at least", "GPUs held"),
         rows=tuple(rows),
         notes=(
-            f"Rates: {machine.source or 'of unknown source'}. At least: the slower of both stages, on all GPUs and "
-            "cores. A setting is applied to the selections that have it. Frames that selections share count for each.",
+            f"Rates {machine.rates_are}: {machine.source or 'of unknown source'}. At least: the slower of both stages, "
+            "on all GPUs and cores. A setting is applied to the selections that have it. Frames that selections share "
+            "count for each.",
         ),
     )
     print_table(table)
+    for encoder, hours in precision_hours(everything, machine).items():
+        now, *_ = hours
+        told = ", ".join(f"{time_text(each)} in {precision}" for precision, each in hours.items())
+        advice = "; precision=tf32 is recommended" if now == "fp32" and "tf32" in hours and machine.gpus else ""
+        table_console().print(f"{encoder}: {told} on one GPU, by rates {machine.rates_are}{advice}", highlight=False)
 
 
 def _print_pool(plans: list[Plan]) -> None:

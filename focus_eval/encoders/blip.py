@@ -377,11 +377,16 @@ class BlipScorer(torch_scorer.MatchingScorer):
         logits: torch.Tensor = self._model.itm_head(hidden[:, 0]).float()
         return logits.softmax(dim=-1)[:, 1].view(n, len(ids))
 
-    def _pixel_values(self, frames: Pixels) -> torch.Tensor:
+    def prepare(self, frames: Pixels) -> Pixels:
+        """Return frames at the encoder's input size; unchanged for "hf", whose own processor resizes them."""
+        return super().prepare(frames) if self._image_processor is None else frames
+
+    def _pixel_values(self, *parts: Pixels) -> torch.Tensor:
         if self._image_processor is None:
-            return super()._pixel_values(frames)
+            return super()._pixel_values(*parts)
         started = time.perf_counter()
-        pixels = self._image_processor(list(frames), return_tensors="pt", input_data_format="channels_last")
+        frames = [frame for part in parts for frame in part]
+        pixels = self._image_processor(frames, return_tensors="pt", input_data_format="channels_last")
         values: torch.Tensor = pixels["pixel_values"].to(self._torch_device)
         self.preprocess_seconds += time.perf_counter() - started
         return values

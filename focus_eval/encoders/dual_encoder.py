@@ -6,7 +6,7 @@ Relevance is `(1 + cosine) / 2` of the two embeddings: monotone, in [0, 1], the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -110,10 +110,12 @@ class DualEncoderScorer(TorchScorer):
         """Return how many tokens the text tower reads."""
         return int(model.config.text_config.max_position_embeddings)
 
-    def embed(self, frames: Pixels) -> NDArray[np.float32]:
-        """Return image embeddings `(n, d)`, not normalised."""
-        found = self._encode(frames, lambda pixels: pooled(self.image_features(pixels)), dtype=torch.float32)
-        return found.cpu().numpy()
+    def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], NDArray[np.float32]]:
+        """Queue image embeddings `(n, d)`, not normalised, on the processor."""
+        found = self._queue(
+            parts, lambda pixels: pooled(self.image_features(pixels)), dtype=torch.float32, to_host=True
+        )
+        return lambda: found().numpy()
 
     def image_features(self, pixels: torch.Tensor) -> Any:
         """Return what the image tower gives for pixel values `(n, 3, height, width)`."""

@@ -172,8 +172,11 @@ class FillsBatches(Protocol):
         """Frames of a full batch now; less after one did not fit into memory."""
         ...
 
-    def embed_parts(self, parts: Sequence[Pixels]) -> Any:
-        """Return the features of all frames of `parts`, in order; the parts may differ in height and width."""
+    def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], Any]:
+        """Queue all frames of `parts`; return what waits for their features and gives them, in order.
+
+        The parts may differ in height and width. Another batch may be queued before the function returned is called.
+        """
         ...
 
 

@@ -6,7 +6,7 @@ authors', rendered by the checkpoint's own chat template. A frame keeps its aspe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -367,8 +367,8 @@ class Qwen3VlRerankerScorer(_Prompted, MatchingScorer):
         """Return the input's size and colour for frames of that size."""
         return _rules(self).of_size(height, width)
 
-    def embed(self, frames: Pixels) -> torch.Tensor:
-        """Return image tokens and their deeper layers side by side, `(n, rows, columns, (1 + layers) * width)`."""
+    def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], torch.Tensor]:
+        """Queue image tokens and their deeper layers side by side, `(n, rows, columns, (1 + layers) * width)`."""
 
         def tower(pixels: torch.Tensor) -> torch.Tensor:
             patches, grid = as_patches(pixels, _rules(self))
@@ -377,7 +377,7 @@ class Qwen3VlRerankerScorer(_Prompted, MatchingScorer):
             rows, columns = (int(side) // _rules(self).merge for side in grid[0, 1:])
             return torch.cat(layers, dim=-1).reshape(len(pixels), rows, columns, -1)
 
-        return self._encode(frames, tower, dtype=self._image_runner.half_dtype)
+        return self._queue(parts, tower, dtype=self._image_runner.half_dtype)
 
     def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
         """Return the probability of "yes", shape `(n,)`."""

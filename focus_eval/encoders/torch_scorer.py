@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -15,17 +16,19 @@ import torch
 from focus_eval.core.errors import EncoderError, InvalidInput, RunError, is_device_failure
 from focus_eval.encoders.preprocess import ImageRules, Resize, normalise, resize_frames, resize_on_device
 from focus_eval.encoders.protocol import checked_frames
+from focus_eval.encoders.upload import Uploader, fetched
 from focus_eval.video.reader import Pixels
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _FORWARD = threading.RLock()  # torch's switches hold for the whole process, so forwards take turns
+T = TypeVar("T")
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
 
-def _itself(part: slice) -> slice:
-    return part
+def _itself(value: T) -> T:
+    return value
 
 
 @dataclass
@@ -122,19 +125,35 @@ class BatchRunner:
         load: Callable[[slice], Any] = _itself,
         rows_per_frame: int = 1,
     ) -> torch.Tensor:
-        """Return `forward(load(slice))` over the frames `[0, n)` in batches, joined along the first axis, as `dtype`.
+        """Return `forward(load(slice))` over the frames `[0, n)` in batches. Arguments and errors as of `queue`."""
+        return self.queue(forward, n, dtype=dtype, load=load, rows_per_frame=rows_per_frame)()
+
+    def queue(
+        self,
+        forward: Callable[[Any], torch.Tensor],
+        n: int,
+        *,
+        dtype: torch.dtype,
+        load: Callable[[slice], Any] = _itself,
+        rows_per_frame: int = 1,
+        to_host: bool = False,
+    ) -> Callable[[], torch.Tensor]:
+        """Queue `forward(load(slice))` over the frames `[0, n)` in batches; return what waits for them and joins them.
 
         All batches are queued before the first is looked at, so that a GPU does not wait for the check. May be
         called from several threads: forwards take turns, since torch's switches hold for the whole process; loads
-        do not wait.
+        do not wait. The function returned waits for these batches alone.
 
         Args:
             n: frames, at least 1.
-            load: makes the input of a batch, e.g. its pixel values on the device.
+            dtype: of the result, joined along the first axis.
+            load: makes the input of a batch, e.g. its pixel values on the device; called again where a batch of half
+                precision is not finite.
             rows_per_frame: rows of the batch that one frame takes (questions, in a text encoder).
+            to_host: whether the result is to be on the processor.
 
         Raises:
-            EncoderError: one frame alone does not fit, or fp32 gives no finite number either.
+            EncoderError: one frame alone does not fit, or (from the function) fp32 gives no finite number either.
             RunError: the device failed.
         """
         parts: list[tuple[slice, torch.Tensor]] = []
@@ -147,12 +166,17 @@ class BatchRunner:
                 continue
             parts.append((part, result.to(dtype)))
             start = part.stop
-        finite = torch.stack([result.isfinite().all() for _, result in parts]).tolist()
-        kept = [
-            result if is_finite else self._again_in_fp32(forward, load, part).to(dtype)
-            for (part, result), is_finite in zip(parts, finite, strict=True)
-        ]
-        return kept[0] if len(kept) == 1 else torch.cat(kept)
+        results = [fetched(result) if to_host else partial(_itself, result) for _, result in parts]
+        finite = fetched(torch.stack([result.isfinite().all() for _, result in parts]))
+
+        def joined() -> torch.Tensor:
+            kept = [
+                result() if is_finite else self._again_in_fp32(forward, load, part, to_host=to_host).to(dtype)
+                for (part, _), result, is_finite in zip(parts, results, finite().tolist(), strict=True)
+            ]
+            return kept[0] if len(kept) == 1 else torch.cat(kept)
+
+        return joined
 
     def _attempt(
         self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, precision: Precision
@@ -181,7 +205,7 @@ class BatchRunner:
         self.recoveries.halved_batches += 1
 
     def _again_in_fp32(
-        self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice
+        self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, *, to_host: bool
     ) -> torch.Tensor:
         where = f"frames {part.start} to {part.stop - 1} of a batch"
         if self.precision not in _HALF:
@@ -192,7 +216,7 @@ class BatchRunner:
         if not bool(result.isfinite().all()):
             raise EncoderError(f"{where}: not finite in {self.precision}, nor in fp32; are the weights damaged?")
         self.recoveries.fp32_batches += 1
-        return result
+        return result.cpu() if to_host else result
 
 
 @contextmanager
@@ -282,6 +306,7 @@ class TorchScorer:
         self.preprocess_seconds = 0.0
         self.gmacs: dict[str, float] = {}
         self._recoveries = Recoveries()
+        self._uploader = Uploader(self._torch_device)
         self._runners: list[BatchRunner] = []
         self._model = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
         self._image_runner = self._runner(options.batch_size)
@@ -301,13 +326,16 @@ class TorchScorer:
         """Whether batches should be full: on a GPU."""
         return self._torch_device.type == "cuda"
 
-    def embed(self, frames: Any) -> Any:
-        """Return the features of RGB uint8 frames `(n, height, width, 3)`; also of a list of such arrays."""
-        raise NotImplementedError
+    def embed(self, frames: Pixels) -> Any:
+        """Return the features of RGB uint8 frames `(n, height, width, 3)`."""
+        return self.queue_parts([frames])()
 
-    def embed_parts(self, parts: Sequence[Pixels]) -> Any:
-        """Return the features of all frames of `parts`, in order; the parts may differ in height and width."""
-        return self.embed(list(parts))
+    def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], Any]:
+        """Queue the frames of `parts` on the device; return what waits for their features and gives them, in order.
+
+        The parts may differ in height and width. They must not change before the function returned has ended.
+        """
+        raise NotImplementedError
 
     @property
     def encode_seconds(self) -> float:
@@ -317,9 +345,17 @@ class TorchScorer:
     def prepare(self, frames: Pixels) -> Pixels:
         """Return RGB uint8 frames at the encoder's input size, exactly as `embed` would resize them.
 
-        For a decoding thread: what goes on from there is small, and `embed` takes it without a second resize.
+        For a decoding thread: what goes on from there is small, and `embed` takes it without a second resize. Frames
+        that the device resizes come back unchanged.
         """
+        if self._resizes_on_device:
+            return frames
         return resize_frames(checked_frames(frames), self.rules_for(*frames.shape[1:3]))
+
+    @property
+    def _resizes_on_device(self) -> bool:
+        where = self.options.resize
+        return where == "device" or (where == "auto" and self._torch_device.type == "cuda")
 
     def rules_for(self, height: int, width: int) -> ImageRules:
         """Return the input's size and colour for frames of that size; most encoders have the same for all."""
@@ -336,39 +372,40 @@ class TorchScorer:
         self._runners.append(made)
         return made
 
-    def _encode(
-        self, frames: Pixels | list[Pixels], tower: Callable[[torch.Tensor], torch.Tensor], *, dtype: torch.dtype
-    ) -> torch.Tensor:
-        """Return `tower(pixel values)` of RGB uint8 frames `(n, h, w, 3)`, batch by batch, as `dtype`."""
-        parts = [checked_frames(part) for part in (frames if isinstance(frames, list) else [frames])]
+    def _queue(
+        self,
+        parts: Sequence[Pixels],
+        tower: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        dtype: torch.dtype,
+        to_host: bool = False,
+    ) -> Callable[[], torch.Tensor]:
+        """Queue `tower(pixel values)` of all frames of `parts`, batch by batch; see `BatchRunner.queue`."""
+        parts = [checked_frames(part) for part in parts]
         n = sum(len(part) for part in parts)
         if not n:  # the shape of one frame's features, none of them
-            height, width = self.image_rules.height, self.image_rules.width
-            return self._encode(np.zeros((1, height, width, 3), dtype=np.uint8), tower, dtype=dtype)[:0]
+            blank = np.zeros((1, self.image_rules.height, self.image_rules.width, 3), dtype=np.uint8)
+            found = self._queue([blank], tower, dtype=dtype, to_host=to_host)
+            return lambda: found()[:0]
 
         def load(batch: slice) -> torch.Tensor:
-            values = [self._pixel_values(piece) for piece in _pieces(parts, batch)]
-            return values[0] if len(values) == 1 else torch.cat(values)
+            return self._pixel_values(*_pieces(parts, batch))
 
-        return self._image_runner.run(tower, n, dtype=dtype, load=load)
+        return self._image_runner.queue(tower, n, dtype=dtype, load=load, to_host=to_host)
 
-    def _pixel_values(self, frames: Pixels) -> torch.Tensor:
-        """Return fp32 pixel values `(n, 3, height, width)` on the device."""
+    def _pixel_values(self, *parts: Pixels) -> torch.Tensor:
+        """Return fp32 pixel values `(n, 3, height, width)` of all frames of `parts`, on the device."""
         started = time.perf_counter()
-        where, rules = self.options.resize, self.rules_for(*frames.shape[1:3])
-        if where == "device" or (where == "auto" and self._torch_device.type == "cuda"):
-            images = resize_on_device(self._upload(frames), rules)
+        rules = [self.rules_for(*part.shape[1:3]) for part in parts]
+        if self._resizes_on_device:
+            uploaded = self._uploader.upload(parts)
+            images = [resize_on_device(part, self.rules_for(*part.shape[1:3])) for part in uploaded]
         else:
-            images = self._upload(resize_frames(frames, rules)).permute(0, 3, 1, 2)
-        values = normalise(images, rules)
+            resized = [resize_frames(part, rule) for part, rule in zip(parts, rules, strict=True)]
+            images = [part.permute(0, 3, 1, 2) for part in self._uploader.upload(resized)]
+        values = normalise(images[0] if len(images) == 1 else torch.cat(images), rules[0])
         self.preprocess_seconds += time.perf_counter() - started
         return values
-
-    def _upload(self, frames: Pixels) -> torch.Tensor:
-        tensor = torch.tensor(frames)
-        if self._torch_device.type == "cuda":
-            return tensor.pin_memory().to(self._torch_device, non_blocking=True)
-        return tensor
 
     def _label(self, identity: str, **settings: Any) -> str:
         return revision_line(identity, precision=self.options.precision, compile=self.options.compile, **settings)
@@ -401,23 +438,24 @@ class MatchingScorer(TorchScorer):
     _vision: Any
     _text_runner: BatchRunner
 
-    def embed(self, frames: Pixels) -> torch.Tensor:
-        """Return image tokens `(n, tokens, width)` on the device: 577 x 1024 for BLIP large, 257 x 1408 for BLIP-2."""
+    def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], torch.Tensor]:
+        """Queue image tokens `(n, tokens, width)` on the device: 577 x 1024 for BLIP large, 257 x 1408 for BLIP-2."""
         dtype = self._image_runner.half_dtype
-        return self._encode(frames, lambda pixels: self._vision(pixel_values=pixels).last_hidden_state, dtype=dtype)
+        return self._queue(parts, lambda pixels: self._vision(pixel_values=pixels).last_hidden_state, dtype=dtype)
 
     def _matched(
         self, features: torch.Tensor, match: Callable[[torch.Tensor, slice], torch.Tensor], *, rows_per_frame: int = 1
     ) -> torch.Tensor:
         """Return `match(image tokens, which frames)` of `features`, batch by batch, float64 on the CPU."""
-        found = self._text_runner.run(
+        found = self._text_runner.queue(
             lambda loaded: match(self._states(loaded[0]), loaded[1]),
             len(features),
             load=lambda part: (features[part].to(self._torch_device), part),
             dtype=torch.float32,
             rows_per_frame=rows_per_frame,
+            to_host=True,
         )
-        return found.double().cpu()
+        return found().double()
 
     def _states(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return image tokens in the type that is computed in: half ones may be computed on again in fp32."""

@@ -431,7 +431,8 @@ class Machine(StrictModel):
 
     `decode_seconds` are processor seconds of a core for each frame asked for, those decoded on the way to it included;
     `decode_seconds_gop` the same where samplers ask for frames near sync frames (`focus_gop`). `frames_per_second` is
-    the rate of one GPU (of the whole machine without one) by encoder and precision. `source` says who measured that.
+    the rate of one GPU (of the whole machine without one) by encoder and precision; `is_measured` says whether the
+    rates were measured there or are estimates, and `source` who did that.
     """
 
     name: str
@@ -440,7 +441,13 @@ class Machine(StrictModel):
     decode_seconds: float = Field(gt=0)
     decode_seconds_gop: float | None = Field(default=None, gt=0)
     frames_per_second: dict[str, dict[str, float]] = Field(default_factory=dict)
+    is_measured: bool = False
     source: str = ""
+
+    @property
+    def rates_are(self) -> str:
+        """ "measured" or "estimated"."""
+        return "measured" if self.is_measured else "estimated"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -572,6 +579,26 @@ def hours_lines(plan: Plan, machine: Machine, sets: dict[str, QuestionSet]) -> I
         if plan.matrix.share_frames and selection.spec.coarse_seed != "video":
             shared = _with_shared_coarse_pulls(selection, sets)
             yield line("coarse_seed: video", shared, rates[precision], near_sync=False)
+
+
+def precision_hours(lines: Iterable[HoursLine], machine: Machine) -> dict[str, dict[str, float]]:
+    """Return hours of one GPU by encoder and precision, to encode what the selections of `lines` ask for as they are.
+
+    The precision an encoder has comes first; a selection met twice counts once, and frames of a scan do not.
+    """
+    frames: Counter[str] = Counter()
+    encoders: dict[str, EncoderConfig] = {}
+    for line in {line.selection.spec.name: line for line in lines if not line.setting}.values():
+        encoder = line.selection.spec.encoder
+        if encoder is not None:
+            frames[encoder.name] += line.frames
+            encoders[encoder.name] = encoder
+    hours: dict[str, dict[str, float]] = {}
+    for name, encoder in encoders.items():
+        rates, precision = _rates(machine, encoder)
+        order = dict.fromkeys([precision, *rates])
+        hours[name] = {each: frames[name] / rates[each] / 3600 for each in order}
+    return hours
 
 
 def _rates(machine: Machine, encoder: EncoderConfig) -> tuple[dict[str, float], str]:

@@ -4,22 +4,27 @@ A video's questions ask for a few frames at a time: alone they leave a GPU's bat
 one video is decoded. Here the passes over several videos hand in their frames; a batch is run when it is full, or
 when every pass waits and no more can come. A batch that is not full is padded, so that all have one size: what a
 frame gets does not depend on which frames of other videos happen to be in its batch. A pass hands in as many frames at
-a time as a batch of the default size holds, so that only the last frames of passes need company or padding.
+a time as a batch of the default size holds, so that only the last frames of passes need company or padding. The next
+batch is copied to the device and queued there while it computes this one.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from focus_eval.encoders.protocol import FillsBatches
 from focus_eval.video.reader import Pixels
+
+# Queued on the device at a time: one is computed, one waits behind it.
+_MOST_UNDERWAY = 2
 
 
 @dataclass(eq=False)
@@ -48,13 +53,14 @@ class _Share:
 
 
 class FullBatches:
-    """Embeds frames for the passes over several videos, each in a thread; one batch runs at a time."""
+    """Embeds frames for the passes over several videos, each in a thread; batches are queued one after another."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._queue: list[_Call] = []
-        self._n_passes = self._n_waiting = 0
-        self._is_busy = False
+        self._n_passes = self._n_waiting = self._n_underway = 0
+        self._is_queueing = False
+        self._last_end = 0.0
 
     @contextmanager
     def open_pass(self) -> Iterator[None]:
@@ -84,7 +90,8 @@ class FullBatches:
             self._changed.notify_all()
             # No thread of its own runs the batches: whichever pass waits and finds one ready runs it, for all in it.
             while not call.is_served:
-                batch = [] if self._is_busy else self._next_batch()
+                is_full = self._is_queueing or self._n_underway == _MOST_UNDERWAY
+                batch = [] if is_full else self._next_batch()
                 if batch:
                     self._run(batch)
                 else:
@@ -100,8 +107,9 @@ class FullBatches:
             calls = [call for call in self._queue if call.encoder is encoder]
             size = encoder.batch_size
             n_queued = sum(len(call.pixels) - call.n_taken for call in calls)
-            # A pass that is not waiting yet is still decoding and will hand in more: a full batch is worth the wait.
-            if n_queued < size and self._n_waiting < self._n_passes:
+            # A pass that is not waiting yet is still decoding and will hand in more, and so may one that waits for a
+            # batch underway: a full batch is worth the wait.
+            if n_queued < size and (self._n_underway or self._n_waiting < self._n_passes):
                 continue
             batch: list[_Share] = []
             # A call may be spread over batches, and a batch may hold parts of several calls.
@@ -119,20 +127,41 @@ class FullBatches:
 
     def _run(self, batch: list[_Share]) -> None:
         """Run a batch without holding the lock, then hand out the results."""
-        # Without the lock: other passes hand in their frames while the device works.
-        self._is_busy = True
-        self._changed.release()
+        self._is_queueing = True
+        self._n_underway += 1
         started = time.perf_counter()
         try:
-            found = _results(batch)
+            with self._unlocked():
+                finish = _queued(batch)
+        except BaseException:
+            self._n_underway -= 1
+            raise
         finally:
-            self._changed.acquire()
-            self._is_busy = False
-        # A frame costs the same as any other of its batch, so the passes pay by frames.
-        seconds = (time.perf_counter() - started) / sum(len(share.pixels) for share in batch)
+            self._is_queueing = False
+            # While the device computes, another pass may queue the next batch.
+            self._changed.notify_all()
+        try:
+            with self._unlocked():
+                found = finish()
+        finally:
+            self._n_underway -= 1
+        # A frame costs the same as any other of its batch, so the passes pay by frames; time that two batches were
+        # underway counts for the first.
+        now = time.perf_counter()
+        seconds = (now - max(started, self._last_end)) / sum(len(share.pixels) for share in batch)
+        self._last_end = now
         for share, result in zip(batch, found, strict=True):
             self._hand_out(share, result, seconds * len(share.pixels))
         self._changed.notify_all()
+
+    @contextmanager
+    def _unlocked(self) -> Iterator[None]:
+        """Give the lock up for the block: other passes hand in their frames meanwhile."""
+        self._changed.release()
+        try:
+            yield
+        finally:
+            self._changed.acquire()
 
     def _hand_out(self, share: _Share, result: Any, seconds: float) -> None:
         call = share.call
@@ -150,25 +179,34 @@ class FullBatches:
             self._n_waiting -= 1
 
 
-def _results(batch: list[_Share]) -> list[Any]:
-    """Return each share's features or its own error, so that one video's failure stays its own."""
-    try:
-        return _embedded([share.pixels for share in batch], batch[0].call.encoder)
-    except Exception as error:  # noqa: BLE001 (raised again in the pass it belongs to)
-        if len(batch) == 1:
-            return [error]
-        # Once more, one by one: a batch that failed does not say whose frames were at fault.
-        return [result for share in batch for result in _results([share])]
-
-
-def _embedded(parts: list[Pixels], encoder: FillsBatches) -> list[Any]:
-    """Return the features of each of `parts`, embedded as one batch of the encoder's full size."""
-    n, most = sum(len(part) for part in parts), encoder.batch_size
+def _queued(batch: list[_Share]) -> Callable[[], list[Any]]:
+    """Queue a batch; return what gives each share's features or its own error: a video's failure stays its own."""
+    parts, encoder = [share.pixels for share in batch], batch[0].call.encoder
+    n, most = sum(map(len, parts)), encoder.batch_size
     # Kernels differ with the size of a batch, and so would the last bits of a frame's relevance.
-    padding = [np.repeat(parts[-1][-1:], most - n, axis=0)] if n < most else []
-    features = encoder.embed_parts([*parts, *padding])
+    last = parts[-1][-1:]
+    padding = [np.broadcast_to(last, (most - n, *last.shape[1:]))] if n < most else []
     ends = np.cumsum([len(part) for part in parts]).tolist()
-    return [features[end - len(part) : end] for end, part in zip(ends, parts, strict=True)]
+    try:
+        finish = encoder.queue_parts([*parts, *padding])
+    except Exception as error:  # noqa: BLE001 (raised again in the pass it belongs to)
+        return partial(_one_by_one, batch, error)
+
+    def found() -> list[Any]:
+        try:
+            features = finish()
+        except Exception as error:  # noqa: BLE001 (raised again in the pass it belongs to)
+            return _one_by_one(batch, error)
+        return [features[end - len(part) : end] for end, part in zip(ends, parts, strict=True)]
+
+    return found
+
+
+def _one_by_one(batch: list[_Share], error: Exception) -> list[Any]:
+    """Run each share of a batch that failed again: the batch does not say whose frames were at fault."""
+    if len(batch) == 1:
+        return [error]
+    return [result for share in batch for result in _queued([share])()]
 
 
 def _joined(features: list[Any]) -> Any:

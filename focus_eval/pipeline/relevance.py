@@ -84,10 +84,8 @@ class VideoSession:
 
     @property
     def prepare(self) -> Prepare | None:
-        """The function that shrinks a frame right after decoding; None on a GPU, which resizes faster itself."""
-        # Shrinking in the decoding thread saves memory, and on a processor it costs the same wherever it is done.
-        on_processor = str(getattr(self.encoder, "device", "cpu")).startswith("cpu")
-        return self.encoder.prepare if on_processor and isinstance(self.encoder, protocol.PreparesFrames) else None
+        """The encoder's function that shrinks a frame right after decoding; None where it has none."""
+        return self.encoder.prepare if isinstance(self.encoder, protocol.PreparesFrames) else None
 
     def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
         """Return which of `frames` have features already, shape `(n,)`, and these features."""

@@ -93,8 +93,14 @@ def test_the_order_of_frames_and_of_questions_does_not_matter(scorer, frames):
     assert np.abs(turned - scorer.relevance_many(tokens, QUERIES)[::-1, order]).max() < TOLERANCE
 
 
-def test_prepared_frames_embed_to_the_same_tokens(scorer, frames):
+@pytest.mark.parametrize("options", [{}, {"preprocess": "hf"}, {"resize": "device"}], ids=str)
+def test_prepared_frames_embed_to_the_same_tokens(folder, frames, options):
+    scorer = make(folder, **options)
     assert torch.equal(scorer.embed(scorer.prepare(frames)), scorer.embed(frames))
+
+
+def test_frames_of_several_parts_embed_to_the_same_tokens_as_one(scorer, frames):
+    assert torch.equal(scorer.queue_parts([frames[:1], frames[1:]])(), scorer.embed(frames))
 
 
 def test_resizing_on_the_device_changes_no_token(folder, scorer, frames):

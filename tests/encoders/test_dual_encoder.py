@@ -270,7 +270,7 @@ def test_frames_of_several_sizes_are_embedded_in_one_batch_as_each_by_itself(tmp
         for n, height, width in ((3, 48, 64), (1, 90, 40), (2, 32, 32))
     ]
     alone = np.concatenate([encoder.embed(part) for part in parts])
-    np.testing.assert_allclose(encoder.embed_parts(parts), alone, atol=1e-6)
+    np.testing.assert_allclose(encoder.queue_parts(parts)(), alone, atol=1e-6)
     assert not encoder.fills_batches  # a processor takes batches as they come
 
 

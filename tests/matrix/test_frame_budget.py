@@ -10,6 +10,7 @@ import tracemalloc
 import pytest
 import yaml
 
+from focus_eval.encoders.dual_encoder import ClipScorer
 from focus_eval.encoders.torch_scorer import TorchScorer
 from focus_eval.matrix.config import Resources, load_matrix
 from focus_eval.matrix.machine import WorkerResources
@@ -48,15 +49,20 @@ def matrix(tmp_path_factory):
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Frames reach the encoder at full size, and it is slower than the decoders, so that frames pile up."""
-    embed = TorchScorer.embed_parts
+    queue = ClipScorer.queue_parts
 
     def slow(self, parts):
-        time.sleep(0.1)
-        return embed(self, parts)
+        finish = queue(self, parts)
+
+        def finish_late():
+            time.sleep(0.1)
+            return finish()
+
+        return finish_late
 
     monkeypatch.setattr(VideoSession, "prepare", None)
     monkeypatch.setattr(TorchScorer, "fills_batches", True)
-    monkeypatch.setattr(TorchScorer, "embed_parts", slow)
+    monkeypatch.setattr(ClipScorer, "queue_parts", slow)
 
 
 def peak_bytes(matrix, out, *, gigabytes):

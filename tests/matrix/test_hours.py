@@ -119,6 +119,23 @@ def test_the_total_of_a_setting_is_that_of_the_whole_table_with_it(matrix_file):
     assert hours_totals([*lines, *lines]) == hours_totals(lines), "a selection of two matrices is made once"
 
 
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_the_hours_of_each_precision_are_told_with_where_its_rate_is_from(matrix_file, tmp_path, is_measured):
+    machine = tmp_path / "node.yaml"
+    rates = {"trace": {"bf16": 400, "fp32": 100, "tf32": 200}}
+    stated = {"cores": 4, "gpus": 2, "decode_seconds": 0.01, "frames_per_second": rates, "is_measured": is_measured}
+    machine.write_text(yaml.safe_dump(stated))
+    arguments = ["plan", str(matrix_file), "--limit", "2", "--machine", str(machine)]
+    told = " ".join(CliRunner().invoke(app, arguments, env={"COLUMNS": "300"}).output.split())
+    source = "measured" if is_measured else "estimated"
+    hours = ", ".join(rf"([\d.]+) s in {precision}" for precision in ("fp32", "bf16", "tf32"))
+    fp32, bf16, tf32 = map(float, re.search(f"trace: {hours} on one GPU, by rates {source}; ", told).groups())
+    assert (fp32 / bf16, fp32 / tf32) == pytest.approx((4, 2), rel=0.02)
+    total = re.search(r"as it is all 3 \d+ ([\d.]+) s", told)
+    assert fp32 == pytest.approx(float(total[1]))
+    assert "precision=tf32 is recommended" in told
+
+
 def test_times_are_in_the_unit_that_suits_them():
     seconds = (0.04, 75, 3600, 9000, 90_000, 1_000_000)
     assert [time_text(n / 3600) for n in seconds] == ["0.04 s", "75 s", "60 min", "2.5 h", "25 h", "11.6 d"]

@@ -15,6 +15,7 @@ import yaml
 
 from focus_eval.core.errors import RunError
 from focus_eval.encoders.cache import duplicate_cache
+from focus_eval.encoders.dual_encoder import ClipScorer
 from focus_eval.encoders.registry import make_encoder
 from focus_eval.encoders.torch_scorer import TorchScorer
 from focus_eval.matrix import phases, selecting
@@ -187,7 +188,7 @@ def test_batches_filled_across_videos_change_no_row(matrix, tmp_path, monkeypatc
     encoder = EncoderConfig(name="tiny", encoder="clip", options=options)
     mixed = matrix.model_copy(update={"encoders": [encoder]})
     sizes, n_videos, n_passes = [], {}, itertools.count()
-    embed, next_batch, open_pass = TorchScorer.embed_parts, FullBatches._next_batch, FullBatches.open_pass
+    embed, next_batch, open_pass = ClipScorer.queue_parts, FullBatches._next_batch, FullBatches.open_pass
 
     def noting(self, parts):
         sizes.append(sum(len(part) for part in parts))
@@ -208,7 +209,7 @@ def test_batches_filled_across_videos_change_no_row(matrix, tmp_path, monkeypatc
 
     everyone = threading.Barrier(N_VIDEOS)
     monkeypatch.setattr(TorchScorer, "fills_batches", True)
-    monkeypatch.setattr(TorchScorer, "embed_parts", noting)
+    monkeypatch.setattr(ClipScorer, "queue_parts", noting)
     monkeypatch.setattr(FullBatches, "_next_batch", counting)
     monkeypatch.setattr(FullBatches, "open_pass", together)
     for folder, at_once in (("alone", 1), ("four", N_VIDEOS)):

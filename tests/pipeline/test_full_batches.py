@@ -18,20 +18,29 @@ pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExce
 
 
 class Mean:
-    """Features are a frame's mean; notes the size of each batch. A frame of 255 is one it cannot embed."""
+    """Features are a frame's mean; notes the size of each batch.
+
+    A frame of 255 cannot be queued, one of 254 not computed. `before_end` is called while a batch is computed.
+    """
 
     fills_batches = True
 
-    def __init__(self, batch_size=8, seconds=0.0):
-        self.batch_size, self.seconds = batch_size, seconds
+    def __init__(self, batch_size=8, before_end=lambda: None):
+        self.batch_size, self.before_end = batch_size, before_end
         self.sizes = []
 
-    def embed_parts(self, parts):
+    def queue_parts(self, parts):
         self.sizes.append(sum(len(part) for part in parts))
-        time.sleep(self.seconds)
         if any((part == 255).any() for part in parts):
             raise EncoderError("no memory for this picture")
-        return np.concatenate([part.reshape(len(part), -1).mean(axis=1, keepdims=True) for part in parts])
+
+        def finish():
+            self.before_end()
+            if any((part == 254).any() for part in parts):
+                raise EncoderError("no number for this picture")
+            return np.concatenate([part.reshape(len(part), -1).mean(axis=1, keepdims=True) for part in parts])
+
+        return finish
 
 
 def frames(values, *, side=2):
@@ -89,7 +98,8 @@ def test_more_frames_than_a_batch_holds_come_back_in_order():
     assert encoder.sizes == [4, 4, 4]
 
 
-def test_a_picture_that_fails_is_its_own_videos_error():
+@pytest.mark.parametrize(("value", "said"), [(255, "no memory"), (254, "no number")])
+def test_a_picture_that_fails_is_its_own_videos_error(value, said):
     batches, encoder = FullBatches(), Mean(batch_size=64)
     ready = threading.Barrier(2)
 
@@ -97,9 +107,9 @@ def test_a_picture_that_fails_is_its_own_videos_error():
         return hand_in(batches, encoder, [frames(values)], ready=ready)
 
     with ThreadPoolExecutor(2) as pool:
-        bad, good = pool.submit(work, [3, 255]), pool.submit(work, [4, 5])
+        bad, good = pool.submit(work, [3, value]), pool.submit(work, [4, 5])
         assert good.result(600) == [4.0, 5.0]
-        with pytest.raises(EncoderError, match="no memory"):
+        with pytest.raises(EncoderError, match=said):
             bad.result(600)
     assert hand_in(batches, encoder, [frames([6])]) == [6.0]  # and nothing is left behind
 
@@ -119,11 +129,54 @@ def test_passes_that_use_two_encoders_do_not_wait_for_each_other_for_ever():
 
 
 def test_the_seconds_of_a_batch_are_shared_out_by_frames():
-    batches, encoder = FullBatches(), Mean(batch_size=4, seconds=0.05)
+    batches, encoder = FullBatches(), Mean(batch_size=4, before_end=lambda: time.sleep(0.05))
     started = time.perf_counter()
     with batches.open_pass():
         _, seconds = batches.embed(encoder, frames(range(8)))
     assert 0.1 <= seconds <= time.perf_counter() - started
+
+
+def test_the_next_batch_is_queued_while_one_is_computed_and_no_third():
+    changed, queued = threading.Condition(), []
+
+    def second_is_queued():
+        with changed:
+            assert changed.wait_for(lambda: len(encoder.sizes) >= 2 or len(queued) > 0, 600)
+            changed.wait(0.05)  # time for a third to come, which must not
+            queued.append(len(encoder.sizes) - len(queued))
+            changed.notify_all()
+
+    class Noting(Mean):
+        def queue_parts(self, parts):
+            with changed:
+                changed.notify_all()
+                return super().queue_parts(parts)
+
+    encoder = Noting(batch_size=3, before_end=second_is_queued)
+    assert passes([[at] * 3 for at in range(5)], encoder) == [[float(at)] * 3 for at in range(5)]
+    assert max(queued) == 2
+
+
+def test_a_batch_that_is_not_full_waits_for_the_passes_of_one_underway():
+    """What they hand in next fills it; alone it would be padded."""
+    batches, others = FullBatches(), threading.Event()
+
+    def other_waits():
+        others.set()
+        for _ in range(10_000):
+            if batches._n_waiting == 2 or len(encoder.sizes) > 1:
+                break
+            time.sleep(0.001)
+        time.sleep(0.02)  # time for the other pass to take its frames alone, which it must not
+
+    encoder = Mean(batch_size=8, before_end=other_waits)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(hand_in, batches, encoder, [frames([1] * 8), frames([2] * 4)])
+        others.wait(600)
+        second = pool.submit(hand_in, batches, encoder, [frames([3] * 4)])
+        assert first.result(600) == [1.0] * 8 + [2.0] * 4
+        assert second.result(600) == [3.0] * 4
+    assert encoder.sizes == [8, 8]
 
 
 def test_a_video_alone_pads_only_the_last_batch_of_a_pass():
