@@ -9,15 +9,18 @@ from loguru import logger
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.lmms import checks
-from focus_eval.lmms.answering import RequestRunner
+from focus_eval.lmms.answering import RequestRunner, run_together
 from focus_eval.lmms.arguments import NATIVE, AdapterOptions, default_of, split_arguments
-from focus_eval.lmms.frames import FrameBatch, PathWithFrames, SharedFrames
+from focus_eval.lmms.decoding import GIGABYTE, FrameMemory
+from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.patches import keep_videos_on_one_rank, look_prompts_up_by_wrapper
 from focus_eval.lmms.protocol import GenerateTrace, RunContext, TracedModel
 from focus_eval.lmms.recording import Recorder, command_line_recorder
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.sources import FrameSource, check_source, make_source
+from focus_eval.lmms.turns import OwnProcessors
 from focus_eval.rows.records import AnswerRow
+from focus_eval.video.scan_cache import KeptScans
 
 
 class FrameAdapter:
@@ -38,8 +41,8 @@ class FrameAdapter:
       Chat wrappers: `video_parts(frame_batch)` are the message parts that stand for the video.
     - where they differ: `packages` (whose versions can change an answer, beside transformers and lmms-eval),
       `takes_mixed_sizes` (the wrapper can show frames of different sizes as images), `largest_batch`,
-      `questions_at_once` (an API), `answers_by_video` (it answers faster than frames are decoded: a
-      matrix asks it about one video after another, each decoded once for all selections), `frames_reaching(inputs)`
+      `questions_at_once` (an API), `prepares_ahead` (the wrapper may prepare the inputs of several batches in threads,
+      as long as its model takes one at a time: see `GenerateTrace.take_turn`), `frames_reaching(inputs)`
       (frames per question among the inputs of the model's `generate`, or None), `own_options` (a dataclass of further
       arguments, handed to `prepare`), `prepare`, `defaults`.
 
@@ -56,7 +59,7 @@ class FrameAdapter:
     frames_merged: ClassVar[int] = 1
     takes_mixed_sizes: ClassVar[bool] = False
     largest_batch: ClassVar[int | None] = None
-    answers_by_video: ClassVar[bool] = False
+    prepares_ahead: ClassVar[bool] = False
     own_options: ClassVar[type | None] = None
 
     context: RunContext
@@ -78,6 +81,7 @@ class FrameAdapter:
                 super().__init__(**wrapper_arguments)
             processes.place(self)
             self.prepared = prepared
+            self.processors = OwnProcessors()
             self.adapter_options = options
             self._wrapper_arguments = wrapper_arguments
             self._rank_and_world = checks.rank_and_world()
@@ -161,7 +165,7 @@ class FrameAdapter:
         options: AdapterOptions | None = None,
         recorder: Recorder | None = None,
         answered: Mapping[str, AnswerRow] | None = None,
-        shared: SharedFrames | None = None,
+        kept: KeptScans | None = None,
     ) -> None:
         """Show the frames of `source` from now on: one loaded model serves one selection after another.
 
@@ -172,11 +176,10 @@ class FrameAdapter:
             options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
             recorder: where rows go and under which cell; by default a folder below `record`.
             answered: rows by question id that need no asking again: their answers are handed back as they are.
-            shared: frames of the videos that are decoded for several selections together.
+            kept: where what opening learned of files is kept; by default in the store of the options.
         """
         options = options or self.adapter_options
-        if frames > self._most_frames:
-            raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {self._most_frames}")
+        self.check_frames(frames)
         # The rows of the last selection are written through, and its folder is free for others.
         if hasattr(self, "context"):
             self.context.recorder.close()
@@ -198,8 +201,19 @@ class FrameAdapter:
             options=options,
             recorder=recorder,
             answered=dict(answered or {}),
-            shared=shared,
+            kept=kept or getattr(source, "store", None),
         )
+
+    def check_frames(self, frames: int) -> None:
+        """Raise InvalidInput for more frames than the model was loaded for."""
+        if frames > self._most_frames:
+            raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {self._most_frames}")
+
+    def answer_together(self, contexts: Sequence[RunContext], requests: Sequence[Sequence[Any]]) -> None:
+        """Answer the requests of several selections, video by video; rows go to the recorder of each."""
+        memory = FrameMemory(self.adapter_options.decode_gigabytes * GIGABYTE)
+        runners = [RequestRunner(self, context, counts=self._counts, quiet=True, memory=memory) for context in contexts]
+        run_together(runners, requests)
 
     @property
     def counts(self) -> checks.RunCounts:

@@ -1,24 +1,20 @@
-"""Chooses and decodes the frames of the next questions while earlier ones are answered."""
+"""Chooses and decodes the frames of questions."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore, Condition
 
 from loguru import logger
 from tqdm import tqdm
 
-from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, VideoError
+from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError
 from focus_eval.core.types import FramePolicy
-from focus_eval.lmms.arguments import AdapterOptions
-from focus_eval.lmms.frames import FrameBatch, SharedFrames, decode_frame_batch, frames_to_decode
+from focus_eval.lmms.frames import FrameBatch, decode_frame_batch, frame_bytes, frames_to_decode
 from focus_eval.lmms.protocol import AdapterProtocol, RunContext
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.sources import FrameSource, NeedsQuestions
@@ -90,7 +86,7 @@ def decoded_bytes(pending: PendingRequest, frame_policy: FramePolicy) -> int:
     if pending.row is None or pending.path is None:
         return 0
     frames, _ = frames_to_decode(pending.row, frame_policy)
-    return len(frames) * _frame_bytes(pending.path)
+    return len(frames) * frame_bytes(pending.path)
 
 
 def parts_that_fit(
@@ -116,96 +112,44 @@ def parts_that_fit(
     yield part
 
 
-# Many questions ask about one video; its header is read once.
-@lru_cache(maxsize=4096)
-def _frame_bytes(path: Path) -> int:
-    """Return the bytes of an RGB frame of a video, from the file's header."""
-    from focus_eval.video.decoder import Decoder
-
-    try:
-        # As the reader opens it: the stream that is read, and no file or address that a playlist names.
-        decoder = Decoder(path, n_threads=1)
-    except (VideoError, OSError):
-        return 0
-    try:
-        size = decoder.stream.codec_context
-        return 3 * int(size.width) * int(size.height)
-    finally:
-        decoder.close()
-
-
-# While one batch is answered so many are decoded: an hour-long video may take longer to read than to answer about.
-_BATCHES_AHEAD = 2
-
-
 class FrameDecoder:
-    """Decodes batches, several ahead of the answers, within `options.decode_gigabytes`.
+    """Decodes the frames of batches within a bound of memory.
 
     Args:
         model: is handed each question's frames as soon as they are decoded (`FrameAdapter.ready`).
-        shared: frames that are decoded for several cells together.
+        memory: of all batches under way.
     """
 
-    def __init__(self, model: AdapterProtocol, options: AdapterOptions, *, shared: SharedFrames | None = None) -> None:
+    def __init__(self, model: AdapterProtocol, context: RunContext, memory: FrameMemory) -> None:
         self._model = model
-        self._options = options
-        self._shared = shared
-        self.memory = FrameMemory(options.decode_gigabytes * GIGABYTE)
+        self._context = context
+        self._options = context.options
+        self._memory = memory
         self._room = BoundedSemaphore(2 * (os.cpu_count() or 1))  # more decoders than that are slower, not faster
+        self._is_said = False
 
-    def in_order(self, batches: list[list[PendingRequest]]) -> Iterator[list[PendingRequest]]:
-        """Yield each decoded batch. Its frames are freed when the next batch is asked for.
-
-        A batch whose frames do not fit into the memory comes in several parts.
-        """
-        # The numbers are the order in which `FrameMemory` lets batches in.
-        numbered = enumerate(self._parts(batches))
-        with ThreadPoolExecutor(max_workers=_BATCHES_AHEAD) as pool:
-            ahead = deque(
-                (at, part, pool.submit(self.decode, at, part)) for at, part in islice(numbered, _BATCHES_AHEAD)
+    def parts(self, batch: list[PendingRequest]) -> list[list[PendingRequest]]:
+        """Return the batch, split where it is too large for the memory."""
+        parts = list(parts_that_fit(batch, self._memory.most_bytes, self._options.frame_policy))
+        if len(parts) > 1 and not self._is_said:
+            self._is_said = True
+            logger.info(
+                f"a batch of {len(batch)} questions is answered in {len(parts)} parts, and others like it: their "
+                f"frames take more than decode_gigabytes={self._options.decode_gigabytes:g}"
             )
-            try:
-                while ahead:
-                    started = time.perf_counter()
-                    number, batch, decoding = ahead.popleft()
-                    # A question's failure is kept in its request; what is raised here ends the run.
-                    decoding.result()
-                    waited = time.perf_counter() - started
-                    # Before this batch is answered, so that threads decode meanwhile.
-                    ahead += [(at, part, pool.submit(self.decode, at, part)) for at, part in islice(numbered, 1)]
-                    for pending in batch:
-                        pending.seconds["idle"] = waited / len(batch)
-                    yield batch
-                    # The caller asks for the next batch: it has let go of this one's pixels.
-                    self.memory.correct(number, 0)
-            finally:
-                # Also where the caller stops early: a thread waiting for room would keep the pool from ending.
-                self.memory.open()
-
-    def _parts(self, batches: list[list[PendingRequest]]) -> Iterator[list[PendingRequest]]:
-        """Yield the batches; a batch too large for the memory is split."""
-        is_said = False
-        for batch in batches:
-            parts = list(parts_that_fit(batch, self.memory.most_bytes, self._options.frame_policy))
-            if len(parts) > 1 and not is_said:
-                is_said = True
-                logger.info(
-                    f"a batch of {len(batch)} questions is answered in {len(parts)} parts, and others like it: their "
-                    f"frames take more than decode_gigabytes={self._options.decode_gigabytes:g}"
-                )
-            yield from parts
+        return parts
 
     def decode(self, at: int, batch: list[PendingRequest]) -> None:
         """Decode the frames of the batch numbered `at`, once there is room; a question that fails records why."""
         # Estimated from the header, since room must be there before anything is decoded.
-        self.memory.take(at, sum(decoded_bytes(pending, self._options.frame_policy) for pending in batch))
+        self._memory.take(at, sum(decoded_bytes(pending, self._options.frame_policy) for pending in batch))
         frame_batches: dict[tuple[str, str, int], FrameBatch] = {}
         with self._room:
             for pending in batch:
                 if pending.row is not None and pending.path is not None:
                     self._decode_one(pending, frame_batches)
         # Questions may have failed, and an adapter may have added tensors to the pixels.
-        self.memory.correct(at, sum(frame_batch.held_bytes for frame_batch in frame_batches.values()))
+        self._memory.correct(at, sum(frame_batch.held_bytes for frame_batch in frame_batches.values()))
 
     def _decode_one(self, pending: PendingRequest, frame_batches: dict[tuple[str, str, int], FrameBatch]) -> None:
         started = time.perf_counter()
@@ -220,7 +164,8 @@ class FrameDecoder:
                     pending.path,
                     frame_policy=options.frame_policy,
                     backend=options.backend,
-                    shared=self._shared,
+                    shared=self._context.shared,
+                    kept=self._context.kept,
                 )
                 self._model.ready(frame_batch)
                 frame_batches[key] = frame_batch
@@ -295,7 +240,7 @@ class FrameChooser:
         # What the threads measure overlaps; charged is the wall clock of all together.
         started = time.perf_counter()
         try:
-            reader = open_video(path, backend=self._context.options.backend)
+            reader = open_video(path, backend=self._context.options.backend, kept=self._context.kept)
         except FocusEvalError:
             for pending in group:  # each fails on its own, with its own row
                 self._select_one(pending, source.select)

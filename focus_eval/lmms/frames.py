@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focus_eval.core.errors import FocusEvalError
+from focus_eval.core.errors import FocusEvalError, VideoError
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.rows.records import SelectionRow
 from focus_eval.video import open_video
@@ -21,9 +24,10 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from focus_eval.core.types import FramePolicy
+    from focus_eval.video.scan_cache import KeptScans
 
 
-MOST_BYTES = 1 << 30
+MOST_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +44,13 @@ class DecodedFrames:
     pixels: Pixels
 
 
-def read_frames(path: Path, frames: Iterable[int], *, backend: str) -> DecodedFrames:
+def read_frames(path: Path, frames: Iterable[int], *, backend: str, kept: KeptScans | None = None) -> DecodedFrames:
     """Return `frames` of the file at `path`.
 
     Raises:
         VideoError: a file or a frame that cannot be read.
     """
-    with open_video(path, backend=backend) as reader:
+    with open_video(path, backend=backend, kept=kept) as reader:
         return _read(reader, np.asarray(tuple(frames), dtype=np.int64))
 
 
@@ -54,53 +58,101 @@ def _read(reader: VideoReader, frames: IntArray) -> DecodedFrames:
     return DecodedFrames(info=reader.info, times_seconds=reader.frame_times(frames), pixels=reader.read(frames))
 
 
+@dataclass(eq=False)
+class _Part:
+    """Questions about one video whose frames are decoded together."""
+
+    path: Path
+    frames: IntArray
+    is_started: bool = False
+
+
 class SharedFrames:
-    """The frames of the current video, and those of the next one while the current is answered; a context manager.
+    """Frames of videos, decoded once for all questions that are shown them, ahead of the answers; a context manager.
+
+    The questions of a video go together as far as their frames fit into memory. The oldest frames are let go when
+    those of later questions need the room; a question that comes too late decodes its own.
 
     Args:
-        videos: each file, in the order of the answers, and every frame that will be shown of it.
-        backend: video reader.
-        most_bytes: of decoded frames; a video that takes more than half is left to be decoded question by question.
+        asked: each file, in the order of the answers, with the frames of each of its questions.
+        kept: what opening learned of files.
+        most_bytes: of all frames held.
+        n_ahead: parts decoded ahead, side by side.
     """
 
     def __init__(
-        self, videos: Sequence[tuple[Path, Iterable[int]]], *, backend: str = "pyav", most_bytes: int = MOST_BYTES
+        self,
+        asked: Mapping[Path, Sequence[Sequence[int]]],
+        *,
+        backend: str = "pyav",
+        kept: KeptScans | None = None,
+        most_bytes: int = MOST_BYTES,
+        n_ahead: int = 1,
     ) -> None:
-        self._videos = [(path.resolve(), np.unique(np.asarray(tuple(frames), np.int64))) for path, frames in videos]
-        self._backend = backend
-        # Two videos are held at a time.
-        self._bytes_a_video = most_bytes // 2
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shared-frames")
-        self._current: tuple[Path, IntArray, Future[DecodedFrames | None]] | None = None
-        self._next: Future[DecodedFrames | None] | None = None
-
-    def move_to(self, number: int) -> None:
-        """Keep the frames of video `number` and start decoding those of the next.
-
-        Videos are moved to in their order, each once.
-        """
-        path, frames = self._videos[number]
-        decoding = self._next or self._pool.submit(self._decode, number)
-        self._current = (path, frames, decoding)
-        self._next = self._pool.submit(self._decode, number + 1) if number + 1 < len(self._videos) else None
+        self._asked = {path.resolve(): questions for path, questions in asked.items()}
+        self._number = {path: at for at, path in enumerate(self._asked)}
+        self._parts_of: dict[Path, list[_Part]] = {}
+        self._backend, self._kept, self._n_ahead = backend, kept, n_ahead
+        # Those ahead, the one that is read, and the one before, which slower threads may still want.
+        self._n_held = n_ahead + 2
+        self._bytes_a_part = most_bytes // self._n_held
+        self._held: dict[_Part, Future[DecodedFrames | None]] = {}
+        self._lock = Lock()
+        self._pool = ThreadPoolExecutor(max_workers=n_ahead, thread_name_prefix="shared-frames")
 
     def read(self, path: Path, frames: Sequence[int]) -> DecodedFrames | None:
         """Return `frames` of `path`; None if they are not in memory, so that the question decodes them itself."""
-        if self._current is None or path.resolve() != self._current[0]:
-            return None
-        held, decoded = self._current[1], self._current[2].result()
         wanted = np.asarray(frames, dtype=np.int64)
-        if decoded is None or not np.isin(wanted, held).all():
+        with self._lock:
+            part = self._part_with(path.resolve(), wanted)
+            if part is None:
+                return None
+            for each in itertools.islice(self._from(part), 1 + self._n_ahead):
+                self._start(each)
+            decoding = self._held[part]
+        decoded = decoding.result()
+        if decoded is None:
             return None
-        at = np.searchsorted(held, wanted)
+        at = np.searchsorted(part.frames, wanted)
         return DecodedFrames(decoded.info, decoded.times_seconds[at], decoded.pixels[at])
 
-    def _decode(self, number: int) -> DecodedFrames | None:
-        path, frames = self._videos[number]
+    def _part_with(self, path: Path, wanted: IntArray) -> _Part | None:
+        """Return the first part that has all these frames and is held, or can still be."""
+        parts = self._parts(path) if path in self._asked else []
+        fitting = (part for part in parts if np.isin(wanted, part.frames).all())
+        return next((part for part in fitting if part in self._held or not part.is_started), None)
+
+    def _from(self, part: _Part) -> Iterator[_Part]:
+        """Yield `part` and those after it."""
+        videos = itertools.islice(self._asked, self._number[part.path], None)
+        parts = (each for path in videos for each in self._parts(path))
+        return itertools.dropwhile(lambda each: each is not part, parts)
+
+    def _parts(self, path: Path) -> list[_Part]:
+        if path not in self._parts_of:
+            most = self._bytes_a_part // max(1, frame_bytes(path))
+            unions: list[IntArray] = []
+            for frames in self._asked[path]:
+                alone = np.unique(np.asarray(frames, dtype=np.int64))
+                together = np.union1d(unions[-1], alone) if unions else alone
+                if unions and together.size <= most:
+                    unions[-1] = together
+                elif alone.size <= most:
+                    unions.append(alone)
+            self._parts_of[path] = [_Part(path, frames) for frames in unions]
+        return self._parts_of[path]
+
+    def _start(self, part: _Part) -> None:
+        if part.is_started:
+            return
+        part.is_started = True
+        self._held[part] = self._pool.submit(self._decode, part)
+        while len(self._held) > self._n_held:
+            del self._held[next(iter(self._held))]
+
+    def _decode(self, part: _Part) -> DecodedFrames | None:
         try:
-            with open_video(path, backend=self._backend) as reader:
-                n_bytes = 3 * reader.width * reader.height * frames.size
-                return _read(reader, frames) if n_bytes <= self._bytes_a_video else None
+            return read_frames(part.path, part.frames.tolist(), backend=self._backend, kept=self._kept)
         except FocusEvalError:
             return None  # each question decodes its own frames, and those that cannot be decoded fail alone
 
@@ -111,6 +163,24 @@ class SharedFrames:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+# Many questions ask about one video; its header is read once.
+@lru_cache(maxsize=4096)
+def frame_bytes(path: Path) -> int:
+    """Return the bytes of an RGB frame of a video, from the file's header; 0 where it cannot be opened."""
+    from focus_eval.video.decoder import Decoder
+
+    try:
+        # As the reader opens it: the stream that is read, and no file or address that a playlist names.
+        decoder = Decoder(path, n_threads=1)
+    except (VideoError, OSError):
+        return 0
+    try:
+        size = decoder.stream.codec_context
+        return 3 * int(size.width) * int(size.height)
+    finally:
+        decoder.close()
 
 
 @dataclass(kw_only=True)
@@ -201,12 +271,19 @@ class PathWithFrames(str):
 
 
 def decode_frame_batch(
-    row: SelectionRow, path: Path, *, frame_policy: FramePolicy, backend: str, shared: SharedFrames | None = None
+    row: SelectionRow,
+    path: Path,
+    *,
+    frame_policy: FramePolicy,
+    backend: str,
+    shared: SharedFrames | None = None,
+    kept: KeptScans | None = None,
 ) -> FrameBatch:
     """Decode the frames that `frame_policy` feeds for the selection `row`.
 
     Args:
         shared: frames of the video that are decoded already, where some are.
+        kept: what opening learned of files.
 
     Raises:
         VideoError: a frame that cannot be decoded.
@@ -215,7 +292,7 @@ def decode_frame_batch(
     frames, fallback = frames_to_decode(row, frame_policy)
     decoded = shared.read(path, frames) if shared else None
     if decoded is None:
-        decoded = read_frames(path, frames, backend=backend)
+        decoded = read_frames(path, frames, backend=backend, kept=kept)
     return FrameBatch(
         path=path,
         frames=frames,

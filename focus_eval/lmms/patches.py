@@ -6,12 +6,18 @@ changes what is relied on here.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
+
+from focus_eval.lmms.frames import FrameBatch
 
 
 def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -30,6 +36,48 @@ def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]])
 
     readers = vision_process.VIDEO_READER_BACKENDS
     readers.update({name: wrap(read) for name, read in readers.items()})
+
+
+def open_no_video_twice() -> None:
+    """Let lmms-eval's Qwen wrappers ask for length and size of a video with chosen frames without opening its file.
+
+    Relies on: the name `decord` in the wrappers' modules, of which they use `VideoReader(path)`: its `len`, and the
+    shape of `[0].asnumpy()`.
+
+    Why: for every question they would open the file with decord, which reads all of it. The frames come from elsewhere.
+    """
+    for name in ("simple.qwen2_vl", "simple.qwen2_5_vl", "simple.qwen3_vl", "chat.qwen2_5_vl"):
+        module: Any = importlib.import_module(f"lmms_eval.models.{name}")
+        if module.decord is not None and not isinstance(module.decord, _KnowingDecord):
+            module.decord = _KnowingDecord(module.decord)
+
+
+class _KnowingDecord:
+    """The package decord, of which a path that carries frames is not opened."""
+
+    def __init__(self, stock: Any) -> None:
+        self._stock = stock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stock, name)
+
+    def VideoReader(self, path: Any, *args: Any, **options: Any) -> Any:
+        frame_batch = getattr(path, "frame_batch", None)
+        return _KnownVideo(frame_batch) if frame_batch is not None else self._stock.VideoReader(path, *args, **options)
+
+
+class _KnownVideo:
+    """What the wrappers ask of decord's reader."""
+
+    def __init__(self, frame_batch: FrameBatch) -> None:
+        self._frame_batch = frame_batch
+
+    def __len__(self) -> int:
+        return self._frame_batch.n_frames
+
+    def __getitem__(self, frame: int) -> Any:
+        black = np.zeros(self._frame_batch.pixels.shape[1:], dtype=np.uint8)
+        return SimpleNamespace(asnumpy=lambda: black)
 
 
 def resize_to_patches() -> None:

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from focus_eval.core.errors import RunError
 from focus_eval.lmms.arguments import AdapterOptions
 from focus_eval.lmms.frames import FrameBatch, SharedFrames
 from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.sent import sent_tensors
 from focus_eval.lmms.sources import FrameSource
+from focus_eval.lmms.turns import OwnProcessors, Turn, own_cores
 from focus_eval.rows.records import AnswerRow
+from focus_eval.video.scan_cache import KeptScans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,9 @@ class RunContext:
         options: frame policy, video reader, answer parsing.
         recorder: takes the rows.
         answered: rows by question id that need no asking again.
-        shared: frames that are decoded for several selections together.
+        shared: frames that are decoded for several questions together.
+        kept: what opening learned of files, kept for other processes.
+        cores: that decode and prepare.
     """
 
     source: FrameSource | None
@@ -35,6 +40,8 @@ class RunContext:
     recorder: Recorder
     answered: Mapping[str, AnswerRow]
     shared: SharedFrames | None = None
+    kept: KeptScans | None = None
+    cores: int = field(default_factory=own_cores)
 
 
 @dataclass(kw_only=True)
@@ -48,6 +55,7 @@ class GenerateTrace:
         inputs: its keyword arguments by name, without their tensors' content: see `frames` and `tokens`.
         frames: frames per question that reached the model; None where its inputs do not tell.
         tokens: per question: input, output, vision.
+        turn: of a model that takes one batch at a time.
         wants_sent: whether `sent` is asked for: what the first question of the batch looks like to the model.
     """
 
@@ -56,8 +64,20 @@ class GenerateTrace:
     generate_seconds: float = 0.0
     frames: list[int] | None = None
     tokens: list[dict[str, int]] = field(default_factory=list)
+    turn: Turn | None = None
     wants_sent: bool = False
     sent: dict[str, Any] = field(default_factory=dict)
+
+    def take_turn(self) -> None:
+        """Wait until the model is free for this batch. Raises RunError where the run ends first."""
+        if self.turn is None:
+            return
+        try:
+            self.turn.take()
+        except RunError as error:
+            # Noted, since a wrapper may swallow it as it does those of its model.
+            self.error = error
+            raise
 
 
 class TracedModel:
@@ -84,6 +104,7 @@ class TracedModel:
     def generate(self, *args: Any, **inputs: Any) -> Any:
         """Generate, and note seconds, tokens, frames and an exception, which is raised on."""
         trace = self._trace
+        trace.take_turn()
         trace.n_calls += 1
         # Before the call: a model that runs out of memory was still shown these frames.
         trace.frames = self._frames_reaching(inputs)
@@ -140,6 +161,10 @@ class AdapterProtocol(Protocol):
     def takes_mixed_sizes(self) -> bool: ...
     @property
     def questions_at_once(self) -> int | None: ...
+    @property
+    def prepares_ahead(self) -> bool: ...
+    @property
+    def processors(self) -> OwnProcessors: ...
     @property
     def is_simple(self) -> bool: ...
     @property

@@ -19,6 +19,7 @@ from focus_eval.video import open_video
 
 if TYPE_CHECKING:
     from focus_eval.encoders.protocol import AnyScorer
+    from focus_eval.encoders.store import RelevanceStore
     from focus_eval.pipeline.selector import Selector
     from focus_eval.selections import ImportedSelection
 
@@ -89,7 +90,9 @@ def make_source(options: AdapterOptions, *, frames: int) -> FrameSource | None:
     if options.is_native:
         return None
     if options.selections:
-        return ReplayedSelections(Path(options.selections), frames=frames, options=options.selections_options)
+        return ReplayedSelections(
+            Path(options.selections), frames=frames, options=options.selections_options, store=_store(options)
+        )
     return _selector(options, frames)
 
 
@@ -103,11 +106,6 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
     if sampler.needs_encoder:
         encoder = _on_own_device(*encoders.read_encoder(options.encoder, texts(options.encoder_options)))
     scan = encoders.scan_encoder_of(sampler)
-    store = None
-    if options.store:
-        from focus_eval.encoders.store import RelevanceStore
-
-        store = RelevanceStore(Path(options.store))
     return Selector(
         sampler=sampler,
         encoder=encoder,
@@ -115,11 +113,19 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
         llm=ready_llm(sampler),
         k=frames,
         seed=options.seed,
-        store=store,
+        store=_store(options),
         backend=options.backend,
         coarse_seed=options.coarse_seed,
         query=options.query,
     )
+
+
+def _store(options: AdapterOptions) -> RelevanceStore | None:
+    if not options.store:
+        return None
+    from focus_eval.encoders.store import RelevanceStore
+
+    return RelevanceStore(Path(options.store))
 
 
 def _on_own_device(name: str, options: dict[str, Any]) -> AnyScorer:
@@ -142,10 +148,19 @@ class ReplayedSelections:
         path: the file, or the folder of a run.
         frames: most frames a selection may have; more is refused, not thinned out.
         options: format, unit and allow_missing of `load_selections`, and those of the format.
+        store: keeps what opening learned of videos.
     """
 
-    def __init__(self, path: Path, *, frames: int, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        frames: int,
+        options: Mapping[str, Any] | None = None,
+        store: RelevanceStore | None = None,
+    ) -> None:
         self.k = frames
+        self.store = store
         self._path = path
         given = options or {}
         named = {"format": str, "unit": str | None, "allow_missing": bool}
@@ -197,7 +212,7 @@ class ReplayedSelections:
         if found is None:
             raise SelectionMismatch(f"{self._path}: no selection for {question.benchmark} {question.id}")
         # A file of indices gives neither the video's length nor the times of its frames.
-        with open_video(video_path) as reader:
+        with open_video(video_path, kept=self.store) as reader:
             frames = found.frames_in(reader.info)
             times = reader.frame_times(np.asarray(frames, dtype=np.int64))
             info = reader.info

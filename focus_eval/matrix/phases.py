@@ -106,7 +106,7 @@ class AnswerPhase(Phase[AnswerSpec, AnswerJob]):
         return job.without(self.run.finished(cell).ids())
 
     def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> AnswerWorker:
-        return AnswerWorker(self.parts, self.sets, self.run, name=name)
+        return AnswerWorker(self.parts, self.sets, self.run, name=name, store=store, cores=share.cores)
 
     def groups(self, jobs: list[AnswerJob], resources: Resources) -> Iterator[tuple[Resources, list[AnswerJob]]]:
         model_of = {cell.name: cell.model for cell in self.parts}

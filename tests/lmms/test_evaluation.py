@@ -21,7 +21,7 @@ def test_an_interrupted_run_asks_a_service_no_further_question(monkeypatch):
         is_ending.set()
         release(memory)
 
-    def answer(batch):
+    def answer(batch, turn):
         asked.extend(batch)
         # All but the first wait for the run's end, so that no more than two can be under way.
         assert batch == [first] or is_ending.wait(60)
@@ -31,10 +31,10 @@ def test_an_interrupted_run_asks_a_service_no_further_question(monkeypatch):
 
     monkeypatch.setattr(FrameMemory, "open", ending)
     first, *others = (SimpleNamespace(row=None, path=None, seconds={}, number=number) for number in range(6))
-    context = SimpleNamespace(options=AdapterOptions(sampler="uniform"), shared=None)
+    context = SimpleNamespace(options=AdapterOptions(sampler="uniform"), shared=None, kept=None)
     runner = RequestRunner(SimpleNamespace(questions_at_once=2), context, counts=RunCounts(), quiet=True)
     monkeypatch.setattr(runner, "_batches", SimpleNamespace(answer=answer))
     monkeypatch.setattr(runner, "_keep", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        runner._answer_all([first, *others])
+        runner.answer(runner.parts([first, *others]), 6)
     assert len(asked) <= 3

@@ -122,10 +122,10 @@ def live_bytes(monkeypatch):
 def test_no_more_bytes_are_alive_than_allowed_and_answers_stay_the_same(
     qwen, evaluate, tools, tmp_path, monkeypatch, live_bytes, batch
 ):
-    def answer_once_both_are_decoded(self, asked):
+    def answer_once_both_are_decoded(self, asked, turn):
         with live_bytes.changed:
             assert len(asked) < 4 or live_bytes.changed.wait_for(lambda: live_bytes.n_decoded == 8, timeout=120)
-        answer(self, asked)
+        answer(self, asked, turn)
 
     answer = BatchAnswerer.answer
     monkeypatch.setattr(qwen, "batch_size_per_gpu", batch)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
+import numpy as np
 import pytest
 
 from focus_eval.lmms import patches as patches
@@ -39,6 +41,26 @@ def test_a_reader_of_qwen_vl_utils_gives_frames_metadata_and_rate(tmp_path):
     assert frames.shape[1:] == (3, 48, 64)
     assert {"fps", "frames_indices", "total_num_frames"} <= set(metadata)
     assert rate > 0
+
+
+@pytest.mark.parametrize("name", ["simple.qwen2_vl", "simple.qwen2_5_vl", "simple.qwen3_vl", "chat.qwen2_5_vl"])
+def test_a_video_with_chosen_frames_is_not_opened_again_and_others_are(name, tmp_path):
+    pytest.importorskip("decord")
+    from focus_eval.lmms.frames import FrameBatch, PathWithFrames
+    from support.synthetic import write_numbered_clip
+
+    module = importlib.import_module(f"lmms_eval.models.{name}")
+    assert "decord.VideoReader(" in inspect.getsource(module)
+    patches.open_no_video_twice()
+    patches.open_no_video_twice()
+    pixels = np.zeros((2, 48, 64, 3), dtype=np.uint8)
+    shown = FrameBatch(
+        path=tmp_path / "nothing here.mp4", frames=(1, 2), times_seconds=(0, 1), fps=4.0, n_frames=70, pixels=pixels
+    )
+    reader = module.decord.VideoReader(PathWithFrames(shown))
+    assert (len(reader), reader[0].asnumpy().shape) == (70, (48, 64, 3))
+    clip = write_numbered_clip(tmp_path / "clip.mp4", 8, width=64, height=48, fps=4)
+    assert len(module.decord.VideoReader(str(clip))) == 8
 
 
 def test_accelerate_shares_its_state_in_dicts_and_describes_one_process_anew():

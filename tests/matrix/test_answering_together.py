@@ -15,7 +15,6 @@ import pytest
 from focus_eval.core.errors import VideoError
 from focus_eval.lmms import frames as shared_frames
 from focus_eval.lmms.frames import SharedFrames, decode_frame_batch, read_frames
-from focus_eval.lmms.models.zero_shot import FocusZeroShot
 from focus_eval.matrix import answering
 from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
 from focus_eval.matrix.cells import cells, selection_specs
@@ -62,7 +61,7 @@ def said_of_one_cell(rows):
 def alone(matrix, tmp_path_factory):
     """What comes of cell after cell, each question decoding its own frames."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FocusZeroShot, "answers_by_video", False)
+        patch.setattr(answering, "shares_frames", lambda model: False)
         return said(run_matrix(matrix, out=tmp_path_factory.mktemp("runs") / "alone"))
 
 
@@ -163,7 +162,8 @@ def test_two_workers_on_one_part_ask_no_question_twice_and_lose_none(selected, a
 
 
 def test_videos_too_large_to_share_are_decoded_question_by_question(matrix, alone, tmp_path, monkeypatch):
-    monkeypatch.setattr(answering, "SharedFrames", lambda videos: SharedFrames(videos, most_bytes=1))
+    shared = lambda asked, **options: SharedFrames(asked, **{**options, "most_bytes": 1})  # noqa: E731
+    monkeypatch.setattr(answering, "SharedFrames", shared)
     assert said(run_matrix(matrix, out=tmp_path / "large")) == alone
 
 
@@ -211,20 +211,40 @@ def test_two_benchmarks_whose_videos_lie_apart_are_read_each_from_its_place(tmp_
     assert os.environ.get("HF_HOME") == before
 
 
-def test_shared_frames_are_those_asked_for_in_the_order_asked(tmp_path):
+def test_shared_frames_are_those_asked_for_in_the_order_asked(tmp_path, monkeypatch):
     paths = [tmp_path / f"v{number}.mp4" for number in range(3)]
     for number, path in enumerate(paths):
         write_numbered_clip(path, 30 + number, width=64, height=48, fps=4)
-    with SharedFrames([(path, [2, 9, 9, 20]) for path in paths]) as shared:
-        assert shared.read(paths[0], [2]) is None, "no video is held yet"
-        for number, path in enumerate(paths):
-            shared.move_to(number)
+    opened = counted_openings(monkeypatch)
+    with SharedFrames({path: [[2, 9], [9, 20]] for path in paths}) as shared:
+        for path in paths:
+            assert shared.read(path, [3]) is None, "a frame nobody announced"
             held, alone = shared.read(path, [20, 2, 20]), read_frames(path, [20, 2, 20], backend="pyav")
             assert np.array_equal(held.pixels, alone.pixels)
             assert np.array_equal(held.times_seconds, alone.times_seconds)
             assert held.info == alone.info
-            assert shared.read(path, [3]) is None, "a frame nobody announced"
-            assert shared.read(paths[number - 1], [2]) is None, "another video"
+            assert shared.read(tmp_path / "other.mp4", [2]) is None
+    assert Counter(opened) == {"v0.mp4": 2, "v1.mp4": 2, "v2.mp4": 2}, "each once here, and once alone"
+
+
+def test_questions_share_frames_as_far_as_they_fit_and_late_ones_decode_their_own(tmp_path, monkeypatch):
+    paths = [tmp_path / f"v{number}.mp4" for number in range(4)]
+    for path in paths:
+        write_numbered_clip(path, 30, width=64, height=48, fps=4)
+    opened = counted_openings(monkeypatch)
+    # Three parts are held, each of at most four frames.
+    with SharedFrames(
+        {path: [[0, 1], [1, 2], [3, 4], range(9)] for path in paths}, most_bytes=12 * 64 * 48 * 3
+    ) as shared:
+        assert shared.read(paths[0], [0, 2]) is not None
+        assert shared.read(paths[0], [3, 4]) is not None
+        assert shared.read(paths[0], [2, 3]) is None, "in two parts"
+        assert shared.read(paths[0], list(range(9))) is None, "too large for any part"
+        for path in paths[1:]:
+            assert shared.read(path, [0, 1]) is not None
+            assert shared.read(path, [3, 4]) is not None
+        assert shared.read(paths[0], [0, 1]) is None, "let go"
+    assert sorted(opened) == sorted([path.name for path in paths] * 2)
 
 
 def test_a_damaged_stretch_fails_only_the_questions_that_show_it(tmp_path):
@@ -241,8 +261,7 @@ def test_a_damaged_stretch_fails_only_the_questions_that_show_it(tmp_path):
         row = SimpleNamespace(role="sampler", keyframes=keyframes, scales=None)
         return decode_frame_batch(row, path, frame_policy="exact", backend="pyav", shared=shared).pixels
 
-    with SharedFrames([(path, [2, 20, 40])]) as shared:
-        shared.move_to(0)
+    with SharedFrames({path: [[2, 40], [20]]}) as shared:
         assert np.array_equal(shown([2, 40]), right)
         with pytest.raises(VideoError, match="frame 20 asked, but it cannot be decoded"):
             shown([20])

@@ -28,6 +28,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
     is_simple: ClassVar[bool] = False
     frames_argument: ClassVar[str] = "max_num_frames"
     takes_mixed_sizes: ClassVar[bool] = True
+    prepares_ahead: ClassVar[bool] = True
 
     @classmethod
     def check_installed(cls) -> None:
@@ -42,7 +43,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Also put a processor before the model's own that understands paths with frames."""
         super().trace_model(view, batch, trace)
-        view.processor = FramesProcessor(self.processor)
+        view.processor = FramesProcessor(view.processor)
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
         """Return the video as one part, or one image part per frame where frames differ in size."""

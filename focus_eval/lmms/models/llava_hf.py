@@ -25,6 +25,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
     checkpoint_types: ClassVar[tuple[str, ...]] = ("llava_onevision",)
     frames_argument: ClassVar[str] = "max_frames_num"
     largest_batch: ClassVar[int | None] = 1
+    prepares_ahead: ClassVar[bool] = True
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Name checkpoint and device map: by default the stock ones are another model and "", which is refused."""

@@ -24,7 +24,7 @@ from PIL import Image
 from focus_eval.core.errors import MissingDependency
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
-from focus_eval.lmms.patches import wrap_video_readers
+from focus_eval.lmms.patches import open_no_video_twice, wrap_video_readers
 from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
 
@@ -38,12 +38,14 @@ class QwenAdapter(FrameAdapter):
     frames_argument: ClassVar[str] = "max_num_frames"
     frames_merged: ClassVar[int] = 2  # the vision tower takes frames in pairs; an odd last one is repeated
     takes_mixed_sizes: ClassVar[bool] = True
+    prepares_ahead: ClassVar[bool] = True
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise `MissingDependency` without qwen-vl-utils; wrap its readers."""
+        """Raise `MissingDependency` without qwen-vl-utils; wrap its readers, and those of the wrappers."""
         try:
             wrap_video_readers(feeding)
+            open_no_video_twice()
         except ImportError as error:
             raise MissingDependency(f"{cls.model_id} needs qwen-vl-utils: pip install qwen-vl-utils") from error
 
@@ -89,7 +91,7 @@ class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
         super().trace_model(view, batch, trace)
         shown = [pending.frame_batch for pending in batch if pending.frame_batch is not None]
         if len(shown) == len(batch) and all(frame_batch.scales is None for frame_batch in shown):
-            view.processor = TimedProcessor(self.processor, [metadata_of(frame_batch) for frame_batch in shown])
+            view.processor = TimedProcessor(view.processor, [metadata_of(frame_batch) for frame_batch in shown])
 
 
 class FocusQwen2_5VLChat(QwenAdapter, Qwen2_5VLChat):  # type: ignore[misc]

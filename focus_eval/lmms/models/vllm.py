@@ -31,6 +31,7 @@ class VLLMAdapter(QwenAdapter):
     packages: ClassVar[tuple[str, ...]] = ("qwen-vl-utils", "vllm")
     frames_argument: ClassVar[str] = "nframes"
     takes_mixed_sizes: ClassVar[bool] = False
+    prepares_ahead: ClassVar[bool] = False  # not tried with the engine
 
     client: Any
     batch_size_per_gpu: int

@@ -123,7 +123,6 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
     model_id: ClassVar[str] = "focus_zero_shot"
     frames_argument: ClassVar[str] = "max_num_frames"
     largest_batch: ClassVar[int | None] = 1
-    answers_by_video: ClassVar[bool] = True
     own_options: ClassVar[type | None] = AnswererOptions
 
     def prepare(self, own: AnswererOptions, wrapper_arguments: dict[str, Any]) -> str:
