@@ -135,7 +135,138 @@ def test_the_pulls_on_longvideobench_are_what_the_samplers_count(name, shared):
     assert sum(sampler.count_pulls(video, k=64) * count for video, count in videos.items()) == PULLS[name]
 
 
-FIGURES = {"stretch_map": stretch_map, "event_lengths": event_lengths, "coverage": coverage, "gpu_hours": gpu_hours}
+def with_interval(row, column, digits=1):
+    """E.g. "5.1 [1.0, 9.2]"; "" where the figure was not measured, and no interval where it has none."""
+    ends = [row[f"{column} low"], row[f"{column} high"]]
+    texts = [f"{float(text):.{digits}f}" for text in (row[column], *ends) if text]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]" if len(texts) == 3 else "".join(texts)
+
+
+def demo_rows():
+    """The tables of the demo's run by sampler: K = 8, and recall at every K."""
+    return tuple(
+        {row["Sampler"]: row for row in rows_of(PUBLISHED / f"demo_{name}.csv")} for name in ("k8", "recall_by_k")
+    )
+
+
+def percent(row, column):
+    value = float(row[column])
+    return f"{value:.2f} %" if value else "0"
+
+
+DEMO = {
+    "uniform": "uniform",
+    "topk, one frame a second": "topk",
+    "focus": "focus",
+    "even_cover (ours), as many pulls as focus": "even_cover budget_of=focus",
+}
+
+
+def demo():
+    """The README's table, and what even_cover gains."""
+    at_8, by_k = demo_rows()
+    lines = []
+    for name, label in DEMO.items():
+        row = at_8[label]
+        recalls = (with_interval(row, "recall within 2 s (%)"), with_interval(by_k[label], "K = 32"))
+        lines.append((name, percent(row, "forward equivalents (%)"), *recalls, with_interval(row, "accuracy (%)")))
+    lines.append(
+        ("oracle: the annotated frames", "0", "100", "–", with_interval(at_8["oracle [ceiling]"], "accuracy (%)"))
+    )
+    return table(*lines)
+
+
+def demo_gain():
+    gain = with_interval(demo_rows()[0]["even_cover budget_of=focus"], "minus focus")
+    return [f"finds {gain} points more at K = 8"]
+
+
+TWO_ENCODERS = {
+    "even_cover, a quarter of focus's pulls": "even_cover",
+    "scan_cover": "scan_cover (offline)",
+    "even_cover, as many as focus": "even_cover budget_of=focus",
+    "scan_cover, share=0.01": "scan_cover (offline) share=0.01",
+    "focus": "focus",
+}
+
+
+def two_encoders():
+    """What scan_cover finds, and at what cost, on the demo."""
+    at_8, by_k = demo_rows()
+    costs = ("forward equivalents (%)", "frames scored (%)")
+    lines = []
+    for name, label in TWO_ENCODERS.items():
+        recalls = (f"{float(by_k[label][column]):.1f}" for column in ("K = 8", "K = 32"))
+        lines.append((name, *(percent(at_8[label], cost) for cost in costs), *recalls))
+    return table(*lines)
+
+
+COST_EXAMPLE = {
+    "even grid, as many pulls as `focus`": "even_diverse [control]",
+    "`topk`, one frame a second": "topk",
+    "`focus`": "focus",
+}
+
+
+def cost_example():
+    """Pulls and frames encoded of the demo's run, added over its questions."""
+    rows = {row["Sampler"]: row for row in rows_of(PUBLISHED / "demo_pulls.csv")}
+    lines = []
+    for name, label in COST_EXAMPLE.items():
+        frames, pulls, encoded = (float(rows[label][column]) for column in ("n_frames", "n_pulls", "n_encoded"))
+        share = f"{encoded:,.0f} ({encoded / pulls:.3f})".replace("(0.", "(.")
+        lines.append((name, f"{pulls:,.0f}", f"{pulls / frames:.2%}", share, f"{encoded / frames:.2%}"))
+    return [line.replace("%", " %") for line in table(*lines)]
+
+
+def field_row(mark, first):
+    """The cells of a row of docs/field.md, whose tables tests/test_field.py derives from the public files."""
+    page = (ROOT / "docs/field.md").read_text(encoding="utf-8")
+    part = page.partition(f"<!-- field: {mark} -->")[2].partition("<!-- end -->")[0]
+    (row,) = re.findall(rf"^\| {re.escape(first)} \|.*$", part, re.MULTILINE)
+    return [cell.strip().removeprefix("+") for cell in row.strip("|").split("|")]
+
+
+def ascs(measure):
+    """ASCS less AKS at K = 64 in points, without its sign."""
+    (row,) = [
+        row
+        for row in rows_of(ROOT / "registry/differences.csv")
+        if (row["k"], row["name"], row["less"], row["measure"]) == ("64", "ASCS", "AKS", measure)
+    ]
+    value, *ends = (100 * float(row[name]) for name in ("value", "low", "high"))
+    low, high = sorted(abs(end) for end in ends)
+    return f"{abs(value):.1f} [{low:.1f}, {high:.1f}]"
+
+
+def answers():
+    """What the README says of real models' answers."""
+    within, short, medium = (
+        field_row("within", "recall@1"),
+        field_row("lengths", "below 180 s"),
+        field_row("lengths", "180 to 1200 s"),
+    )
+    loss = re.sub(r"-(.*) \[-(.*), -(.*)\]", r"\1 [\3, \2]", short[-1])
+    return [
+        "With a keyframe within a second of the evidence the same question is right "
+        f"{within[1]} points more often (Qwen2.5-VL-7B, LongVideoBench, videos of 180 s and more, 22 selections, 20 of "
+        f"them variants of one method); between uniform and AKS alone, {within[4]}.",
+        f"AKS loses {loss} points to uniform frames on short videos**, and wins {medium[-1]} at 3 to 20 minutes.",
+        f"ASCS is {ascs('within 1 s')} points behind AKS within 1 s of the evidence, {ascs('within 5 s')} ahead within 5 s",
+    ]
+
+
+FIGURES = {
+    "answers": answers,
+    "cost_example": cost_example,
+    "coverage": coverage,
+    "demo": demo,
+    "demo_gain": demo_gain,
+    "event_lengths": event_lengths,
+    "gpu_hours": gpu_hours,
+    "stretch_map": stretch_map,
+    "two_encoders": two_encoders,
+}
 
 
 @pytest.mark.parametrize(("page", "name", "text"), marked())
