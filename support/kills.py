@@ -31,7 +31,7 @@ class Survived:
         kills: by kind; "cut" is a write that ends at some byte, and the process with it.
         rounds: runs that were brought to their end, each compared with an undisturbed one.
         lost, twice: rows that were there before a kill and not after it; rows that a question has more than one of.
-        wrong: what was not as it must be, one line each.
+        wrong: what was wrong, one line each.
     """
 
     kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))

@@ -34,7 +34,7 @@ class Step:
     Args:
         rows, errors: answers (selections where no model answers), and those that record an error.
         figures: numbers of the report that were computed again from the rows.
-        wrong: what is not as it must be, one line each.
+        wrong: what is wrong, one line each.
     """
 
     name: str

@@ -115,7 +115,7 @@ def split_arguments(
 
     Raises:
         UnknownName: an argument nobody takes; the message has the nearest name.
-        InvalidInput: a value that is not as it must be.
+        InvalidInput: a value is invalid.
     """
     plain = [declared.name for declared in fields(AdapterOptions) if not declared.name.endswith("_options")]
     theirs = [*constructor_parameters(base), *passed_on]

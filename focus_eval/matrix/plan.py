@@ -530,7 +530,7 @@ def load_machine(name: str | Path) -> Machine:
 
     Raises:
         UnknownName: no such file, and none of that name is shipped.
-        InvalidInput: a key or value that is not as it must be.
+        InvalidInput: a key or value is invalid.
     """
     file = Path(name)
     shipped = {found.stem: found for found in (resource_path("configs") / "machines").glob("*.yaml")}

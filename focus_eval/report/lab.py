@@ -283,8 +283,8 @@ def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
     videos = joined.drop_duplicates("question_id").set_index("question_id")["video"].loc[means.index].tolist()
     said = Value.of(statistics.difference_estimate(means[True] - means[False], videos), is_difference=True).ours_text
     return [
-        f"With evidence in view the same question is answered right {said} points more often "
-        f"than without, over the {len(means)} questions that some samplers find and some do not."
+        f"On the {len(means)} questions where some samplers found the evidence and others did not, finding it changed "
+        f"accuracy by {said} points."
     ]
 
 

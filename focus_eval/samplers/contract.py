@@ -273,7 +273,7 @@ def _global_generators() -> tuple[Any, ...]:
 
 
 PROMISES = {
-    "class": "choose(self, request), role and declarations are as they must be",
+    "class": "choose(self, request), role and declarations are valid",
     "runs": "every length, rate, K and relevance: no exception",
     "choice": "choose returns a Choice",
     "integers": "keyframes are frame indices",

@@ -95,8 +95,8 @@ def test_the_effect_of_evidence_in_view_is_of_this_k_within_a_question_and_witho
             scores.setdefault(answer.question_id, {True: [], False: []})[in_view].append(answer.score)
         gains = [fmean(found[True]) - fmean(found[False]) for found in scores.values() if all(found.values())]
         notes = " ".join(table.notes)
-        assert f"answered right {100 * fmean(gains):+.1f} [" in notes
-        assert f"over the {len(gains)} questions that some samplers find and some do not" in notes
+        assert f"On the {len(gains)} questions where some samplers found the evidence and others did not" in notes
+        assert f"changed accuracy by {100 * fmean(gains):+.1f} [" in notes
         assert f"Answerable: the {len(answerable)} of " in notes
 
 
