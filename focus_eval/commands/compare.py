@@ -233,7 +233,8 @@ def simulation_sections(
         lengths = by_length(compared, world.frame, world.new, share=share)
         table = verdict_table(compared, world.frame, world.new, lengths, margin=margin, share=share)
         # The page has the differences by length too.
-        print_table(replace(table, columns=table.columns[:3]))
+        rows = tuple(replace(row, figures=row.figures[:3]) for row in table.rows)
+        print_table(replace(table, columns=table.columns[:3], rows=rows))
         sentences = [
             verdict_sentence(item, world.frame, world.new, found, margin=margin)
             for item, found in zip(compared, lengths, strict=True)

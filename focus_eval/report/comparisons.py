@@ -17,7 +17,7 @@ from focus_eval.report.power import Discordance, more_videos_text, seen_discorda
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import PairedComparison, compare_paired
-from focus_eval.report.table import Cells, Table, Value, difference_table
+from focus_eval.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 
 BASELINES = ("uniform", "uniform_1fps")
 TABLE_NAMES = ("against_baseline", "recall_against_baseline", "recall_pairs", "comparison")
@@ -261,7 +261,7 @@ def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
         more = more_videos_text(worst.detectable, worst.difference.videos)
         yield f"Power (80 %): in the line with the largest spread, {more}."
     if any(pair.compared.difference.low is None for pair in pairs):
-        yield "Too few videos: fewer than 5 allow no interval."
+        yield TOO_FEW_NOTE
 
 
 def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], where: tuple[str, ...]) -> list[Pair]:

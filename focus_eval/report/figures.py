@@ -510,4 +510,7 @@ def log_if_wide(axes: Axes, costs: Sequence[float]) -> None:
     positive = [cost for cost in costs if cost > 0]
     if positive and max(positive) > 20 * min(positive):
         axes.set_xscale("symlog", linthresh=min(positive), linscale=0.5)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
+        # A power of ten below the least cost would stand on the 0.
+        axes.xaxis.set_major_formatter(
+            FuncFormatter(lambda value, _place: "" if 0 < value < min(positive) / 2 else f"{value:g}")
+        )

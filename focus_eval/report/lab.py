@@ -41,7 +41,7 @@ from focus_eval.report.measures import (
 )
 from focus_eval.report.recall import PIXELS_NOTE, recall_column
 from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
-from focus_eval.report.table import Cells, Table, TableRow, Value, difference_table
+from focus_eval.report.table import TOO_FEW_NOTE, Cells, Table, TableRow, Value, difference_table
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def _differences(
         columns=("all (points)", "p (Holm)", *names),
         notes=(
             "Paired by question; 95 % interval: sign flips over videos. Columns after p are not tested.",
-            "Too few videos: fewer than 5 allow no interval.",
+            TOO_FEW_NOTE,
         ),
     )
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MINUS = "−"
 NOTHING = "–"
 TOO_FEW_VIDEOS = "too few videos"
+TOO_FEW_NOTE = "Too few videos: fewer than 5 allow no interval."
 # An arrow stands only where the adjusted p of a test is below this.
 SIGNIFICANT = 0.05
 
@@ -241,7 +242,11 @@ def difference_table(
 
 
 def narrowed(table: Table) -> Table:
-    """Return `table` for a screen: names that every row shares stand in the title instead of in columns."""
+    """Return `table` for a screen: what every row shares is said once.
+
+    Names stand in the title instead of in columns, and a note says which columns have no interval.
+    """
+    table = _few_said_once(table)
     if len(table.rows) < 2:
         return table
     last = len(table.key_titles) - 1
@@ -254,6 +259,30 @@ def narrowed(table: Table) -> Table:
         key_titles=tuple(table.key_titles[at] for at in kept),
         rows=tuple(replace(row, keys=tuple(row.keys[at] for at in kept)) for row in table.rows),
     )
+
+
+def _few_said_once(table: Table) -> Table:
+    """Return `table` with a note in place of "[too few videos]" in columns that have no interval at all."""
+    cells = [
+        [cell for cell in column if isinstance(cell, Value)]
+        for column in zip(*(row.figures for row in table.rows), strict=True)
+    ]
+    few = [at for at, column in enumerate(cells) if any(cell.has_too_few_videos for cell in column)]
+    bare = {at for at in few if all(cell.low is None for cell in cells[at])}
+    if not bare:
+        return table
+    rows = tuple(
+        replace(row, figures=tuple(_without_few(cell) if at in bare else cell for at, cell in enumerate(row.figures)))
+        for row in table.rows
+    )
+    notes = tuple(note for note in table.notes if note != TOO_FEW_NOTE or len(bare) < len(few))
+    has_others = any(cell.low is not None for column in cells for cell in column)
+    where = f" in {', '.join(table.columns[at] for at in sorted(bare))}" if has_others else ""
+    return replace(table, rows=rows, notes=(*notes, f"No interval{where}: it takes 5 videos."))
+
+
+def _without_few(cell: Value | str) -> Value | str:
+    return replace(cell, has_too_few_videos=False) if isinstance(cell, Value) else cell
 
 
 def notes_once(tables: Sequence[Table]) -> list[Table]:
@@ -313,8 +342,6 @@ def to_terminal(table: Table, width: int) -> list[RichTable]:
     words = [_Column(key.title, [word for text in key.texts for word in text.split()]) for key in keys]
     room = width - max(min(_taken(keys), width // 2), min(_taken(words), 2 * width // 3))
     intervals = _figure_columns(table, _interval_text)
-    if {text for column in intervals for text in column.texts} <= {"", f"[{TOO_FEW_VIDEOS}]"} and intervals:
-        intervals, notes = [], (*notes, "Too few videos for any interval: it takes 5.")
     groups = [*_side_by_side(figures, room), *_side_by_side(intervals, room)]
     last = len(groups) - 1
     return [_rich_table(keys, group, notes if at == last else (), width) for at, group in enumerate(groups)]

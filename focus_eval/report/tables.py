@@ -19,7 +19,7 @@ from focus_eval.core.resources import resource_path
 from focus_eval.report import measures
 from focus_eval.report.recall import PIXELS_NOTE, recall_column
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.table import Table, TableRow, Value, merge_notes
+from focus_eval.report.table import TOO_FEW_NOTE, Table, TableRow, Value, merge_notes
 from focus_eval.rows.records import SelectionRow
 
 # Samplers of ours that stand for a published line of another name. Most of the paper's numbers come from its public
@@ -497,7 +497,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if any(figure.low is not None for figure in figures):
         notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")
     if any(figure.has_too_few_videos for figure in figures):
-        notes.append("Too few videos: fewer than 5 allow no interval.")
+        notes.append(TOO_FEW_NOTE)
     if shape.anchors:
         notes.append(
             f"Published: {read_anchors(shape.anchors).source}. No test says whether ours differs: the answers behind "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 
-from focus_eval.report.table import Counts, Table, TableRow, Value, to_terminal
+from focus_eval.report.table import TOO_FEW_NOTE, Counts, Table, TableRow, Value, narrowed, to_markdown, to_terminal
 
 SAMPLERS = ["uniform", "topk", "focus", "focus,alpha=0.1,clip_seconds=8,temperature=0.03", "oracle [ceiling]"]
 COLUMNS = ("short", "medium", "long", "overall", "frames scored (%)", "GPU hours")
@@ -90,7 +91,21 @@ def test_where_no_interval_could_be_made_one_line_says_so_instead_of_a_table():
     few = Value(ours=50.0, has_too_few_videos=True)
     rows = tuple(TableRow((sampler, "8", "blip"), (few,) * len(COLUMNS), None) for sampler in SAMPLERS)
     table = Table(name="t", title="Recall", key_titles=("sampler", "K", "encoder"), columns=COLUMNS, rows=rows)
-    text = printed(table, 80)
+    text = printed(narrowed(table), 80)
     assert "[too few videos]" not in text
-    assert text.count("Too few videos for any interval: it takes 5.") == 1
+    assert text.count("No interval: it takes 5 videos.") == 1
     assert text.count("50.0") == len(SAMPLERS) * len(COLUMNS)
+
+
+def test_a_column_without_any_interval_is_named_in_a_note_and_another_keeps_its_own():
+    few, sure = Value(ours=50.0, has_too_few_videos=True), Value(ours=70.0, low=60.0, high=80.0)
+    rows = (TableRow(("focus",), (few, few, sure, "–")), TableRow(("aks",), (few, sure, sure, "–")))
+    notes = ("Paired.", TOO_FEW_NOTE)
+    table = Table(name="t", title="T", key_titles=("s",), columns=("a", "b", "c", "d"), rows=rows, notes=notes)
+    screen = narrowed(table)
+    texts = [[cell if isinstance(cell, str) else cell.ours_text for cell in row.figures] for row in screen.rows]
+    assert texts[0] == ["50.0", "50.0 [too few videos]", "70.0 [60.0, 80.0]", "–"]
+    assert screen.notes == (*notes, "No interval in a: it takes 5 videos.")
+    without_b = replace(table, columns=("a", "c"), rows=tuple(TableRow(r.keys, r.figures[::2]) for r in rows))
+    assert narrowed(without_b).notes == ("Paired.", "No interval in a: it takes 5 videos.")
+    assert "[too few videos]" in to_markdown(without_b)

@@ -95,7 +95,11 @@ def render_html(
 
 def render_sections(title: str, sections: Sequence[tuple[str, Sequence[str | Table | Mapping[str, str]]]]) -> str:
     """Return a page of headings with texts, tables, drawings (`figures.page_svg`) and links by address below each."""
-    return _render("compare.html.j2", title=title, sections=sections)
+    shown = [
+        (heading, [narrowed(item) if isinstance(item, Table) else item for item in items])
+        for heading, items in sections
+    ]
+    return _render("compare.html.j2", title=title, sections=shown)
 
 
 def _render(template: str, *, script: str = "", **values: Any) -> str:
