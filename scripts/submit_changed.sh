@@ -40,6 +40,7 @@ for name in $folders; do
   if "${SUBMIT:-submit_in_container}" "$folder" "$out/$name" "$seed" > "$out/$name/submit.log" 2>&1; then
     outcome="submitted"
   else
+    [ $? -lt 124 ] || echo "Stopped: out of time or memory." >> "$out/$name/submit.log"
     outcome="not accepted" failed=1
   fi
   {

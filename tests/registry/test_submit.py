@@ -208,6 +208,13 @@ def test_the_seed_of_a_verdict_is_of_the_month_the_content_and_a_secret(proposed
     assert seeds(REGISTRY_SECRET="") == ["none", "none"]  # drawn by the command
 
 
+@pytest.mark.parametrize(("code", "is_stopped"), [(124, True), (137, True), (1, False)])
+def test_a_submission_that_took_too_long_or_too_much_memory_is_named(proposed, code, is_stopped):
+    (proposed / "run").write_text(f"#!/bin/sh\nexit {code}\n")
+    assert submit_changed(proposed, proposed / "run").returncode == 1
+    assert ("Stopped: out of time or memory." in (proposed / "summary").read_text()) == is_stopped
+
+
 def test_the_workflow_gives_foreign_code_no_network_and_no_secret():
     text = (ROOT / ".github/workflows/registry.yml").read_text() + (ROOT / "scripts/submit_changed.sh").read_text()
     workflow = yaml.safe_load((ROOT / ".github/workflows/registry.yml").read_text())
