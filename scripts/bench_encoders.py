@@ -50,10 +50,10 @@ def varied_frames(n: int) -> np.ndarray:
     return np.stack([(frame * gain).astype(np.uint8) for frame, gain in zip(texture, gains, strict=True)])
 
 
-def scorer_of(parts, *, tiny: bool, **options) -> BlipScorer:
+def scorer_of(parts, *, tiny: bool, made: type[BlipScorer] = BlipScorer, **options) -> BlipScorer:
     """Return a scorer on the shared random model."""
     rules = replace(LAVIS, text_heads=TINY_BLIP_HEADS) if tiny else LAVIS
-    return BlipScorer.of_parts(*parts, rules=rules, identity="random weights", options=EncoderOptions(**options))
+    return made.of_parts(*parts, rules=rules, identity="random weights", options=EncoderOptions(**options))
 
 
 def timed(device, call):

@@ -23,8 +23,10 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,6 +56,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import BATCH_FRAMES, WorkerResources
 from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.selecting import SelectWorker, select_jobs
+from focus_eval.rows.records import SelectionRow
 from focus_eval.video import open_video
 from focus_eval.video.decoder import n_cores
 from focus_eval.video.pyav import PyAVReader
@@ -85,7 +88,7 @@ class StandIn:
     def __init__(self, costs: Costs, *, ahead: bool, batch_size: int, fills: bool) -> None:
         self.costs, self.ahead, self.batch_size, self.fills_batches = costs, ahead, batch_size, fills
         self.device = "cpu"
-        self.seconds = 0.0
+        self.encode_seconds = 0.0
         self.n_batches = 0
         self._uploader = Uploader(torch.device("cpu"))
         self._free_at = 0.0
@@ -105,7 +108,7 @@ class StandIn:
         found = np.concatenate(means)
         encoding = self.costs.launch + len(found) * self.costs.encode
         ends = max(time.perf_counter(), self._free_at) + len(found) * self.costs.resize + encoding
-        self._free_at, self.seconds, self.n_batches = ends, self.seconds + encoding, self.n_batches + 1
+        self._free_at, self.encode_seconds, self.n_batches = ends, self.encode_seconds + encoding, self.n_batches + 1
 
         def finish():
             time.sleep(max(0.0, ends - time.perf_counter()))
@@ -124,9 +127,18 @@ class StandIn:
 
 
 def run_worker(
-    folder: Path, clips: list[Path], encoder: StandIn, setting: Setting
+    folder: Path,
+    clips: list[Path],
+    encoder: Any,
+    setting: Setting,
+    *,
+    on_row: Callable[[SelectionRow], None] | None = None,
 ) -> tuple[Outcome, list[tuple[Path, np.ndarray]]]:
-    """Choose frames of all clips with the real worker; return how that went, and which frames were read."""
+    """Choose frames of all clips with the real worker; return how that went, and which frames were read.
+
+    Args:
+        encoder: says in `encode_seconds` how long its device has computed.
+    """
     (folder / "questions.json").write_text(json.dumps([_question(number, clip) for number, clip in enumerate(clips)]))
     benchmark = {"name": "clips", "benchmark": "longvideobench", "videos": str(clips[0].parent),
                  "annotations": str(folder / "questions.json")}  # fmt: skip
@@ -151,14 +163,14 @@ def run_worker(
 
         return wrapped
 
-    selecting.make_encoder = lambda name, **options: encoder
-    worker = SelectWorker(specs, sets, run, name="bench", store=None, share=Share(setting.cores, 4_000_000_000))
-    with patched(PyAVReader, "stream", noted):
-        started = time.perf_counter()
-        worker.run_all(select_jobs(specs, sets, run))
+    share = Share(setting.cores, int(1e9 * Resources().frame_gigabytes))
+    worker = SelectWorker(specs, sets, run, name="bench", store=None, share=share)
+    given = patched(selecting, "make_encoder", lambda _: lambda name, **options: encoder)
+    with given, patched(PyAVReader, "stream", noted):
+        before, started = encoder.encode_seconds, time.perf_counter()
+        worker.run_all(select_jobs(specs, sets, run), on_row=on_row)
         seconds = time.perf_counter() - started
-    worker.close()
-    return Outcome(seconds, encoder.seconds / seconds), read
+    return Outcome(seconds, (encoder.encode_seconds - before) / seconds), read
 
 
 def _question(number: int, clip: Path) -> dict[str, object]:

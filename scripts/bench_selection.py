@@ -106,9 +106,10 @@ def _made_up() -> tuple[list[Question], dict[str, VideoRate]]:
 def make_clips(sample: Sample, folder: Path, *, width: int, height: int) -> dict[str, Path]:
     """Return a clip of its length and rate for every video: one segment per rate, repeated."""
     paths = {}
+    longest = max(rate.duration_seconds for rate in sample.rates.values())
     for video, asked in sample.questions.items():
         rate = sample.rates[asked[0].id]
-        n_segment = round(_SEGMENT_SECONDS * rate.fps)
+        n_segment = round(min(_SEGMENT_SECONDS, longest) * rate.fps)
         segment = folder / f"segment_{float(rate.fps):.3f}.mp4"
         if not segment.exists():
             with ClipWriter(segment, width=width, height=height, fps=rate.fps) as writer:
@@ -261,6 +262,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="tiny encoder, short clips; always without a GPU")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--videos", type=int, help="videos of the sample (default: 12, smoke: 3)")
+    parser.add_argument("--most-seconds", type=float, help="cut videos to this (default: smoke: 60)")
     parser.add_argument("--plain-questions", type=int, default=3, help="questions the public way is timed on")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, help="default: fp32 tf32 bf16 fp16, smoke: fp32")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="videos at once")
@@ -276,7 +278,7 @@ def parse_arguments() -> argparse.Namespace:
     args.smoke = args.smoke or str(torch_device(args.device)) == "cpu"
     args.videos = args.videos or (3 if args.smoke else 12)
     args.precisions = args.precisions or (["fp32"] if args.smoke else list(PRECISIONS))
-    args.most_seconds = 60.0 if args.smoke else float("inf")
+    args.most_seconds = args.most_seconds or (60.0 if args.smoke else float("inf"))
     args.kept_gib = min(args.kept_gib, 0.5) if args.smoke else args.kept_gib
     return args
 

@@ -1,14 +1,19 @@
-"""Measures everything a node with a GPU can tell, in one run under ten minutes, and writes it down.
+"""Measures everything a node with a GPU can tell, in one run under ten minutes, what is worth most first.
 
-  decoding    frames a second of each reader by resolution, and frames that differ from the exact ones (bench_readers)
+  selection   the real worker by resolution: GPU busy share, seconds by stage, hours (bench_feed)
   encoders    frames a second, relevance and keyframes changed in each precision (bench_encoders)
-  selection   hours of choosing for LongVideoBench val, against the public scripts' way (bench_selection)
-  answers     LLaVA-Video before its first word, against transformers' classes (bench_llava_video)
+  decoding    frames a second of each reader by resolution, torchcodec_cuda too, and frames that differ (bench_readers)
+  parity      BLIP at full size against transformers' own, and all ways to feed it (parity_blip)
+  answers     a Qwen2-VL of the 7B's shape through the plugin: GPU busy share, seconds by stage (bench_answers)
+  vllm        the same in vLLM, where it is installed
+  public      selection against the public scripts' way (bench_selection)
+  llava       LLaVA-Video before its first word, against transformers' classes (bench_llava_video)
 
-Each part has a limit of its own and is stopped there; a part that fails or is stopped says so in a line of the page,
-with what it had printed, and the others go on. Without a GPU, or with --tiny, networks and clips are tiny and all parts
-end within three minutes. Energy is what NVML counts over each part. The section between the two marks of `--page` is
-replaced, and `--machine` gets the rates in the form that `focus-eval plan --machine` reads.
+Each part may take its share of the time that is left, and is stopped there; a part that fails or is stopped says so in
+a line of the page, with what it had printed, and the others go on. Without a GPU, or with --tiny, networks and clips
+are tiny, and all parts run in this process, so that libraries load once. Energy is what NVML counts over each part. The
+section between the two marks of `--page` is replaced, and `--machine` gets the rates in the form that `focus-eval plan
+--machine` reads.
 
 Run: python scripts/measure_node.py [--page docs/performance.md] [--machine node.yaml] [--annotations F --rates F]
 """
@@ -16,10 +21,13 @@ Run: python scripts/measure_node.py [--page docs/performance.md] [--machine node
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import runpy
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -34,53 +42,79 @@ from focus_eval.video.decoder import n_cores
 BEGIN, END = "<!-- measured by scripts/measure_node.py: begin -->", "<!-- measured by scripts/measure_node.py: end -->"
 _HERE = Path(__file__).resolve().parent
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-_SECONDS, _TINY_SECONDS = 570.0, 170.0
+_SECONDS = 570.0
 
 
 @dataclass(frozen=True)
 class Part:
-    """One script, and the seconds it may take."""
+    """One script with its options, and the share it may take of the time left for it and all after it."""
 
     name: str
     command: tuple[str, ...]
-    seconds: float
+    share: float
 
 
 def parts_of(args: argparse.Namespace) -> list[Part]:
-    """Return the scripts to run, with options that fit them into their share of the time."""
+    """Return the scripts to run, what is worth most first."""
     data = ("--annotations", str(args.annotations), "--rates", str(args.rates)) if args.annotations else ()
+    answers = ("--questions", "1", "--frames", "2", "--size", "360p", "--seconds", "2")
     small: dict[str, tuple[str, ...]] = {
-        "decoding": ("--seconds", "60", "--sizes", "360p", "720p"),
-        "encoders": ("--tiny", "--frames", "32"),
-        "selection": ("--smoke", "--videos", "2", "--plain-questions", "1"),
-        "answers": ("--tiny", "--frames", "2", "--repeats", "1", "--new-tokens", "4"),
+        "selection": ("--tiny",),
+        "encoders": ("--tiny", "--frames", "16"),
+        "decoding": ("--seconds", "10", "--sizes", "360p"),
+        "parity": ("--tiny", "--frames", "2"),
+        "answers": ("--tiny", *answers),
+        "vllm": ("--tiny", *answers),
+        "public": ("--smoke", "--videos", "1", "--plain-questions", "1", "--most-seconds", "2", "--precisions", "fp32"),
+        "llava": ("--tiny", "--frames", "2", "--repeats", "1", "--new-tokens", "2"),
     }
-    usual: dict[str, tuple[str, ...]] = {"answers": ("--repeats", "3")}
+    usual: dict[str, tuple[str, ...]] = {
+        "decoding": ("--seconds", "120"),
+        "public": ("--precisions", "tf32", "--videos", "6", "--plain-questions", "2"),
+        "llava": ("--repeats", "3"),
+    }
     parts = (
-        ("decoding", "bench_readers.py", (), 0.2),
-        ("encoders", "bench_encoders.py", (), 0.2),
-        ("selection", "bench_selection.py", data, 0.4),
-        ("answers", "bench_llava_video.py", (), 0.2),
+        ("selection", "bench_feed.py", (), 0.3),
+        ("encoders", "bench_encoders.py", (), 0.3),
+        ("decoding", "bench_readers.py", (), 0.25),
+        ("parity", "parity_blip.py", (), 0.35),
+        ("answers", "bench_answers.py", (), 0.5),
+        ("vllm", "bench_answers.py", ("--engine", "vllm"), 0.5),
+        ("public", "bench_selection.py", data, 0.6),
+        ("llava", "bench_llava_video.py", (), 1.0),
     )
     options = small if args.tiny else usual
-    return [
-        Part(name, (script, *more, *options.get(name, ())), share * args.seconds) for name, script, more, share in parts
-    ]
+    return [Part(name, (script, *more, *options.get(name, ())), share) for name, script, more, share in parts]
 
 
-def run_part(part: Part) -> str:
+def run_part(part: Part, *, seconds: float) -> str:
     """Return what a script printed, and in words how it ended where it did not end well."""
     command = [sys.executable, "-u", str(_HERE / part.command[0]), *part.command[1:]]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=part.seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired as error:
         printed = error.stdout or b""
         text = printed.decode(errors="replace") if isinstance(printed, bytes) else printed
-        return whole_lines(text) + f"\n\n**Not finished**: stopped after {part.seconds:.0f} s."
+        return whole_lines(text) + f"\n\n**Not finished**: stopped after {seconds:.0f} s."
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return whole_lines(done.stdout) + f"\n\n**Not measured**: {said}"
     return whole_lines(done.stdout)
+
+
+def run_here(part: Part) -> str:
+    """Return what a script printed in this process, and how it ended where it did not end well."""
+    printed, before = io.StringIO(), sys.argv
+    said = ""
+    sys.argv = [str(_HERE / part.command[0]), *part.command[1:]]
+    try:
+        with redirect_stdout(printed):
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (said in the page; the other parts go on)
+        said = f"\n\n**Not measured**: {type(error).__name__}: {error}"
+    finally:
+        sys.argv = before
+    return whole_lines(printed.getvalue()) + said
 
 
 def whole_lines(printed: str) -> str:
@@ -130,6 +164,7 @@ def write_machine(file: Path, rates: dict[str, float], decode_seconds: float, *,
         "gpus": len(gpu_gigabytes()),
         "decode_seconds": round(decode_seconds, 5),
         "frames_per_second": {"blip": rates},
+        "is_measured": not tiny,
         "source": source + (", with tiny networks: no figures of an encoder" if tiny else ""),
     }
     file.write_text(yaml.safe_dump(document, sort_keys=False))
@@ -149,20 +184,7 @@ def put_into_page(page: Path, section: str) -> None:
 
 def main() -> None:
     """Run all parts within the time, and write page and machine."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", type=Path, help="Markdown file whose marked section is replaced (default: print)")
-    parser.add_argument("--machine", type=Path, help="YAML file for focus-eval plan --machine")
-    parser.add_argument("--annotations", type=Path, help="LongVideoBench val, JSON")
-    parser.add_argument("--rates", type=Path, help="CSV with id, duration_s, fps of its questions")
-    parser.add_argument(
-        "--seconds", type=float, help=f"most time in all (default: {_SECONDS:g}, tiny {_TINY_SECONDS:g})"
-    )
-    parser.add_argument("--tiny", action="store_true", help="tiny networks; always on a machine without a GPU")
-    args = parser.parse_args()
-    if (args.annotations is None) != (args.rates is None):
-        parser.error("--annotations and --rates go together")
-    args.tiny = args.tiny or best_device() == "cpu"
-    args.seconds = args.seconds or (_TINY_SECONDS if args.tiny else _SECONDS)
+    args = arguments()
     began = time.monotonic()
     where = f"{device_name(best_device())}, {os.cpu_count()} cores"
     meaning = "Tiny networks: these figures say that the script runs, and nothing of an encoder." if args.tiny else ""
@@ -173,19 +195,37 @@ def main() -> None:
     printed: dict[str, str] = {}
     for part in parts_of(args):
         started = time.monotonic()
+        left = args.seconds - (started - began)
         with measured_energy(joules, part.name):
-            printed[part.name] = run_part(part)
+            printed[part.name] = run_here(part) if args.tiny else run_part(part, seconds=part.share * left)
         drawn = f", {joules[part.name]:.0f} J" if part.name in joules else ", energy not measured"
         section.append(f"### {part.name}: {time.monotonic() - started:.0f} s{drawn}\n\n{printed[part.name]}")
         print(section[-1] + "\n", flush=True)
-    if args.page is not None:
-        put_into_page(args.page, "\n\n".join(section))
+        if args.page is not None:
+            # After each part: what was measured stays where the run is cut off.
+            put_into_page(args.page, "\n\n".join(section))
     decode_seconds = decode_seconds_in(printed["decoding"])
     if args.machine is not None and decode_seconds is not None:
         write_machine(args.machine, rates_in(printed["encoders"]), decode_seconds, tiny=args.tiny)
     elif args.machine is not None:
         print(f"{args.machine} is not written: decoding was not measured")
     print(f"{time.monotonic() - began:.0f} s in all")
+
+
+def arguments() -> argparse.Namespace:
+    """Return the options, with the defaults of this machine."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", type=Path, help="Markdown file whose marked section is replaced (default: print)")
+    parser.add_argument("--machine", type=Path, help="YAML file for focus-eval plan --machine")
+    parser.add_argument("--annotations", type=Path, help="LongVideoBench val, JSON")
+    parser.add_argument("--rates", type=Path, help="CSV with id, duration_s, fps of its questions")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="most time in all, with a GPU (default: 570)")
+    parser.add_argument("--tiny", action="store_true", help="tiny networks; always on a machine without a GPU")
+    args = parser.parse_args()
+    if (args.annotations is None) != (args.rates is None):
+        parser.error("--annotations and --rates go together")
+    args.tiny = args.tiny or best_device() == "cpu"
+    return args
 
 
 if __name__ == "__main__":

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from node_simulation import Pass, Run
 
 from focus_eval import make_sampler
 from focus_eval.core.types import VideoInfo
-from focus_eval.encoders.preprocess import ImageRules, resize_frames
-from focus_eval.encoders.upload import Uploader
 from focus_eval.video import open_video
 from focus_eval.video.decoder import Decoder, n_cores
 from focus_eval.video.pyav import PyAVReader
@@ -145,6 +142,11 @@ class HostCosts:
 
 def host_costs(size: str, *, side: int = 384, n: int = 32, rounds: int = 5) -> HostCosts:
     """Return what a frame of that size costs, in batches of `n`, the ways alternating; medians."""
+    import torch  # here, so that who only wants sizes or decoding loads none
+
+    from focus_eval.encoders.preprocess import ImageRules, resize_frames
+    from focus_eval.encoders.upload import Uploader
+
     width, height = SIZES[size]
     rules = ImageRules(height=side, width=side)
     frames = [np.random.default_rng(at).integers(0, 256, (1, height, width, 3), np.uint8) for at in range(8)] * (n // 8)

@@ -19,29 +19,49 @@ TEXT = {
 VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
-def save_qwen2_vl(folder: Path, seed: int = 0) -> Path:
-    """Write a Qwen2-VL."""
+# Sizes of the text part, of its rotary sections, and of the image tower.
+_QWEN2_VL: dict[str, tuple[dict[str, int], list[int], dict[str, int]]] = {
+    "tiny": (
+        {"vocab_size": 280, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2},
+        [1, 1, 2],
+        {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2},
+    ),
+    "7B": (
+        {"vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+         "num_attention_heads": 28, "num_key_value_heads": 4},
+        [16, 24, 24],
+        {"depth": 32, "embed_dim": 1280, "hidden_size": 3584, "num_heads": 16, "mlp_ratio": 4},
+    ),
+}  # fmt: skip
+
+
+def save_qwen2_vl(folder: Path, seed: int = 0, *, shape: str = "tiny") -> Path:
+    """Write a Qwen2-VL; "7B" has the published shape, in bfloat16, and is made on the GPU."""
     import torch
 
     t = _transformers()
 
     tokenizer = byte_tokenizer(QWEN_TOKENS, QWEN_TEMPLATE)
     ids = {name: tokenizer.convert_tokens_to_ids(name) for name in QWEN_TOKENS}
+    text, sections, vision = _QWEN2_VL[shape]
     config = t.Qwen2VLConfig(
         text_config={
-            "vocab_size": 280, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32768,
-            "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0},
+            **text, "max_position_embeddings": 32768,
+            "rope_parameters": {"rope_type": "default", "mrope_section": sections, "rope_theta": 10000.0},
             "bos_token_id": 0, "eos_token_id": ids["<|im_end|>"],
         },
-        vision_config={
-            "depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2, "patch_size": 14,
-        },
+        vision_config={**vision, "patch_size": 14},
         vision_start_token_id=ids["<|vision_start|>"], vision_end_token_id=ids["<|vision_end|>"],
         image_token_id=ids["<|image_pad|>"], video_token_id=ids["<|video_pad|>"],
     )  # fmt: skip
     torch.manual_seed(seed)
-    t.Qwen2VLForConditionalGeneration(config).save_pretrained(folder)
+    is_tiny = shape == "tiny"
+    with torch.device("cpu" if is_tiny else "cuda"):
+        made = t.Qwen2VLForConditionalGeneration._from_config(
+            config, dtype=torch.float32 if is_tiny else torch.bfloat16
+        )
+    made.save_pretrained(folder)
     t.Qwen2VLProcessor(
         image_processor=t.Qwen2VLImageProcessor(), video_processor=t.Qwen2VLVideoProcessor(), tokenizer=tokenizer,
         chat_template=QWEN_TEMPLATE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import itertools
+import re
 import sys
 import time
 from dataclasses import replace
@@ -13,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from focus_eval.matrix.plan import load_machine
+
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
 
@@ -20,8 +23,8 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 def script(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     yield importlib.import_module
-    for name in ("measure_node", "bench_node", "node_costs", "node_simulation", "event_clock"):
-        sys.modules.pop(name, None)
+    for path in SCRIPTS.glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 PRINTED = """# BLIP-ITM tiny, random weights
@@ -52,14 +55,33 @@ def test_rates_and_costs_are_read_from_whole_lines_only(script):
     assert measure.rates_in("| fp32 | not measured | |\n") == {}
 
 
-@pytest.mark.parametrize("tiny", [True, False])
-def test_the_limits_of_the_parts_add_up_to_the_time_allowed(script, tiny):
+def test_the_limits_of_the_parts_stay_within_the_time_allowed_and_leave_some_for_each(script):
     measure = script("measure_node")
-    seconds = measure._TINY_SECONDS if tiny else measure._SECONDS
-    args = argparse.Namespace(annotations=None, rates=None, tiny=tiny, seconds=seconds)
-    parts = measure.parts_of(args)
-    assert sum(part.seconds for part in parts) <= seconds < (180 if tiny else 600)
-    assert all((SCRIPTS / part.command[0]).is_file() for part in parts)
+    left = measure._SECONDS
+    for part in measure.parts_of(argparse.Namespace(annotations=None, rates=None, tiny=False)):
+        assert (SCRIPTS / part.command[0]).is_file()
+        assert 10 < part.share * left <= left < 600
+        left -= part.share * left
+
+
+def test_without_a_gpu_every_part_runs_and_page_and_machine_say_that_it_was_a_dry_run(script, monkeypatch, tmp_path):
+    pytest.importorskip("lmms_eval")
+    page, machine = tmp_path / "performance.md", tmp_path / "node.yaml"
+    measure = script("measure_node")
+    page.write_text(f"before\n{measure.BEGIN}\nold figures\n{measure.END}\nafter\n")
+    monkeypatch.setattr(sys, "argv", ["measure_node.py", "--tiny", "--page", str(page), "--machine", str(machine)])
+    measure.main()
+    text = page.read_text()
+    assert (text.startswith("before\n"), text.endswith("after\n"), "old figures" in text) == (True, True, False)
+    parts = [part.name for part in measure.parts_of(measure.arguments())]
+    found = [text.index(f"### {part}: ") for part in parts]
+    assert found == sorted(found)
+    assert "**Not" not in text
+    assert "Tiny networks: these figures say that the script runs" in text
+    assert re.search(r"720p \| 0 of \d+ values differ", text), "parity compared something"
+    assert re.search(r"\| 360p \| fp32 \| [1-9]\d* \|", text), "the worker scored frames"
+    told = load_machine(machine)
+    assert (told.rates_are, set(told.frames_per_second["blip"]) >= {"fp32", "bf16"}) == ("estimated", True)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +96,10 @@ def test_a_part_that_hangs_or_fails_says_so_and_the_others_go_on(script, tmp_pat
     measure = script("measure_node")
     (tmp_path / "part.py").write_text(code)
     limit = 1.0 if "sleep" in code else 600.0
-    printed = measure.run_part(measure.Part("part", (str(tmp_path / "part.py"),), limit))
-    assert printed.endswith(said)
+    part = measure.Part("part", (str(tmp_path / "part.py"),), 1.0)
+    assert measure.run_part(part, seconds=limit).endswith(said)
+    if "sleep" not in code:
+        assert measure.run_here(part).endswith(said.replace("no GPU here", "SystemExit: no GPU here"))
 
 
 def costs(simulation, **changes):
@@ -139,4 +163,4 @@ def test_the_stand_in_copies_frames_of_several_videos_and_says_what_it_saw(scrip
     found = encoder.queue_parts(frames)()
     assert found[:, 0].tolist() == [40.0, 40.0, 40.0, 90.0]
     assert time.perf_counter() - started >= 4 * 0.002
-    assert (encoder.n_batches, encoder.seconds) == (1, pytest.approx(4 * 0.002))
+    assert (encoder.n_batches, encoder.encode_seconds) == (1, pytest.approx(4 * 0.002))

@@ -1,0 +1,113 @@
+"""Does BLIP at full size give on this device what transformers' own class gives, and do all ways to feed it agree?
+
+Random weights of the true shape; frames of 720p and 1080p.
+
+  pixels     values after the device's resize that differ from Pillow's, and after normalising, of the bits (0 expected)
+  feeding    values that differ when frames come in parts of several videos, or shrunk in the thread that decodes them
+  relevance  largest difference from transformers' own forward in fp32, on this device and on the processor
+
+Run: python scripts/parity_blip.py [--tiny] [--frames 8]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+from bench_encoders import scorer_of
+from node_costs import SIZES
+
+from focus_eval.encoders.blip import BlipScorer
+from focus_eval.encoders.preprocess import normalise, resize_frames
+from focus_eval.encoders.torch_scorer import arithmetic, torch_device
+from focus_eval.pipeline.timing import device_name
+from support.random_weights import random_blip
+from support.synthetic import moving_texture
+
+_QUESTIONS = ("what is the man in the red car doing?", "who is cooking, and what color is the dog?")
+
+
+def main() -> None:
+    """Print a line for each comparison."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", action="store_true", help="a tiny encoder; always without a GPU")
+    parser.add_argument("--frames", type=int, default=8)
+    args = parser.parse_args()
+    device = torch_device("auto")
+    tiny = args.tiny or device.type == "cpu"
+    made = {"image_size": 96} if tiny else {}
+    # Made on the processor, so that both have the same weights.
+    size = "tiny" if tiny else "large"
+    plain, parts = random_blip(size, **made)[0], random_blip(size, **made)
+    ours = scorer_of(parts, tiny=tiny, device=str(device), resize="device", batch_size=args.frames)
+    shrinking = scorer_of(parts, tiny=tiny, device=str(device), resize="pil", batch_size=args.frames)
+    print(f"# BLIP-ITM {size}, random weights, {device_name(str(device))}, torch {torch.__version__}\n")
+    print("| compared | frames | |\n|---|---|---|")
+    frames = {
+        name: np.stack(list(moving_texture(args.frames, width=SIZES[name][0], height=SIZES[name][1])))
+        for name in (("360p", "720p") if tiny else ("720p", "1080p"))
+    }
+    for name, pictures in frames.items():
+        print(f"| pixels: the device against Pillow | {name} | {pixels_differing(ours, pictures)} |", flush=True)
+    for line in feeding_differences(ours, shrinking, frames):
+        print(line, flush=True)
+    name, pictures = next(iter(frames.items()))
+    relevance = ours.relevance_many(ours.embed(pictures), _QUESTIONS)
+    spread = f"spread over frames {relevance.std(axis=1).mean():.3f}"
+    for where in dict.fromkeys((str(device), "cpu")):
+        n = len(pictures) if where != "cpu" or tiny else 2  # 6 s a frame
+        theirs = own_forward(plain.to(where), ours, pictures[:n], where)
+        moved = np.abs(relevance[:, :n] - theirs).max()
+        print(
+            f"| relevance: transformers' own, fp32, on {where} | {name} | at most {moved:.1e} ({spread}) |", flush=True
+        )
+
+
+def pixels_differing(scorer: BlipScorer, frames: np.ndarray) -> str:
+    """Return how many pixel values differ from Pillow's, normalised on the processor."""
+    rules = scorer.image_rules
+    found = scorer._pixel_values(frames).cpu()
+    expected = normalise(torch.from_numpy(resize_frames(frames, rules)).permute(0, 3, 1, 2), rules)
+    return f"{int((found != expected).sum())} of {expected.numel()} values differ"
+
+
+def feeding_differences(ours: BlipScorer, shrinking: BlipScorer, frames: dict[str, np.ndarray]) -> list[str]:
+    """Return lines on image tokens of a batch of both sizes, fed in several ways."""
+    parts, sizes = list(frames.values()), " and ".join(frames)
+    half = len(parts[0]) // 2
+    mixed = [parts[0][:half], parts[1][: len(parts[0]) - half]]
+    whole = ours.queue_parts(mixed)()
+    lines = []
+    ways = {
+        "the same again, with a batch queued behind it": lambda: behind(ours, mixed, parts[1]),
+        "shrunk in the decoding thread": lambda: shrinking.queue_parts([shrinking.prepare(part) for part in mixed])(),
+    }
+    for name, feed in ways.items():
+        differing = int((feed() != whole).sum())
+        lines.append(f"| feeding: {name} | {sizes} | {differing} of {whole.numel()} values differ |")
+    return lines
+
+
+def behind(scorer: BlipScorer, first: list[np.ndarray], second: np.ndarray) -> torch.Tensor:
+    """Return what the first batch gives where the second is queued before it is looked at."""
+    finish, finish_second = scorer.queue_parts(first), scorer.queue_parts([second])
+    found: torch.Tensor = finish()
+    finish_second()
+    return found
+
+
+def own_forward(model, scorer: BlipScorer, frames: np.ndarray, where: str) -> np.ndarray:
+    """Return match probabilities `(questions, frames)` by transformers' forward, attention and all."""
+    pixels = scorer._pixel_values(frames).to(where)
+    found = []
+    for question in _QUESTIONS:
+        ids, mask = (part.to(where) for part in scorer.text_inputs([question] * len(frames)))
+        with torch.inference_mode(), arithmetic("fp32", torch.device(where)):
+            score = model(input_ids=ids, attention_mask=mask, pixel_values=pixels).itm_score
+        found.append(score.float().softmax(dim=-1)[:, 1].cpu().numpy())
+    return np.array(found)
+
+
+if __name__ == "__main__":
+    main()
