@@ -23,6 +23,7 @@ from node_simulation import Outcome
 from focus_eval.encoders.blip import BlipScorer
 from focus_eval.encoders.torch_scorer import PRECISIONS, torch_device
 from focus_eval.matrix.config import Resources
+from focus_eval.matrix.machine import frame_bytes
 from focus_eval.pipeline.timing import device_name
 from focus_eval.rows.records import HELD_STAGES
 from focus_eval.video.decoder import n_cores
@@ -48,7 +49,6 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, help="default: tf32 fp32, with --tiny fp32")
     parser.add_argument("--videos", type=int, help="default: 16, with --tiny 2")
     parser.add_argument("--seconds", type=float, help="of each (default: 300, with --tiny 6)")
-    parser.add_argument("--frame-gigabytes", type=float, default=Resources().frame_gigabytes, help="of the worker")
     args = parser.parse_args()
     device = torch_device("auto")
     tiny = args.tiny or device.type == "cpu"
@@ -65,13 +65,13 @@ def main() -> None:
             for precision in args.precisions or (["fp32"] if tiny else ["tf32", "fp32"]):
                 encoder = scorer_of(parts, tiny=tiny, made=Unclosed, device=str(device), precision=precision)
                 encoder.relevance(encoder.embed(np.zeros((encoder.batch_size, 96, 96, 3), np.uint8)), "warm up")
-                print(line_of(Path(name), clips, encoder, size, args.frame_gigabytes), flush=True)
+                print(line_of(Path(name), clips, encoder, size), flush=True)
 
 
 _STAGES = ("open", "decode", "preprocess", "encode", "select", "idle")
 
 
-def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str, frame_gigabytes: float) -> str:
+def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str) -> str:
     """Return a line of the table."""
     seconds, frames = Counter[str](), []
 
@@ -81,7 +81,7 @@ def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str, fra
         seconds.update(row.seconds)
         frames.append(row.forwards)
 
-    setting = settings(n_cores(), size, frame_gigabytes=frame_gigabytes)["now"]
+    setting = settings(n_cores(), size, frame_gigabytes=frame_bytes(Resources()) / 1e9)["now"]
     told: Outcome = run_worker(folder, clips, encoder, setting, on_row=noted)[0]
     assert set(seconds) <= {*_STAGES, *HELD_STAGES}
     n = sum(frames)

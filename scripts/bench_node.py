@@ -53,7 +53,7 @@ from focus_eval.matrix import selecting
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import MatrixConfig, Resources
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.machine import BATCH_FRAMES, WorkerResources
+from focus_eval.matrix.machine import BATCH_FRAMES, MOST_FRAME_GIGABYTES, WorkerResources, frame_bytes
 from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.selecting import SelectWorker, select_jobs
 from focus_eval.rows.records import SelectionRow
@@ -163,7 +163,7 @@ def run_worker(
 
         return wrapped
 
-    share = Share(setting.cores, int(1e9 * Resources().frame_gigabytes))
+    share = Share(setting.cores, frame_bytes(Resources()))
     worker = SelectWorker(specs, sets, run, name="bench", store=None, share=share)
     given = patched(selecting, "make_encoder", lambda _: lambda name, **options: encoder)
     with given, patched(PyAVReader, "stream", noted):
@@ -331,7 +331,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="simulate every n-th video")
     parser.add_argument("--rates", type=Path, help="CSV with id, video_id, duration_s, fps of LongVideoBench val")
     parser.add_argument("--frames-per-second", type=float, default=480.0, help="of the encoder on one GPU")
-    parser.add_argument("--frame-gigabytes", type=float, default=Resources().frame_gigabytes, help="of a worker")
+    parser.add_argument("--frame-gigabytes", type=float, default=MOST_FRAME_GIGABYTES, help="of a worker")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:

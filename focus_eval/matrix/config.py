@@ -363,13 +363,14 @@ class Resources(StrictModel):
     """The resources of one worker of a cluster; the last two also hold for a worker in this process.
 
     `decode_cores` is how many cores decode videos: by default `cpus` on a cluster, and here the cores of this machine
-    by its GPUs. `frame_gigabytes` is the most memory for decoded frames.
+    by its GPUs. `frame_gigabytes` is the most memory for decoded frames: by default 4, and on a machine with GPUs an
+    eighth of the memory that falls to the worker's, up to 16.
     """
 
     gpus: float = Field(default=1, ge=0)
     cpus: float = Field(default=4, gt=0)
     decode_cores: int | None = Field(default=None, gt=0)
-    frame_gigabytes: float = Field(default=4, gt=0)
+    frame_gigabytes: float | None = Field(default=None, gt=0)
 
 
 def worker_resources(model: ModelConfig, resources: Resources) -> Resources:

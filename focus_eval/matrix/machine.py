@@ -65,6 +65,8 @@ BATCH_FRAMES, BATCHES_HELD = 32, 3
 _THREADS_PER_CORE = 2
 # Full-size frames that a decoding thread may have ready (see `video.prefetch`).
 _HELD_BY_THREAD = 6
+# By default, of all videos that a worker has in work.
+LEAST_FRAME_GIGABYTES, MOST_FRAME_GIGABYTES = 4.0, 16.0
 # Pictures that a decoder keeps for others to refer to, at half the bytes of an RGB frame each: a reader has a decoder
 # for each thread and one more.
 _HELD_BY_DECODER = 10
@@ -105,13 +107,24 @@ def local_resources(resources: Resources) -> WorkerResources:
     """Return the share of a worker that runs in this process: the cores of one GPU, or all where there is none."""
     # One process may run per GPU, so each leaves the others their cores.
     cores = resources.decode_cores or max(1, n_cores() // max(1, len(gpu_gigabytes())))
-    return WorkerResources(cores, int(resources.frame_gigabytes * 1e9))
+    return WorkerResources(cores, frame_bytes(resources))
 
 
 def cluster_resources(resources: Resources) -> WorkerResources:
     """Return the share of a worker of a cluster: the cores that it is given there."""
     cores = resources.decode_cores or max(1, int(resources.cpus))
-    return WorkerResources(cores, int(resources.frame_gigabytes * 1e9), resources.gpus)
+    return WorkerResources(cores, frame_bytes(resources), resources.gpus)
+
+
+def frame_bytes(resources: Resources) -> int:
+    """Return the most memory for decoded frames of a worker on this machine."""
+    gigabytes = resources.frame_gigabytes
+    if gigabytes is None:
+        # A GPU resizes frames of full size, and 16 cores are kept busy by eleven 1080p videos of 0.9 GB each.
+        n_gpus = len(gpu_gigabytes())
+        share = (host_gigabytes() or 0.0) * min(resources.gpus, n_gpus) / n_gpus if n_gpus else 0.0
+        gigabytes = min(max(LEAST_FRAME_GIGABYTES, share / 8), MOST_FRAME_GIGABYTES)
+    return int(gigabytes * 1e9)
 
 
 class FrameMemory:

@@ -40,6 +40,26 @@ def test_a_worker_gets_the_cores_of_one_gpu_unless_told(monkeypatch):
     assert cluster_resources(Resources(cpus=14, gpus=0.5, decode_cores=3)).cores == 3
 
 
+@pytest.mark.parametrize(
+    ("n_gpus", "memory", "gpus", "gigabytes"),
+    [
+        (0, 1000.0, 1, 4),
+        (8, 1000.0, 1, 1000 / 64),
+        (1, 128.0, 0.5, 8),
+        (1, 24.0, 1, 4),
+        (1, 2000.0, 1, 16),
+        (2, None, 1, 4),
+    ],
+)
+def test_a_worker_holds_more_frames_where_its_gpus_share_of_the_memory_is_large(
+    monkeypatch, n_gpus, memory, gpus, gigabytes
+):
+    monkeypatch.setattr(worker_share, "gpu_gigabytes", lambda: [80.0] * n_gpus)
+    monkeypatch.setattr(worker_share, "host_gigabytes", lambda: memory)
+    assert worker_share.frame_bytes(Resources(gpus=gpus)) == gigabytes * 1e9
+    assert worker_share.frame_bytes(Resources(gpus=gpus, frame_gigabytes=5)) == 5e9
+
+
 def test_videos_in_work_never_hold_more_than_the_budget_and_a_larger_one_runs_alone():
     memory, most, together = FrameMemory(100), [], []
     lock, inside, met = threading.Lock(), [], threading.Event()
