@@ -118,7 +118,7 @@ class BatchAnswerer:
     def _own_processors(self, turn: Turn | None) -> AbstractContextManager[dict[str, Any]]:
         if turn is None or not self._model.prepares_ahead:
             return nullcontext({})
-        return self._model.processors.of(self._model)
+        return self._model.processors.of(self._model, turn)
 
     def _note(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
         for at, pending in enumerate(batch):

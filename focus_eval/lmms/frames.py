@@ -64,6 +64,7 @@ class _Part:
 
     path: Path
     frames: IntArray
+    n_questions: int = 1
     is_started: bool = False
 
 
@@ -131,15 +132,17 @@ class SharedFrames:
     def _parts(self, path: Path) -> list[_Part]:
         if path not in self._parts_of:
             most = self._bytes_a_part // max(1, frame_bytes(path))
-            unions: list[IntArray] = []
+            parts: list[_Part] = []
             for frames in self._asked[path]:
                 alone = np.unique(np.asarray(frames, dtype=np.int64))
-                together = np.union1d(unions[-1], alone) if unions else alone
-                if unions and together.size <= most:
-                    unions[-1] = together
-                elif alone.size <= most:
-                    unions.append(alone)
-            self._parts_of[path] = [_Part(path, frames) for frames in unions]
+                together = np.union1d(parts[-1].frames, alone) if parts else alone
+                if parts and together.size <= most:
+                    parts[-1].frames = together
+                    parts[-1].n_questions += 1
+                else:
+                    parts.append(_Part(path, alone))
+            # What nobody shares is better decoded by the thread that needs it.
+            self._parts_of[path] = [part for part in parts if part.n_questions > 1]
         return self._parts_of[path]
 
     def _start(self, part: _Part) -> None:

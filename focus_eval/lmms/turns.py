@@ -14,8 +14,8 @@ from typing import Any
 from focus_eval.core.errors import RunError
 from focus_eval.video.decoder import n_cores
 
-# Each holds the decoded frames and the inputs of one batch.
-MOST_LANES = 8
+# Each holds the inputs of one batch, and its frames within `decode_gigabytes`.
+MOST_LANES = 16
 
 
 def own_cores() -> int:
@@ -27,6 +27,12 @@ def n_lanes(cores: int) -> int:
     """Return the threads that take batches to the model: one waits for its answer, the others decode and prepare."""
     # Two more than half the cores: decoders and resizing have threads of their own.
     return min(MOST_LANES, cores // 2 + 2)
+
+
+def parts_ahead(cores: int) -> int:
+    """Return how many parts of shared frames are decoded ahead (see `frames.SharedFrames`)."""
+    # Chosen by `scripts/answer_simulation.py`: more hold less of a video each, fewer leave cores without work.
+    return min(3, max(1, cores // 4))
 
 
 class Turns:
@@ -55,6 +61,13 @@ class Turns:
                 raise RunError("the run ends before this question")
             self._holder = at
             return max(0.0, asked - self._free_since)
+
+    def come_near(self, at: int) -> None:
+        """Wait until batch `at` is the next but one at most. Raises RunError where the run ends first."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ended or self._next + 1 >= at)
+            if self._is_ended:
+                raise RunError("the run ends before this question")
 
     def give_back(self, at: int) -> None:
         """Let the next batch have the model; also of a batch that never took it."""
@@ -92,28 +105,75 @@ class Turn:
         self.idle_seconds += self._turns.take(self._at)
         self.waited_seconds += time.perf_counter() - started
 
+    def come_near(self) -> None:
+        """Wait until no more than one batch is before this one. Raises RunError where the run ends first."""
+        started = time.perf_counter()
+        self._turns.come_near(self._at)
+        self.waited_seconds += time.perf_counter() - started
+
 
 class OwnProcessors:
-    """Copies of a model's processor and tokenizer, one set for each thread that prepares.
+    """Copies of a model's processors and tokenizers, one set for each thread that prepares.
 
-    A tokenizer of the `tokenizers` package refuses a change of its padding while another thread encodes.
+    A tokenizer of the package `tokenizers` refuses a change of its padding while another thread encodes.
     """
 
     def __init__(self) -> None:
-        self._spare: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._spare: SimpleQueue[tuple[dict[str, Any], dict[str, Any]]] = SimpleQueue()
 
     @contextmanager
-    def of(self, model: Any) -> Iterator[dict[str, Any]]:
+    def of(self, model: Any, turn: Turn) -> Iterator[dict[str, Any]]:
         """Give the attributes of `model` that are processors or tokenizers, copied, for the block."""
+        originals = {name: value for name, value in vars(model).items() if _is_processor(value)}
+        copies = self._copies(originals)
         try:
-            copies = self._spare.get_nowait()
-        except Empty:
-            # In one call, so that a processor and its tokenizer stay a pair.
-            copies = copy.deepcopy({name: value for name, value in vars(model).items() if _is_processor(value)})
-        try:
-            yield copies
+            yield {name: _nearby(value, turn) for name, value in copies.items()}
         finally:
-            self._spare.put(copies)
+            self._spare.put((originals, copies))
+
+    def _copies(self, originals: dict[str, Any]) -> dict[str, Any]:
+        try:
+            of, copies = self._spare.get_nowait()
+        except Empty:
+            of, copies = {}, {}
+        # Another processor may have been put into the model since.
+        if of.keys() == originals.keys() and all(of[name] is originals[name] for name in of):
+            return copies
+        # In one call, so that a processor and its tokenizer stay a pair.
+        return copy.deepcopy(originals)
+
+
+class NearbyInputs:
+    """Wraps a processor so that its inputs go to the device when their turn is near; everything else is its own.
+
+    The device then holds the inputs of two batches, not those of all threads.
+    """
+
+    def __init__(self, processor: Any, turn: Turn) -> None:
+        self._processor = processor
+        self._turn = turn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._processor, name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        inputs = self._processor(*args, **options)
+        move = getattr(inputs, "to", None)
+        if move is not None:
+
+            def to(*where: Any, **how: Any) -> Any:
+                self._turn.come_near()
+                return move(*where, **how)
+
+            inputs.to = to
+        return inputs
+
+
+def _nearby(value: Any, turn: Turn) -> Any:
+    from transformers import PreTrainedTokenizerBase
+
+    # Of a tokenizer the ids are all there is, and wrappers set its fields.
+    return value if isinstance(value, PreTrainedTokenizerBase) else NearbyInputs(value, turn)
 
 
 def _is_processor(value: Any) -> bool:

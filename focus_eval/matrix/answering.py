@@ -18,7 +18,7 @@ from focus_eval.lmms.protocol import RunContext
 from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.requests import PendingRequest, RequestParts
 from focus_eval.lmms.sources import GivenRows
-from focus_eval.lmms.turns import own_cores
+from focus_eval.lmms.turns import own_cores, parts_ahead
 from focus_eval.matrix.cells import AnswerSpec
 from focus_eval.matrix.config import ModelConfig
 from focus_eval.matrix.folder import RunFolder
@@ -167,7 +167,7 @@ class AnswerWorker:
             asked,
             kept=self._store,
             most_bytes=int(model.adapter_options.decode_gigabytes * GIGABYTE / 2),
-            n_ahead=max(1, self._cores // 8),
+            n_ahead=parts_ahead(self._cores),
         )
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -112,15 +113,45 @@ def test_a_failure_of_the_device_ends_the_run_and_no_later_batch_gets_the_model(
 
 
 def test_each_thread_has_a_processor_of_its_own_which_stays_a_pair_with_its_tokenizer(qwen):
-    own = OwnProcessors()
+    own, turn = OwnProcessors(), Turn(Turns(), 0)
     model = SimpleNamespace(processor=qwen.processor, _tokenizer=qwen.processor.tokenizer, _model=object())
-    with own.of(model) as first, own.of(model) as second:
+    with own.of(model, turn) as first, own.of(model, turn) as second:
         assert set(first) == {"processor", "_tokenizer"}
         assert first["processor"].tokenizer is first["_tokenizer"]
         assert len({id(of["_tokenizer"]) for of in (first, second, vars(model))}) == 3
-    with own.of(model) as again:
-        assert again is first or again is second
+    with own.of(model, turn) as again:
+        assert again["_tokenizer"] in (first["_tokenizer"], second["_tokenizer"])
+    del model.processor
+    with own.of(model, turn) as changed:
+        assert set(changed) == {"_tokenizer"}
+
+
+def test_inputs_go_to_the_device_when_no_more_than_one_batch_is_before_them(qwen):
+    turns, moved = Turns(), []
+
+    def prepare(at):
+        with OwnProcessors().of(SimpleNamespace(processor=qwen.processor), Turn(turns, at)) as processors:
+            inputs = processors["processor"](text=["a b"], padding=True, return_tensors="pt")
+            assert "input_ids" in inputs
+            assert "to" not in inputs
+            with suppress(RunError) if at == 3 else nullcontext():
+                inputs.to("cpu")
+                moved.append(at)
+
+    threads = [threading.Thread(target=prepare, args=(at,)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads[:2]:
+        thread.join()
+    time.sleep(0.05)
+    assert sorted(moved) == [0, 1]
+    turns.give_back(0)
+    threads[2].join()
+    assert sorted(moved) == [0, 1, 2]
+    turns.end()
+    threads[3].join()
+    assert sorted(moved) == [0, 1, 2]
 
 
 def test_lanes_follow_the_cores():
-    assert [n_lanes(cores) for cores in (1, 2, 8, 64)] == [2, 3, 6, 8]
+    assert [n_lanes(cores) for cores in (1, 2, 8, 64)] == [2, 3, 6, 16]

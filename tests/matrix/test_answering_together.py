@@ -232,12 +232,11 @@ def test_questions_share_frames_as_far_as_they_fit_and_late_ones_decode_their_ow
     for path in paths:
         write_numbered_clip(path, 30, width=64, height=48, fps=4)
     opened = counted_openings(monkeypatch)
+    asked = [[0, 1], [1, 2], [3, 4], [3, 5], range(9)]
     # Three parts are held, each of at most four frames.
-    with SharedFrames(
-        {path: [[0, 1], [1, 2], [3, 4], range(9)] for path in paths}, most_bytes=12 * 64 * 48 * 3
-    ) as shared:
+    with SharedFrames(dict.fromkeys(paths, asked), most_bytes=12 * 64 * 48 * 3) as shared:
         assert shared.read(paths[0], [0, 2]) is not None
-        assert shared.read(paths[0], [3, 4]) is not None
+        assert shared.read(paths[0], [3, 5]) is not None
         assert shared.read(paths[0], [2, 3]) is None, "in two parts"
         assert shared.read(paths[0], list(range(9))) is None, "too large for any part"
         for path in paths[1:]:
