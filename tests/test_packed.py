@@ -6,12 +6,14 @@ import io
 import shutil
 import stat
 import zipfile
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.core.errors import DamagedFile, FocusEvalError, InvalidInput, RunError
+from focus_eval.matrix.folder import RunFolder
 from focus_eval.report.page.html import render_html, report_tables
 from focus_eval.report.run import load_run
 from focus_eval.report.table import to_markdown
@@ -165,3 +167,35 @@ def test_any_zip_file_of_ours_lists_what_it_holds(packed):
     with zipfile.ZipFile(io.BytesIO(packed.read_bytes())) as file:
         sums = file.read(f"made/{SUMS_FILE}").decode().splitlines()
         assert {f"made/{line[66:]}" for line in sums} | {f"made/{SUMS_FILE}"} == set(file.namelist())
+
+
+def test_a_run_goes_to_an_object_store_and_is_read_from_there(run, packed, tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    url = "memory://bucket/made.zip"
+    assert called("pack", run, "--out", url).exit_code == 0
+    assert fsspec.filesystem("memory").cat("/bucket/made.zip") == packed.read_bytes()
+    assert tables_of(Path(url)) == tables_of(run)
+    assert unpack_run(Path(url), tmp_path / "again") == tmp_path / "again"
+    assert tables_of(tmp_path / "again") == tables_of(run)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("memory://bucket/absent.zip", "memory://bucket/absent.zip"),
+        ("nothing://bucket/made.zip", "nothing://bucket/made.zip"),
+    ],
+)
+def test_an_object_that_is_not_there_is_an_error_that_names_it(url, said, tmp_path):
+    pytest.importorskip("fsspec")
+    with pytest.raises(InvalidInput, match=said):
+        unpack_run(Path(url), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_cannot_write_its_rows_into_an_object_store():
+    with (
+        pytest.raises(InvalidInput, match="s3://bucket/run: rows are appended, linked and locked"),
+        RunFolder(Path("s3://bucket/run")).locked(),
+    ):
+        pass

@@ -10,18 +10,20 @@ import typer
 
 def pack(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    out: Annotated[Path, typer.Option(help="Zip file to write.")],
+    out: Annotated[Path, typer.Option(help="Zip file to write, here or at a URL that fsspec knows (s3://...).")],
     pictures: Annotated[bool, typer.Option(help="Pack figures and linked thumbnails too.")] = False,
 ) -> None:
     """Pack a run into one file.
 
     A run is links into a pool that several runs share; a copy of its folder has no rows. The file holds rows, costs,
-    descriptions, what the models were sent, the report and checksums. report, compare and audit read it as it is.
+    descriptions, what the models were sent, the report and checksums. report, compare and audit read it as it is,
+    also from a URL.
     """
     from focus_eval.rows.packed import pack_run
 
     kept = pack_run(run, out, pictures=pictures)
-    typer.echo(f"{out}: {len(kept)} files, {out.stat().st_size / 1e6:.1f} MB")
+    size = f", {out.stat().st_size / 1e6:.1f} MB" if out.exists() else ""
+    typer.echo(f"{out}: {len(kept)} files{size}")
 
 
 def unpack(

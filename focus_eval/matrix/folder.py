@@ -25,6 +25,7 @@ from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.rows.identity import git_revision, identity_hash, versions
+from focus_eval.rows.packed import object_url
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, naming, replace_file
 from focus_eval.rows.sealed import read_sealed_json, set_aside, write_sealed_json
 from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, keep_damaged_aside
@@ -137,6 +138,11 @@ class RunFolder:
 
         if self.path.name == POOL_NAME:
             raise InvalidInput(f"{self.path}: runs share this folder for their rows; name another one with --out")
+        if (url := object_url(self.path)) is not None:
+            raise InvalidInput(
+                f"{url}: rows are appended, linked and locked, which object stores cannot do; run into a local folder, "
+                "then focus-eval pack RUN --out URL.zip"
+            )
         self.path.mkdir(parents=True, exist_ok=True)
         # A lock of the operating system: a killed run leaves none behind.
         lock = FolderLock(self.path / ".lock", timeout=0)

@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
+from focus_eval.core.errors import DamagedFile, InvalidInput, MissingDependency, RunError
 from focus_eval.rows.locks import FolderLock, Timeout
-from focus_eval.rows.records import replace_file
+from focus_eval.rows.records import error_line, replace_file
 
 # In the zip, in the form of sha256sum; not unpacked, for a run may go on.
 SUMS_FILE = "SHA256SUMS"
@@ -32,11 +32,12 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same rows give the same file
 # Rows of text shrink to about a twentieth; a file that grows more than this is no run.
 _MOST_GROWTH, _ALWAYS_BYTES = 200, 64_000_000
 _BLOCK_BYTES = 1 << 20
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/+")
 _UNPACKED: dict[tuple[Path, int, int], tempfile.TemporaryDirectory[str]] = {}
 
 
 def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
-    """Write the run in `folder` to the zip file `out`, and return the names of what it holds.
+    """Write the run in `folder` to the zip file `out`, here or in an object store, and return what it holds.
 
     Rows, costs, descriptions, prompt records, traces and the report's files; the same folder gives the same bytes.
 
@@ -50,6 +51,14 @@ def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
     check_links(folder)
     if out.suffix != ".zip":
         raise InvalidInput(f"{out}: a packed run is a .zip file")
+    url = object_url(out)
+    if url is not None:
+        with tempfile.TemporaryDirectory(prefix="focus-eval-") as made:
+            kept = pack_run(folder, Path(made) / out.name, pictures=pictures)
+            # One object, whole or not at all: nothing of it needs links, locks or renaming there.
+            with _at_url(url) as (files, place):
+                files.put_file(str(Path(made) / out.name), place)
+        return kept
     found = {path for pattern in (*_KEPT, *(_PICTURES if pictures else ())) for path in folder.glob(pattern)}
     names = {path.relative_to(folder).as_posix(): path for path in found if path.is_file()}
     kept = sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
@@ -63,6 +72,44 @@ def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
     return kept
 
 
+def object_url(path: Path) -> str | None:
+    """Return the URL of an object store that `path` was meant as ("s3://..."), of which a path keeps one slash."""
+    found = _URL.match(str(path))
+    return f"{found[1]}://{str(path)[found.end() :]}" if found and not path.exists() else None
+
+
+@contextmanager
+def _at_url(url: str) -> Iterator[tuple[Any, str]]:
+    """Give the file system of `url`, and the place in it.
+
+    Raises:
+        MissingDependency: no fsspec, or no package for this kind of store.
+        InvalidInput: no such kind, no such object, or no access; names the URL.
+    """
+    try:
+        import fsspec
+
+        yield fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise MissingDependency(f"{url}: {error}; install the package that it names") from error
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{url}: {error_line(error)}") from error
+
+
+@contextmanager
+def _local(file: Path) -> Iterator[Path]:
+    """Give `file`, or a copy of it for as long as the block where it lies in an object store."""
+    url = object_url(file)
+    if url is None:
+        yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="focus-eval-") as folder:
+        copy = Path(folder) / file.name
+        with _at_url(url) as (files, place):
+            files.get_file(place, str(copy))
+        yield copy
+
+
 def unpack_run(file: Path, out: Path | None = None) -> Path:
     """Write the run packed in `file` to the new folder `out`, by default the run's name here, and return it.
 
@@ -73,8 +120,8 @@ def unpack_run(file: Path, out: Path | None = None) -> Path:
         InvalidInput: an `out` that holds something, or a zip file that is no packed run: a path out of its folder, a
             link, a repeated name, or more data than a run of this size can hold.
     """
-    with _opened(file) as packed:
-        run, entries = _checked(packed, file)
+    with _local(file) as copy, _opened(copy) as packed:
+        run, entries = _checked(packed, copy)
         target = out if out is not None else Path(run)
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise InvalidInput(f"{target}: is there already; name another folder with --out")
@@ -95,15 +142,18 @@ def run_folder(path: Path) -> Path:
     Raises:
         InvalidInput: as `unpack_run`.
     """
-    if path.suffix != ".zip" or not path.is_file():
+    if path.suffix != ".zip" or not (path.is_file() or object_url(path)):
         return path
-    state = path.stat()
-    key = (path.resolve(), state.st_mtime_ns, state.st_size)
+    # An object is fetched once in a process.
+    state = path.stat() if path.is_file() else None
+    key = (path.resolve(), state.st_mtime_ns, state.st_size) if state else (path, 0, 0)
     if key not in _UNPACKED:
-        with _opened(path) as packed:
-            run, _ = _checked(packed, path)
-        _UNPACKED[key] = tempfile.TemporaryDirectory(prefix="focus-eval-")
-        unpack_run(path, Path(_UNPACKED[key].name) / run)
+        with _local(path) as copy:
+            with _opened(copy) as packed:
+                run, _ = _checked(packed, copy)
+            made = tempfile.TemporaryDirectory(prefix="focus-eval-")
+            unpack_run(copy, Path(made.name) / run)
+        _UNPACKED[key] = made
     return next(Path(_UNPACKED[key].name).iterdir())
 
 
