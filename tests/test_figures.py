@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
+from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
 import yaml
@@ -135,11 +136,15 @@ def test_the_pulls_on_longvideobench_are_what_the_samplers_count(name, shared):
     assert sum(sampler.count_pulls(video, k=64) * count for video, count in videos.items()) == PULLS[name]
 
 
-def with_interval(row, column, digits=1):
-    """E.g. "5.1 [1.0, 9.2]"; "" where the figure was not measured, and no interval where it has none."""
-    ends = [row[f"{column} low"], row[f"{column} high"]]
-    texts = [f"{float(text):.{digits}f}" for text in (row[column], *ends) if text]
-    return f"{texts[0]} [{texts[1]}, {texts[2]}]" if len(texts) == 3 else "".join(texts)
+def rounded(text):
+    """One decimal, halves up, as reports print."""
+    return str(Decimal(text).quantize(Decimal("0.1"), ROUND_HALF_UP))
+
+
+def with_interval(row, column):
+    """E.g. "5.1 [1.0, 9.2]"."""
+    value, low, high = (rounded(row[name]) for name in (column, f"{column} low", f"{column} high"))
+    return f"{value} [{low}, {high}]"
 
 
 def demo_rows():
@@ -170,10 +175,8 @@ def demo():
         row = at_8[label]
         recalls = (with_interval(row, "recall within 2 s (%)"), with_interval(by_k[label], "K = 32"))
         lines.append((name, percent(row, "forward equivalents (%)"), *recalls, with_interval(row, "accuracy (%)")))
-    lines.append(
-        ("oracle: the annotated frames", "0", "100", "–", with_interval(at_8["oracle [ceiling]"], "accuracy (%)"))
-    )
-    return table(*lines)
+    ceiling = with_interval(at_8["oracle [ceiling]"], "accuracy (%)")
+    return table(*lines, ("oracle: the annotated frames", "0", "100", "–", ceiling))
 
 
 def demo_gain():
@@ -202,7 +205,7 @@ def two_encoders():
     costs = ("forward equivalents (%)", "frames scored (%)")
     lines = []
     for name, label in TWO_ENCODERS.items():
-        recalls = (f"{float(by_k[label][column]):.1f}" for column in ("K = 8", "K = 32"))
+        recalls = (rounded(by_k[label][column]) for column in ("K = 8", "K = 32"))
         lines.append((name, *(percent(at_8[label], cost) for cost in costs), *recalls))
     return table(*lines)
 
@@ -298,7 +301,8 @@ def answers():
         f"{within[1]} points more often (Qwen2.5-VL-7B, LongVideoBench, videos of 180 s and more, 22 selections, 20 of "
         f"them variants of one method); between uniform and AKS alone, {within[4]}.",
         f"AKS loses {loss} points to uniform frames on short videos**, and wins {medium[-1]} at 3 to 20 minutes.",
-        f"ASCS is {ascs('within 1 s')} points behind AKS within 1 s of the evidence, {ascs('within 5 s')} ahead within 5 s",
+        f"ASCS is {ascs('within 1 s')} points behind AKS within 1 s of the evidence, {ascs('within 5 s')} ahead within "
+        "5 s",
     ]
 
 
