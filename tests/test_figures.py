@@ -7,6 +7,7 @@ tests/registry/test_replayed.py).
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
 from decimal import ROUND_HALF_UP, Decimal
@@ -16,6 +17,7 @@ import yaml
 
 from focus_eval import make_sampler
 from focus_eval.benchmarks.registry import read_rates
+from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES
 
 from .pages import PAGES, ROOT
 
@@ -306,6 +308,40 @@ def answers():
     ]
 
 
+def recorded():
+    """The cases recorded from the authors' code, each of which a test of its sampler compares."""
+    said = {
+        "focus_released": ("`focus_released`", "coarse list, fine list, arms and scores to the last bit, frames"),
+        "focus_released_rounding": (
+            "`focus_released`",
+            "the same lists where the order of a rounding, or the solver of `rbf`, decides",
+        ),
+        "aks": ("`aks`", "frames"),
+        "wfs_sb": ("`wfs_sb`", "peaks, kept segments, budgets, frames"),
+        "qca": ("`qca`", "weights of content and of the question (within 2e-6), budgets, frames"),
+    }
+    counts = {name: str(len(json.loads((ROOT / f"tests/recorded/{name}.json").read_text()))) for name in said}
+    return table(*((*about, counts[name], counts[name]) for name, about in said.items()))
+
+
+def shapes():
+    """The quantiles that the world `realistic` draws from, rounded; its 1 % quantile is not shown."""
+    rows = (("CG-Bench mini", "cgbench", 0), ("LVBench", "lvbench", None), ("VUE-TR-V2", "vue_tr_v2", 0))
+    lines = []
+    for name, key, at in (*rows, ("LongVideoBench, under 3 min", "longvideobench", 0)):
+        shape = EVIDENCE_SHAPES[key]
+        span = "" if at is None else quantiles(shape.spans[at][1])
+        counts = " / ".join(f"{count:.2f}".removeprefix("0").removesuffix(".00") for count in shape.counts)
+        lines.append((name, quantiles(shape.seconds), span, counts))
+    below, above = (quantiles(span) for _, span in EVIDENCE_SHAPES["longvideobench"].spans[1:])
+    longer = (("3 to 20 min", "the same", below, "the same"), ("above 20 min", "the same", above, "the same"))
+    return table(*lines, *longer)
+
+
+def quantiles(seconds):
+    return " / ".join(f"{value:,.0f}" for value in seconds[1:])
+
+
 FIGURES = {
     "answers": answers,
     "cost_example": cost_example,
@@ -314,6 +350,8 @@ FIGURES = {
     "demo_gain": demo_gain,
     "event_lengths": event_lengths,
     "gpu_hours": gpu_hours,
+    "recorded": recorded,
+    "shapes": shapes,
     "simulated": simulated,
     "stretch_map": stretch_map,
     "two_encoders": two_encoders,

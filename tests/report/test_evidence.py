@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -98,7 +101,33 @@ def test_the_command_prints_the_figures(shared, tmp_path):
     assert done.exit_code == 0, done.output
     for figure in ("(380)", "(384)", "+24.7", "(603)", "(182)", "+13.7", "52.4", "66.1"):
         assert figure in done.output
-    assert "| gained | 124 | 52.4 | 66.1 |" in (tmp_path / "e.md").read_text()
+    written = (tmp_path / "e.md").read_text()
+    assert "| gained | 124 | 52.4 | 66.1 |" in written
+    assert [row for row in rows_of_the_page() if row not in cells_of(written)] == []
+
+
+def cells_of(written):
+    """The rows of the command's tables with the columns that docs/evidence.md shows."""
+    plain = re.sub(r" ↑|(?<=\d)\*", "", written)
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in plain.splitlines() if line.startswith("|")
+    ]
+    changes = [[line[4], *line[5:9], line[10]] for line in lines if len(line) == 11]
+    views = [line for line in lines if len(line) == 13 and line[4] == "5"]
+    without = [[re.sub(r" \[.*\]", "", line[column]) for column in (5, 6, 12)] for line in views]
+    return changes + [
+        [f"K = {line[3]}", view, none, line[7], line[8], line[10], overall.split()[0]]
+        for line, (view, none, overall) in zip(views, without, strict=True)
+    ]
+
+
+def rows_of_the_page():
+    """The rows of the first two tables of docs/evidence.md."""
+    page = (Path(__file__).resolve().parents[2] / "docs/evidence.md").read_text(encoding="utf-8")
+    part = page.partition("## How much evidence in view adds")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in part.splitlines() if re.match(r"\| (?!evidence|Qwen)\w", line)]
+    assert len(rows) == 7
+    return [[cell.strip() for cell in row] for row in rows]
 
 
 def test_a_view_is_all_some_or_none():
