@@ -440,7 +440,7 @@ def page_svg(figure: Figure, title: str) -> Markup:
     """Return `figure` as SVG to stand in a page: in the page's font and the colours of its theme.
 
     A policy against foreign styles forbids style attributes: what they say becomes attributes of its own. What has a
-    gid of `MARK` and a text is named so where the reader points at it.
+    gid of `MARK` and a text is named so where the reader points at it, and the first of them is a tab stop.
 
     Args:
         title: what is drawn, for those who do not see it.
@@ -461,6 +461,7 @@ def page_svg(figure: Figure, title: str) -> Markup:
         for child in list(parent):
             if child.tag.endswith(("}metadata", "}style")):
                 parent.remove(child)
+    has_points = False
     for element in root.iter():
         for declaration in filter(None, element.attrib.pop("style", "").split(";")):
             name, value = (part.strip() for part in declaration.split(":", 1))
@@ -472,12 +473,14 @@ def page_svg(figure: Figure, title: str) -> Markup:
             told = ElementTree.Element(f"{{{_SVG}}}title")
             told.text = element.attrib["id"].removeprefix(MARK)
             element.insert(0, told)
+            stop, has_points = "-1" if has_points else "0", True
+            element.attrib.update({"class": "point", "role": "img", "aria-label": told.text, "tabindex": stop})
         if element.get("id") not in referenced:
             element.attrib.pop("id", None)
     for name in ("width", "height", "version"):
         del root.attrib[name]
-    for name, value in {"class": "chart", "role": "img", "aria-label": title}.items():
-        root.set(name, value)
+    # The parts of an img are not there for a screen reader.
+    root.attrib.update({"class": "chart", "role": "group" if has_points else "img", "aria-label": title})
     return Markup(re.sub(r"\s*\n\s*", " ", ElementTree.tostring(root, encoding="unicode")))
 
 

@@ -113,6 +113,11 @@ class Value:
         return f"{text} {self.suffix}".rstrip()
 
     @property
+    def brief_text(self) -> str:
+        """`ours_text` without "[too few videos]", for a sentence."""
+        return replace(self, has_too_few_videos=False).ours_text
+
+    @property
     def published_text(self) -> str:
         """E.g. "63.5"."""
         return NOTHING if self.published is None else number(self.published, self.published_digits)

@@ -122,4 +122,5 @@ function enlarge(button) {
   show(at);
   document.body.append(dialog);
   dialog.showModal();
+  buttons.children[playing.length ? 2 : 1].focus(); // of itself the browser takes the video, which is hidden
 }

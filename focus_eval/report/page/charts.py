@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ class Point:
     def title(self) -> str:
         """E.g. "focus: 63.1 [60.4, 65.8] % at 1.87"."""
         whose = " (published)" if self.is_published else ""
-        return f"{self.label}{whose}: {self.value.ours_text} % at {self.cost:.3g}"
+        return f"{self.label}{whose}: {self.value.brief_text} % at {self.cost:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Bar:
     @property
     def title(self) -> str:
         """E.g. "short, focus: 63.1 [60.4, 65.8] %"."""
-        return f"{self.group}, {self.label}: {self.value.ours_text} %"
+        return f"{self.group}, {self.label}: {self.value.brief_text} %"
 
 
 # The frames shown in the published points: LongVideoBench under LLaVA-Video-7B.
@@ -143,8 +143,7 @@ def conclusions(figures: Mapping[str, Sequence[Panel]]) -> list[str]:
     for where, panels in figures.items():
         for panel in panels:
             if panel.is_frontier:
-                shown = [(one, replace(one.value, has_too_few_videos=False)) for one in unbeaten(panel.points)]
-                best = [f"{one.label} {value.ours_text} % for {one.cost:.3g} %" for one, value in shown]
+                best = [f"{one.label} {one.value.brief_text} % for {one.cost:.3g} %" for one in unbeaten(panel.points)]
                 lines.append(f"{where}, K={panel.k}, recall within {NEAR_SECONDS:g} s for forwards: {'; '.join(best)}.")
     return lines
 

@@ -26,6 +26,7 @@ from focus_eval.rows.records import replace_file
 _SCRIPTS = (
     "elements.js",
     "sorting.js",
+    "points.js",
     "timeline.js",
     "answers.js",
     "question.js",

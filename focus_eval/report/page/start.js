@@ -44,6 +44,7 @@ function start() {
   fillControls();
   document.querySelectorAll("#results table").forEach(sortable);
   document.querySelectorAll("#results .folded").forEach(siftable);
+  document.querySelectorAll("figure:has(.point)").forEach(pointable);
   byId("filters").addEventListener("input", read);
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("clear").addEventListener("click", clear);
