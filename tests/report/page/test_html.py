@@ -11,9 +11,9 @@ import pytest
 
 from focus_eval.report.page.browser import pack_browser
 from focus_eval.report.page.charts import Point, unbeaten
-from focus_eval.report.page.html import report_tables, write_html
+from focus_eval.report.page.html import render_sections, report_tables, write_html
 from focus_eval.report.run import Run, load_run, sampler_order
-from focus_eval.report.table import Value, narrowed, notes_once, to_csv
+from focus_eval.report.table import Table, TableRow, Value, narrowed, notes_once, to_csv
 from tests.report.simulated import Simulation, simulate_run
 
 
@@ -326,3 +326,34 @@ def test_an_enlarged_frame_plays_its_video_from_there_or_says_that_it_is_gone(op
     browser.page.locator("dialog >> text=Play from here").click()
     browser.page.locator("dialog p", has_text="The video is no longer at ../b%20c").wait_for()
     assert any(url.endswith(rows[0].video) for url in browser.requests)
+
+
+def test_a_chart_is_one_tab_stop_and_arrows_say_its_points(opened, page_file):
+    page = opened(page_file).page
+    chart = page.locator("figure:has(.point)").first
+    named = chart.locator(".point").evaluate_all("all => all.map((one) => one.getAttribute('aria-label'))")
+    assert len(named) > 2
+    assert chart.locator(".point[tabindex='0']").count() == 1
+    chart.locator(".point").first.focus()
+    for step in (0, 1, 2):
+        assert chart.locator(".told").inner_text() == named[step]
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    assert chart.locator(".point[tabindex='0']").get_attribute("aria-label") == named[2]
+
+
+def test_the_first_button_that_says_something_has_the_focus_in_a_large_frame(opened, page_file):
+    page = opened(page_file).page
+    page.locator("#detail .frames .enlarge").first.press("Enter")
+    assert page.evaluate("document.activeElement.textContent") == "Next"
+
+
+def test_a_page_of_parts_says_each_heading_once_and_none_that_is_empty():
+    table = Table(name="t", title="Samplers", key_titles=("Sampler", "K"), columns=("a",), rows=(
+        TableRow(("focus", "8"), (Value(ours=1.0),)), TableRow(("aks", "16"), (Value(ours=2.0),)),
+    ))  # fmt: skip
+    parts = [("Aks", ["By others."]), ("Samplers", [table]), ("More", [table]), ("", [{"index.html": "All"}])]
+    text = render_sections("Aks", parts)
+    headings = re.findall(r"<(h\d)>(.*?)</h\d>", text)
+    assert headings == [("h1", "Aks"), ("h2", "Samplers"), ("h2", "More"), ("h3", "Samplers")]
+    assert re.findall(r'<th scope="row"><span class="key-text">(\w+)', text) == ["focus", "aks"] * 2
