@@ -170,6 +170,25 @@ def write_machine(file: Path, rates: dict[str, float], decode_seconds: float, *,
     file.write_text(yaml.safe_dump(document, sort_keys=False))
 
 
+def hours_table(inside: str, rates: dict[str, float]) -> str:
+    """Return the table of GPU hours in a page's section with these rates in place of those it has; "" without one."""
+    known = [cells[:3] for cells in map(cells_of, inside.splitlines()) if len(cells) > 3 and "," in cells[1]]
+    asked = [(cells, int(cells[1].replace(",", ""))) for cells in known if cells[1].replace(",", "").isdigit()]
+    if not asked or not rates:
+        return ""
+    lines = [["selection", "pulls", "published", *(f"{precision}, measured" for precision in rates)]]
+    lines += [["---", *["---:"] * (2 + len(rates))]]
+    lines += [[*cells, *(f"{pulls / rate / 3600:.3g}" for rate in rates.values())] for cells, pulls in asked]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"GPU hours to choose the frames of a table, by the rates of `encoders`:\n\n{table}"
+
+
+def section_of(page: Path | None) -> str:
+    """Return what stands between the marks of `page`; "" where there is nothing."""
+    text = page.read_text(encoding="utf-8") if page is not None and page.exists() else ""
+    return text.partition(BEGIN)[2].partition(END)[0]
+
+
 def put_into_page(page: Path, section: str) -> None:
     """Replace what stands between the marks of `page`; add it at the end where there are none."""
     text = page.read_text(encoding="utf-8") if page.exists() else ""
@@ -185,7 +204,7 @@ def put_into_page(page: Path, section: str) -> None:
 def main() -> None:
     """Run all parts within the time, and write page and machine."""
     args = arguments()
-    began = time.monotonic()
+    began, before = time.monotonic(), section_of(args.page)
     where = f"{device_name(best_device())}, {os.cpu_count()} cores"
     meaning = "Tiny networks: these figures say that the script runs, and nothing of an encoder." if args.tiny else ""
     section = [
@@ -204,9 +223,14 @@ def main() -> None:
         if args.page is not None:
             # After each part: what was measured stays where the run is cut off.
             put_into_page(args.page, "\n\n".join(section))
+    rates = rates_in(printed["encoders"])
+    if hours := hours_table(before, rates):
+        section.insert(1, hours)
+    if args.page is not None:
+        put_into_page(args.page, "\n\n".join(section))
     decode_seconds = decode_seconds_in(printed["decoding"])
     if args.machine is not None and decode_seconds is not None:
-        write_machine(args.machine, rates_in(printed["encoders"]), decode_seconds, tiny=args.tiny)
+        write_machine(args.machine, rates, decode_seconds, tiny=args.tiny)
     elif args.machine is not None:
         print(f"{args.machine} is not written: decoding was not measured")
     print(f"{time.monotonic() - began:.0f} s in all")

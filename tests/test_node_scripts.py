@@ -68,11 +68,14 @@ def test_without_a_gpu_every_part_runs_and_page_and_machine_say_that_it_was_a_dr
     pytest.importorskip("lmms_eval")
     page, machine = tmp_path / "performance.md", tmp_path / "node.yaml"
     measure = script("measure_node")
-    page.write_text(f"before\n{measure.BEGIN}\nold figures\n{measure.END}\nafter\n")
+    estimates = (
+        "| selection | pulls | published | fp32, estimated |\n|---|---:|---:|---:|\n| aks | 7,200 | 9.3 | .02 |\n"
+    )
+    page.write_text(f"before\n{measure.BEGIN}\n{estimates}{measure.END}\nafter\n")
     monkeypatch.setattr(sys, "argv", ["measure_node.py", "--tiny", "--page", str(page), "--machine", str(machine)])
     measure.main()
     text = page.read_text()
-    assert (text.startswith("before\n"), text.endswith("after\n"), "old figures" in text) == (True, True, False)
+    assert (text.startswith("before\n"), text.endswith("after\n"), "estimated" in text) == (True, True, False)
     parts = [part.name for part in measure.parts_of(measure.arguments())]
     found = [text.index(f"### {part}: ") for part in parts]
     assert found == sorted(found)
@@ -81,6 +84,9 @@ def test_without_a_gpu_every_part_runs_and_page_and_machine_say_that_it_was_a_dr
     assert re.search(r"720p \| 0 of \d+ values differ", text), "parity compared something"
     assert re.search(r"\| 360p \| fp32 \| [1-9]\d* \|", text), "the worker scored frames"
     told = load_machine(machine)
+    fp32 = told.frames_per_second["blip"]["fp32"]
+    (hours,) = re.findall(r"\| aks \| 7,200 \| 9.3 \| ([\de.+-]+) \|", text)
+    assert float(hours) == pytest.approx(2 / fp32, rel=0.01)
     assert (told.rates_are, set(told.frames_per_second["blip"]) >= {"fp32", "bf16"}) == ("estimated", True)
 
 
