@@ -270,7 +270,7 @@ class EncoderOptions:
         precision: fp32, tf32, bf16, fp16.
         batch_size: most frames encoded at once; halved when they do not fit into memory. On a GPU every batch is of
             this size, padded at the end of a video; 32 is what a video hands in at a time, so that most are full.
-        resize: "pil" in the threads that decode, "device" with Pillow's own integer arithmetic on the device (bit-equal);
+        resize: "pil" in the threads that decode, "device" with Pillow's own integer arithmetic there (bit-equal);
             "auto": "device" on a GPU, else "pil".
         compile: hand the image tower to `torch.compile`.
     """
