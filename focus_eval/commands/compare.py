@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import print_folded, print_table
+from focus_eval.commands.console import completed, print_folded, print_table
 from focus_eval.commands.lab import RelevanceOption, ScanRelevanceOption, check, replayed, run_with_progress
 from focus_eval.core.options import parse_named
 from focus_eval.rows.records import replace_file
@@ -30,10 +30,19 @@ Section = tuple[str, "list[str | Table]"]
 
 
 def compare_samplers(
-    sampler: Annotated[str, typer.Argument(help="Name of the new sampler, or FILE.py:Class, with :OPTION=VALUE.")],
+    sampler: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the new sampler, or FILE.py:Class, with :OPTION=VALUE.", autocompletion=completed("sampler")
+        ),
+    ],
     others: Annotated[
         list[str],
-        typer.Argument(metavar="OTHERS", help="Samplers to compare with, beside the controls. [default: focus]"),
+        typer.Argument(
+            metavar="OTHERS",
+            autocompletion=completed("sampler"),
+            help="Samplers to compare with, beside the controls. [default: focus]",
+        ),
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: results/runs/compare-NAME]")] = None,
     videos: Annotated[

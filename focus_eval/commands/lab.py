@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import print_folded, print_table, progress_bar, say_what_is_kept, write_table
+from focus_eval.commands.console import (
+    completed,
+    print_folded,
+    print_table,
+    progress_bar,
+    say_what_is_kept,
+    write_table,
+)
 from focus_eval.core.options import parse_assignments
 from focus_eval.core.resources import resource_path
 
@@ -19,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def check(
-    sampler: Annotated[str, typer.Argument(help="Name of a sampler, or FILE.py:Class.")],
+    sampler: Annotated[
+        str, typer.Argument(help="Name of a sampler, or FILE.py:Class.", autocompletion=completed("sampler"))
+    ],
     option: Annotated[
         list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
     ] = [],  # noqa: B006

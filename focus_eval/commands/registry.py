@@ -30,9 +30,12 @@ RegistryOption = Annotated[
 
 
 def registry(
-    action: Annotated[str, typer.Argument(help="show, build (figures and site) or verify (derive figures again).")] = (
-        "show"
-    ),
+    action: Annotated[
+        str,
+        typer.Argument(
+            help="show, build (figures and site) or verify (derive figures again).", autocompletion=lambda: ACTIONS
+        ),
+    ] = ("show"),
     name: Annotated[str, typer.Argument(help="verify: one sampler. [default: all]")] = "",
     place: RegistryOption = None,
     files: Annotated[Path, typer.Option(help="Folder of the published files.")] = Path("."),

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import print_folded, print_table, progress_bar, say_what_is_kept, table_console
+from focus_eval.commands.console import (
+    completed,
+    print_folded,
+    print_table,
+    progress_bar,
+    say_what_is_kept,
+    table_console,
+)
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.options import parse_assignments
 
@@ -324,7 +331,12 @@ def _print_pool(plans: list[Plan]) -> None:
 
 
 MatrixArgument = Annotated[
-    list[Path], typer.Argument(metavar="MATRIX", help="Matrix files, or names of shipped ones (focus-eval configs).")
+    list[Path],
+    typer.Argument(
+        metavar="MATRIX",
+        autocompletion=completed("matrix"),
+        help="Matrix files, or names of shipped ones (focus-eval configs).",
+    ),
 ]
 OnlyOption = Annotated[
     list[str], typer.Option("--only", metavar="LIST=NAMES", help="Run only these, e.g. sampler=focus,aks; repeatable.")

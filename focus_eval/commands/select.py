@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from focus_eval.commands.console import SeedOption, print_folded, pull_progress, say_if_slow, table_console
+from focus_eval.commands.console import SeedOption, completed, print_folded, pull_progress, say_if_slow, table_console
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
 from focus_eval.rows.records import replace_file
@@ -32,14 +32,19 @@ def select(
     k: Annotated[int, typer.Option("-k", help="Number of keyframes.")] = 8,
     sampler: Annotated[
         str | None,
-        typer.Option(help="Sampler, e.g. focus:alpha=0.1, or FILE.py:Class. [default: even_cover, 600 frames scored]"),
+        typer.Option(
+            help="Sampler, e.g. focus:alpha=0.1, or FILE.py:Class. [default: even_cover, 600 frames scored]",
+            autocompletion=completed("sampler"),
+        ),
     ] = None,
     option: Annotated[
         list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
     ] = [],  # noqa: B006
     share: Annotated[float | None, typer.Option(help="Share of the video's frames to score, e.g. 0.05.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Score as many frames as take about so long.")] = None,
-    encoder: Annotated[str, typer.Option(help="Encoder, e.g. clip:device=cpu.")] = "offline",
+    encoder: Annotated[
+        str, typer.Option(help="Encoder, e.g. clip:device=cpu.", autocompletion=completed("encoder"))
+    ] = "offline",
     encoder_option: Annotated[
         list[str],
         typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable."),
@@ -50,7 +55,9 @@ def select(
     ] = None,
     sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
     store: Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")] = None,
-    backend: Annotated[str, typer.Option(help="Video reader; see focus-eval plugins.")] = "pyav",
+    backend: Annotated[
+        str, typer.Option(help="Video reader; see focus-eval plugins.", autocompletion=completed("video reader"))
+    ] = "pyav",
     fps: Annotated[float | None, typer.Option(help="Pictures per second of a folder of pictures.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,

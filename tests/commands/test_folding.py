@@ -1,4 +1,4 @@
-"""Lines of commands: folded in a terminal, so that commands in them can still be copied, and whole in a pipe."""
+"""Lines of commands: folded in a terminal with commands to copy, whole in a pipe; and what shells complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import sys
 import termios
 
 import pytest
+from typer.testing import CliRunner
 
+from focus_eval.cli import app
 from focus_eval.commands.console import folded
 from focus_eval.encoders.weights import known_checkpoints
 
@@ -55,3 +57,29 @@ def test_a_shell_reads_a_folded_command_as_the_whole_one(name, width):
     assert not any(line.endswith("\\") for line in folded(f"a remark on hf and pip {'word ' * 40}", width).splitlines())
     longest = max(map(len, command.split()))
     assert max(map(len, after_colon.splitlines())) <= max(width, longest + 7)
+
+
+SHELLS = {
+    "bash": lambda words: {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))},
+    "zsh": lambda words: {"_TYPER_COMPLETE_ARGS": words},
+    "fish": lambda words: {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("words", "offered", "withheld"),
+    [
+        ("focus-eval sel", "select", "status"),
+        ("focus-eval select --sampler foc", "focus_released", "even_cover"),
+        ("focus-eval select --encoder off", "offline", "clip"),
+        ("focus-eval plan alpha", "alpha_by_clip_length", "bernstein"),
+        ("focus-eval registry b", "build", "verify"),
+    ],
+)
+def test_a_shell_completes_commands_and_names(shell, words, offered, withheld):
+    environment = {"_FOCUS_EVAL_COMPLETE": f"complete_{shell}", **SHELLS[shell](words)}
+    done = CliRunner().invoke(app, [], env=environment, prog_name="focus-eval")
+    assert done.exit_code == 0
+    assert offered in done.stdout
+    assert withheld not in done.stdout
