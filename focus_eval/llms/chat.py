@@ -14,7 +14,7 @@ from PIL import Image
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import PIXELS_A_TOKEN, Picture, whole_number
 from focus_eval.llms.client import ChatClient, ImageFormat, Spending, with_usage
-from focus_eval.llms.protocol import Reply, yes_of
+from focus_eval.llms.protocol import Reply, checked, yes_of
 
 _CHECK_SECONDS = 10.0
 # As many of the first word's candidates as services give.
@@ -67,6 +67,9 @@ class ChatModel:
     ) -> None:
         if not model:
             raise InvalidInput("llm chat: which model? e.g. chat:model=gpt-4o-mini")
+        checked("chat", above=0, max_side=max_side, timeout=timeout, parameters=parameters)
+        checked("chat", above=0, at_most=95, jpeg_quality=jpeg_quality)
+        checked("chat", at_least=0, temperature=temperature, retry_backoff_s=retry_backoff_s)
         self._model, self._key, self._offline = model, key, offline
         self._url = base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or None
         self._images = ImageFormat(jpeg_quality=jpeg_quality, max_side=max_side)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import ClassVar, Protocol, runtime_checkable
 
-from focus_eval.core.errors import AnswerError
+from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import Picture
 
 
@@ -103,6 +104,21 @@ class SeesTimes(Protocol):
     def saw(self, picture: Picture, seconds: float) -> None:
         """Remember `picture`, which the sampler looked at."""
         ...
+
+
+def checked(
+    model: str, *, above: float = -inf, at_least: float = -inf, at_most: float = inf, **values: float | None
+) -> None:
+    """Refuse options out of their range; None is none given.
+
+    Raises:
+        InvalidInput: the first that is not within; a number that is none is not.
+    """
+    limits = {"above": above, "at least": at_least, "at most": at_most}
+    said = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if abs(limit) < inf)
+    for name, value in values.items():
+        if value is not None and not (above < value and at_least <= value <= at_most):
+            raise InvalidInput(f"llm {model}: {name} must be {said}, got {value:g}")
 
 
 def yes_of(probabilities: Sequence[tuple[str, float]], answer: str) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import CHARACTERS_A_TOKEN, Picture
-from focus_eval.llms.protocol import Reply
+from focus_eval.llms.protocol import Reply, checked
 
 # Words of a question that name nothing to look for.
 _COMMON = (
@@ -51,6 +51,8 @@ class ScriptedModel:
     ) -> None:
         if not 0.5 <= accuracy < 1:
             raise InvalidInput(f"llm scripted: accuracy must be at least 0.5 and below 1, got {accuracy}")
+        checked("scripted", above=0, parameters=parameters)
+        checked("scripted", at_least=0, reach_seconds=reach_seconds, tokens_per_image=tokens_per_image, cost=cost)
         self.revision = f"accuracy {accuracy:g}, reach {reach_seconds:g} s, {tokens_per_image} tokens, seed {seed}"
         self.cost_per_token, self.gmacs_per_token = cost, parameters
         self._reach, self.tokens_per_image, self._seed = reach_seconds, tokens_per_image, seed
