@@ -170,3 +170,34 @@ def test_the_stand_in_copies_frames_of_several_videos_and_says_what_it_saw(scrip
     assert found[:, 0].tolist() == [40.0, 40.0, 40.0, 90.0]
     assert time.perf_counter() - started >= 4 * 0.002
     assert (encoder.n_batches, encoder.encode_seconds) == (1, pytest.approx(4 * 0.002))
+
+
+def test_a_simulated_model_waits_for_what_is_not_prepared_ahead(script):
+    answers = script("answer_simulation")
+    asked = [answers.Question(decode=4.0, prepare=2.0, forward=1.0)] * 20
+    between, _ = answers.busy(asked, cores=64, way=answers.Way(2, prepares=False))
+    assert between == pytest.approx(4 / answers.READERS + 20 * (2.0 + 1.0))
+    ahead, share = answers.busy(asked, cores=64, way=answers.Way(16, prepares=True))
+    assert ahead == pytest.approx(4 / answers.READERS + 2.0 + 20 * 1.0)
+    assert share == pytest.approx(20 / ahead)
+    shared = [answers.Question(4.0, 2.0, 1.0, part=number // 4) for number in range(20)]
+    assert answers.busy(shared, cores=2, way=answers.Way(16, True, 2))[0] >= (5 * 4.0 + 20 * 2.0) / 2
+    assert answers.busy(asked, cores=2, way=answers.Way(16, True))[0] >= 20 * (4.0 + 2.0) / 2
+
+
+def test_a_frame_costs_those_before_it_in_its_group(script):
+    answers = script("answer_simulation")
+    assert answers.passed(np.array([0])) == 1
+    assert answers.passed(np.array([3, 149, 150, 310])) == 150 + 1 + 11
+
+
+def test_a_second_simulated_run_finds_all_on_one_node_and_less_on_many(script):
+    pool = script("pool_simulation")
+    found = {}
+    for n_workers in (8, 100):
+        first = pool.simulate(n_workers, seed=0)
+        second = pool.simulate(n_workers, seed=1, before=first)
+        assert set(first.node_of) == set(range(pool.VIDEOS))
+        assert 0 <= second.reused < second.frames
+        found[n_workers] = second.reused / second.frames
+    assert found[8] > 0.49 > 0.25 > found[100]

@@ -1,0 +1,92 @@
+"""What do 100 Ray workers on one pool ask of their stores, and do embeddings lie where they are needed again?
+
+A discrete-event simulation of selecting on a cluster: the driver hands the videos of LongVideoBench val to the workers
+as they become free. Each node has a store of its own, which takes one writer at a time. A second run on the same
+videos with another sampler begins with the stores of the first.
+Run: python scripts/pool_simulation.py [--workers 1 8 100]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from event_clock import Clock, Servers
+
+CHUNK = 32  # frames embedded and written together
+ENCODE_SECONDS = 1 / 500  # of a frame on a worker's GPU
+WRITE_SECONDS = 1 / 72_000  # of an embedding: `stored embeddings` in docs/performance.md
+OPEN_SECONDS = 0.5
+WORKERS_A_NODE = 8
+VIDEOS, LENGTHS = 753, (15.0, 45.0, 400.0, 1800.0)  # seconds, in about equal parts
+
+
+@dataclass
+class Told:
+    """What a run did: its seconds, node by video, transactions, and the seconds that stores were written to."""
+
+    seconds: float = 0.0
+    node_of: dict[int, int] = field(default_factory=dict)
+    transactions: int = 0
+    writing: float = 0.0
+    reused: int = 0
+    frames: int = 0
+
+
+def simulate(n_workers: int, *, seed: int, before: Told | None = None, known: float = 0.5) -> Told:
+    """Simulate one run; `known` of a video's frames are in the store of the node that read it `before`."""
+    clock, told, rng = Clock(), Told(), np.random.default_rng(seed)
+    stores = [Servers(clock, 1) for _ in range(-(-n_workers // WORKERS_A_NODE))]
+    pulls = [max(8, int(rng.uniform(0.3, 0.6) * LENGTHS[video % len(LENGTHS)])) for video in range(VIDEOS)]
+    videos = deque(range(VIDEOS))
+
+    def next_video(worker: int) -> None:
+        if not videos:
+            return
+        video, node = videos.popleft(), worker // WORKERS_A_NODE
+        told.node_of[video] = node
+        told.frames += pulls[video]
+        is_here = before is not None and before.node_of[video] == node
+        new = int(pulls[video] * (1 - known)) if is_here else pulls[video]
+        told.reused += pulls[video] - new
+        clock.after(OPEN_SECONDS, lambda: chunk(worker, new))
+
+    def chunk(worker: int, left: int) -> None:
+        if left <= 0:
+            next_video(worker)
+            return
+        n = min(CHUNK, left)
+        told.transactions += 1
+        told.writing += n * WRITE_SECONDS
+        store = stores[worker // WORKERS_A_NODE]
+        written = lambda: chunk(worker, left - n)  # noqa: E731
+        clock.after(n * ENCODE_SECONDS, lambda: store.serve(n * WRITE_SECONDS, written))
+
+    for worker in range(n_workers):
+        next_video(worker)
+    clock.run()
+    told.seconds = clock.now
+    return told
+
+
+def main() -> None:
+    """Simulate and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 8, 32, 100])
+    args = parser.parse_args()
+    print("| workers | nodes | seconds | transactions a second and store | a store is written | found again |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    for n in args.workers:
+        first = simulate(n, seed=0)
+        second = simulate(n, seed=1, before=first)
+        nodes = -(-n // WORKERS_A_NODE)
+        share = second.reused / (0.5 * second.frames)
+        busy = first.writing / nodes / first.seconds
+        rate = first.transactions / nodes / first.seconds
+        print(f"| {n} | {nodes} | {first.seconds:.0f} | {rate:.0f} | {busy:.1%} of the time | {share:.0%} |")
+
+
+if __name__ == "__main__":
+    main()
