@@ -77,7 +77,7 @@ def test_frames_to_embed_are_counted_for_each_question_and_for_each_video(matrix
 
 
 def test_a_plan_counts_scans_and_matching_in_forwards_of_the_encoder():
-    about = SimpleNamespace(gmacs={"image": 200.0, "keys": 10.0, "fusion": 4.0, "scan_image": 5.0},
+    about = SimpleNamespace(encoder="blip", gmacs={"image": 200.0, "keys": 10.0, "fusion": 4.0, "scan_image": 5.0},
                             sampler=SimpleNamespace(options={}))  # fmt: skip
     counted = SelectionPlan(spec=about, questions=3, pulls=30, frames=900, embedded_alone=30, embedded_shared=10,
                             scanned=60, scanned_shared=20)  # fmt: skip
