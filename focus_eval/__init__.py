@@ -5,6 +5,7 @@ The names below are the public surface; every other module is private and may ch
 
 from __future__ import annotations
 
+import logging
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from focus_eval.samplers.ledger import Ledger
     from focus_eval.samplers.registry import make_sampler
     from focus_eval.video import open_video
+
+# Whoever uses the package decides what of its log is shown; without a handler Python prints warnings.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.2.0"
 __all__ = [

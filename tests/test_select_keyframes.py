@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -295,3 +297,17 @@ def test_a_picture_of_another_size_or_no_picture_is_named(tmp_path):
     Image.new("RGB", (10, 10)).save(tmp_path / "b.png")
     with pytest.raises(errors.VideoError, match=r"b\.png: 10x10, the first picture has 64x48"):
         select_keyframes(tmp_path, query="a bar", k=2, fps=1)
+
+
+def test_the_log_of_the_package_tells_of_opened_videos_and_selections(tmp_path, caplog):
+    caplog.set_level("DEBUG", logger="focus_eval")
+    clip = write_clip(tmp_path, seed=3)
+    select_keyframes(clip, query="a bar", k=2, sampler="uniform")
+    told = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    assert ("focus_eval.video.scan_cache", "DEBUG", f"{clip}: 60 frames, 10 fps") in told
+    assert ("focus_eval", "INFO", f"{clip}: uniform chose 2 keyframes for 'a bar'") in told
+
+
+def test_nothing_of_the_log_is_printed_by_itself():
+    code = "import logging, focus_eval; logging.getLogger('focus_eval.pipeline').warning('a failed question')"
+    assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, check=True).stderr == b""

@@ -123,18 +123,17 @@ def write_table(tables: Sequence[Table], path: Path) -> None:
         part.write_text("\n".join(writers[path.suffix](table) for table in tables), encoding="utf-8")
 
 
-def completed(kind: str) -> Callable[[str], list[str]]:
+def completed(kind: str) -> Callable[[], list[str]]:
     """Return what a shell completes a name with: of a "sampler", an "encoder", a "video reader" or a "matrix"."""
 
-    def names(incomplete: str) -> list[str]:
+    def names() -> list[str]:
         from focus_eval.encoders.registry import ENCODERS
         from focus_eval.matrix.config import shipped_matrices
         from focus_eval.samplers.registry import SAMPLERS
         from focus_eval.video import READERS
 
         of_kind = {"sampler": SAMPLERS.names, "encoder": ENCODERS.names, "video reader": READERS.names}
-        known = shipped_matrices() if kind == "matrix" else of_kind[kind]()
-        return [name for name in known if name.startswith(incomplete)]
+        return list(shipped_matrices()) if kind == "matrix" else of_kind[kind]()
 
     return names
 

@@ -25,26 +25,30 @@ if TYPE_CHECKING:
 # Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
 ALIKE_LEVELS = 4.0
 
+SamplerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Sampler, e.g. focus:alpha=0.1, or FILE.py:Class. [default: even_cover, 600 frames scored]",
+        autocompletion=completed("sampler"),
+    ),
+]
+EncoderOption = Annotated[str, typer.Option(help="Encoder, e.g. clip:device=cpu.", autocompletion=completed("encoder"))]
+BackendOption = Annotated[
+    str, typer.Option(help="Video reader; see focus-eval plugins.", autocompletion=completed("video reader"))
+]
+
 
 def select(
     video: Annotated[Path, typer.Argument(help="Video file, or a folder of pictures (with --fps).")],
     query: Annotated[str, typer.Option(help="What to look for, in words.")],
     k: Annotated[int, typer.Option("-k", help="Number of keyframes.")] = 8,
-    sampler: Annotated[
-        str | None,
-        typer.Option(
-            help="Sampler, e.g. focus:alpha=0.1, or FILE.py:Class. [default: even_cover, 600 frames scored]",
-            autocompletion=completed("sampler"),
-        ),
-    ] = None,
+    sampler: SamplerOption = None,
     option: Annotated[
         list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
     ] = [],  # noqa: B006
     share: Annotated[float | None, typer.Option(help="Share of the video's frames to score, e.g. 0.05.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Score as many frames as take about so long.")] = None,
-    encoder: Annotated[
-        str, typer.Option(help="Encoder, e.g. clip:device=cpu.", autocompletion=completed("encoder"))
-    ] = "offline",
+    encoder: EncoderOption = "offline",
     encoder_option: Annotated[
         list[str],
         typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable."),
@@ -55,9 +59,7 @@ def select(
     ] = None,
     sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
     store: Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")] = None,
-    backend: Annotated[
-        str, typer.Option(help="Video reader; see focus-eval plugins.", autocompletion=completed("video reader"))
-    ] = "pyav",
+    backend: BackendOption = "pyav",
     fps: Annotated[float | None, typer.Option(help="Pictures per second of a folder of pictures.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,

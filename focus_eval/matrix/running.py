@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ from focus_eval.pipeline.timing import device_name
 
 if TYPE_CHECKING:
     import pandas as pd
+
+log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
@@ -228,7 +231,9 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) -> None:
     jobs = phase.jobs()
     if jobs:
-        progress.start(phase.name, sum(job.n_rows for job in jobs))
+        n_rows = sum(job.n_rows for job in jobs)
+        log.info("%s: %d rows to make, into %s", phase.name, n_rows, phase.run.path)
+        progress.start(phase.name, n_rows)
         engine.run(phase, jobs, partial(progress.advance, phase.name))
     # Also where nothing was left to do: an earlier start may have been killed before this.
     for part in phase.parts:

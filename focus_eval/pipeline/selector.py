@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import nullcontext
 from dataclasses import astuple, replace
 from functools import partial
@@ -210,6 +211,7 @@ class Selector:
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the row that records why `question` has no selection."""
+        log.warning("%s %s: no selection by %s: %s", question.benchmark, question.id, self.sampler.name, error)
         spent = getattr(error, _SPENT, {})
         query = self._query_of(question)
         return failed_selection_row(question, self._chooser, error, bucket_of=bucket_of, query=query, **spent)
@@ -483,6 +485,8 @@ def texts_of(question: Question, query: str) -> QuestionTexts:
         options=question.options,
     )
 
+
+log = logging.getLogger(__name__)
 
 # Where an error of a question keeps what was spent on it.
 _SPENT = "focus_eval_spent"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import threading
 import zipfile
 import zlib
@@ -28,6 +29,7 @@ _BITS = ("is_sync", "is_hidden", "is_corrupt")
 _SINGLE = ("lacks_ticks", "goes_back", "end_ticks", "padding")
 _recent: OrderedDict[tuple[Path, FileState], Scan] = OrderedDict()
 _lock = threading.Lock()
+log = logging.getLogger(__name__)
 
 
 class KeptScans(Protocol):
@@ -63,6 +65,9 @@ def scan_video(path: Path, *, kept: KeptScans | None = None) -> Scan:
         scan = _known(path, state, kept)
         is_new = scan is None
         scan = scan or scan_file(path)
+        log.debug(
+            "%s: %d frames, %.4g fps%s", path, scan.info.n_frames, scan.info.fps, "" if is_new else ", remembered"
+        )
         check_length(path, scan.info)
         if kept is not None and is_new:
             kept.keep_scan(path, state, scan_bytes(scan))
