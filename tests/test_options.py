@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import pytest
 
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput, nearest
 from focus_eval.core.options import parse_assignments, read_options
 from focus_eval.encoders.registry import read_encoder
 from focus_eval.lmms.arguments import AdapterOptions
@@ -83,3 +83,12 @@ def test_the_version_is_the_packages():
 
 def test_brackets_of_a_help_text_are_printed():
     assert "[[start, stop], ..]" in " ".join(called("recall", "--help").stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("focs", "'focus'"), ("wfs", "'wfs_sb'"), ("best", ""), ("foo", ""), ("", "")]
+)
+def test_only_a_near_name_is_suggested(name, found):
+    assert nearest(name, ["focus", "focus_gop", "bolt", "subquestions", "wfs_sb"]) == (
+        found and f"; did you mean {found}?"
+    )

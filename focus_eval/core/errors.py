@@ -91,7 +91,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'focus'?" where one of `known` is near `name`, else ""."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
