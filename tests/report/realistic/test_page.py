@@ -21,7 +21,7 @@ from focus_eval.report.page.browser import pack_browser
 from focus_eval.report.page.charts import charts_of, cost_points, length_bars
 from focus_eval.report.page.html import render_html, report_tables
 from focus_eval.report.run import load_run
-from focus_eval.report.table import latex_escaped, to_csv, to_latex, to_markdown
+from focus_eval.report.table import latex_escaped, narrowed, to_csv, to_latex, to_markdown
 from tests.report.realistic.by_hand import (
     LABELS,
     answers_of,
@@ -125,12 +125,16 @@ def test_every_number_of_the_tables_stands_on_the_page_and_in_every_export(run):
     for table in tables:
         markdown, latex = to_markdown(table), to_latex(table)
         lines = list(csv.reader(to_csv(table).splitlines()))
-        for row, line in zip(table.rows, lines[1:], strict=True):
-            for title, column in zip(table.columns, row.figures, strict=True):
-                text = column if isinstance(column, str) else column.ours_text
+        # The page says once for a column what the exports say in each of its cells.
+        on_page = narrowed(table)
+        for note in set(on_page.notes) - set(table.notes):
+            assert note in page
+        for row, shown, line in zip(table.rows, on_page.rows, lines[1:], strict=True):
+            for title, column, said in zip(table.columns, row.figures, shown.figures, strict=True):
+                text, page_text = (cell if isinstance(cell, str) else cell.ours_text for cell in (column, said))
                 assert text in markdown
                 assert latex_escaped(text) in latex
-                assert text in page
+                assert page_text in page
                 if not isinstance(column, str) and column.ours is not None:
                     assert float(line[lines[0].index(title)]) == pytest.approx(column.ours, rel=1e-9)
 
