@@ -91,7 +91,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'focus'?" where one of `known` is near `name`, else ""."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    # A name with something behind it, such as an option after a space, is near too.
+    found = difflib.get_close_matches(name.split(" ")[0], list(known), n=1, cutoff=0.6)
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
