@@ -17,8 +17,9 @@ $(VENV)/.ready: pyproject.toml
 demo: setup
 	$(BIN)/focus-eval demo
 
+# Three workers for two cores: tests wait for processes that they start.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: setup
 	$(BIN)/ruff check .
