@@ -56,6 +56,10 @@ def with_chat(machine: Machine, chat: ChatServer, **more: str) -> dict[str, str]
     return machine.environment(OPENAI_API_KEY="rehearsal", OPENAI_API_BASE=chat.url, **more)
 
 
+# Random weights: in a small cell it happens that no answer can be read, which ends a run.
+ANY_ANSWER = ("--set", "allow_unparsed=true")
+
+
 def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], *more: str) -> Iterator[Step]:
     """Run plan, run, status and report of each matrix, and `run` a second time; all in one process.
 
@@ -65,8 +69,7 @@ def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], 
     """
     commands: list[list[str]] = []
     for name, limit in limits.items():
-        # Random weights: in a small cell it happens that no answer can be read, which ends a run.
-        narrowed = [name, "--limit", str(limit), "--set", "allow_unparsed=true", *more]
+        narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *more]
         folder = f"results/runs/{Path(name).stem}"
         commands += [["plan", *narrowed], ["run", *narrowed], ["status", folder], ["report", folder]]
         commands += [["run", *narrowed]]
@@ -78,7 +81,7 @@ def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], 
 def run_alone(machine: Machine, chat: ChatServer, name: str, limit: int, *more: str) -> Step:
     """Run one matrix as a user does, a process per command."""
     step = Step(f"{name}, a process per command")
-    narrowed = [name, "--limit", str(limit), *more]
+    narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *more]
     folder = f"results/runs/{name}"
     for command in (["plan", *narrowed], ["run", *narrowed], ["status", folder], ["report", folder]):
         _timed(step, machine, with_chat(machine, chat), ["focus-eval", *command])
@@ -121,7 +124,8 @@ def run_two_processes(machine: Machine, chat: ChatServer, *, task: str, limit: i
 def run_with_ray(machine: Machine, chat: ChatServer, name: str, limit: int, *more: str) -> Step:
     """Run a matrix on a Ray cluster of this machine, which has no GPU for a worker, into a folder of its own."""
     folder = f"results/ray/{name}"
-    command = ["focus-eval", "run", name, "--limit", str(limit), "--engine", "ray", "--out", folder, *more]
+    narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *more]
+    command = ["focus-eval", "run", *narrowed, "--engine", "ray", "--out", folder]
     for phase in ("select", "answer"):
         command += ["--set", f"{phase}_resources={{gpus: 0, cpus: 1}}"]
     step = Step(f"{name}, --engine ray")
