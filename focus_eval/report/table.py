@@ -283,7 +283,7 @@ def _few_said_once(table: Table) -> Table:
     notes = tuple(note for note in table.notes if note != TOO_FEW_NOTE or len(bare) < len(few))
     has_others = any(cell.low is not None for column in cells for cell in column)
     where = f" in {', '.join(table.columns[at] for at in sorted(bare))}" if has_others else ""
-    return replace(table, rows=rows, notes=(*notes, f"No interval{where}: it takes 5 videos."))
+    return replace(table, rows=rows, notes=(*notes, f"No interval{where}: that takes 5 videos or more."))
 
 
 def _without_few(cell: Value | str) -> Value | str:

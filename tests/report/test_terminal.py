@@ -93,7 +93,7 @@ def test_where_no_interval_could_be_made_one_line_says_so_instead_of_a_table():
     table = Table(name="t", title="Recall", key_titles=("sampler", "K", "encoder"), columns=COLUMNS, rows=rows)
     text = printed(narrowed(table), 80)
     assert "[too few videos]" not in text
-    assert text.count("No interval: it takes 5 videos.") == 1
+    assert text.count("No interval: that takes 5 videos or more.") == 1
     assert text.count("50.0") == len(SAMPLERS) * len(COLUMNS)
 
 
@@ -105,7 +105,7 @@ def test_a_column_without_any_interval_is_named_in_a_note_and_another_keeps_its_
     screen = narrowed(table)
     texts = [[cell if isinstance(cell, str) else cell.ours_text for cell in row.figures] for row in screen.rows]
     assert texts[0] == ["50.0", "50.0 [too few videos]", "70.0 [60.0, 80.0]", "–"]
-    assert screen.notes == (*notes, "No interval in a: it takes 5 videos.")
+    assert screen.notes == (*notes, "No interval in a: that takes 5 videos or more.")
     without_b = replace(table, columns=("a", "c"), rows=tuple(TableRow(r.keys, r.figures[::2]) for r in rows))
-    assert narrowed(without_b).notes == ("Paired.", "No interval in a: it takes 5 videos.")
+    assert narrowed(without_b).notes == ("Paired.", "No interval in a: that takes 5 videos or more.")
     assert "[too few videos]" in to_markdown(without_b)

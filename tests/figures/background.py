@@ -1,0 +1,89 @@
+"""Figures of the intervals, of the machine and of the comparisons with the authors' code."""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+
+from ..pages import ROOT
+from .rows import PAPER, PUBLISHED, rows_of, table
+
+
+def numbers(name, *columns):
+    """The figures of these columns of a table of coverage; a bracket behind one is another figure."""
+    texts = [row[column] for row in rows_of(PUBLISHED / f"statistics_{name}.csv") for column in columns]
+    return [float(text.split()[0]) for text in texts if text and text != "–"]
+
+
+COVERAGE = {
+    "`means`: an accuracy's interval covers (%), 5 to 300 videos": ("p = .5", "p = .8", "p = .95"),
+    "`differences`: a paired difference's interval covers (%), 12 to 300 videos": (
+        "no difference",
+        "6 points lost, uneven over videos",
+        "18 points lost, uneven",
+        "p = .95, 5 points lost, uneven",
+    ),
+    "`types`: an interval over 6 to 12 task types with few questions covers (%)": (
+        "p = .5",
+        "p = .8",
+        "a difference, p = .6",
+    ),
+    "`groups`: a difference between groups covers (%), 5 to 50 videos on one side": ("CR2, Satterthwaite",),
+    "`unequal`: an interval covers (%), videos of very unequal size, skewed differences": ("interval covers (%)",),
+    "`unequal`: equal samplers told apart (%)": ("told apart (%)",),
+    "`equal`: equal samplers told apart (%), 1 to 5 seeds": ("sign-flip rejects (%)",),
+    "`looks`: a verdict with up to four looks and six rivals states something wrong (%)": (
+        "something wrong stated (%)",
+    ),
+    "`power`: the minimum detectable difference is found (%); 80 is right": ("found (%)",),
+}
+
+
+def coverage():
+    """The range of each table that scripts/statistics_coverage.py writes."""
+    found = {what: numbers(what.split("`")[1], *columns) for what, columns in COVERAGE.items()}
+    return table(*((what, str(len(of)), f"{min(of):.1f}", f"{max(of):.1f}") for what, of in found.items()))
+
+
+def gpu_hours():
+    """Pulls on LongVideoBench over the stated rates, beside the paper's hours."""
+    rates = yaml.safe_load((ROOT / "configs/machines/eight_h100.yaml").read_text())["frames_per_second"]["blip"]
+    hours = {f"focus, alpha {row['alpha'][1:]}": row["gpu_hours"] for row in rows_of(PAPER / "alpha.csv")}
+    published = {row["method"]: row["gpu_hours"] for row in rows_of(PAPER / "efficiency.csv")}
+    hours |= {"aks": published["aks"], "aks_dense": published["aks_no_prefilter"]}
+    planned = (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
+    lines = []
+    for name, pulls in PULLS.items():
+        assert f"{pulls:,}" in planned
+        made = [pulls / rates[precision] / 3600 for precision in ("fp32", "tf32")]
+        lines.append((name, f"{pulls:,}", hours[name], *(f"{value:.{1 if value > 10 else 2}f}" for value in made)))
+    return table(*lines)
+
+
+PULLS = {
+    "focus, alpha .1": 307_570,
+    "focus, alpha .25": 446_610,
+    "focus, alpha .5": 688_222,
+    "aks": 998_211,
+    "aks_dense": 26_784_474,
+}
+
+
+def recorded():
+    """The cases recorded from the authors' code, each of which a test of its sampler compares."""
+    said = {
+        "focus_released": ("`focus_released`", "coarse list, fine list, arms and scores to the last bit, frames"),
+        "focus_released_rounding": (
+            "`focus_released`",
+            "the same lists where the order of a rounding, or the solver of `rbf`, decides",
+        ),
+        "aks": ("`aks`", "frames"),
+        "wfs_sb": ("`wfs_sb`", "peaks, kept segments, budgets, frames"),
+        "qca": ("`qca`", "weights of content and of the question (within 2e-6), budgets, frames"),
+    }
+    counts = {name: str(len(json.loads((ROOT / f"tests/recorded/{name}.json").read_text()))) for name in said}
+    return table(*((*about, counts[name], counts[name]) for name, about in said.items()))
+
+
+FIGURES = {"coverage": coverage, "gpu_hours": gpu_hours, "recorded": recorded}

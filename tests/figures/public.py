@@ -1,0 +1,49 @@
+"""Figures of public selections and answers."""
+
+from __future__ import annotations
+
+import re
+
+from ..pages import ROOT
+from .rows import rows_of
+
+
+def field_row(mark, first):
+    """The cells of a row of docs/field.md, whose tables tests/test_field.py derives from the public files."""
+    page = (ROOT / "docs/field.md").read_text(encoding="utf-8")
+    part = page.partition(f"<!-- field: {mark} -->")[2].partition("<!-- end -->")[0]
+    (row,) = re.findall(rf"^\| {re.escape(first)} \|.*$", part, re.MULTILINE)
+    return [cell.strip().removeprefix("+") for cell in row.strip("|").split("|")]
+
+
+def ascs(measure):
+    """ASCS less AKS at K = 64 in points, without its sign."""
+    (row,) = [
+        row
+        for row in rows_of(ROOT / "registry/differences.csv")
+        if (row["k"], row["name"], row["less"], row["measure"]) == ("64", "ASCS", "AKS", measure)
+    ]
+    value, *ends = (100 * float(row[name]) for name in ("value", "low", "high"))
+    low, high = sorted(abs(end) for end in ends)
+    return f"{abs(value):.1f} [{low:.1f}, {high:.1f}]"
+
+
+def answers():
+    """What the README says of real models' answers."""
+    within, short, medium = (
+        field_row("within", "recall@1"),
+        field_row("lengths", "below 180 s"),
+        field_row("lengths", "180 to 1200 s"),
+    )
+    loss = re.sub(r"-(.*) \[-(.*), -(.*)\]", r"\1 [\3, \2]", short[-1])
+    return [
+        "With a keyframe within a second of the evidence the same question is right "
+        f"{within[1]} points more often (Qwen2.5-VL-7B, LongVideoBench, videos of 180 s and more, 22 selections, 20 of "
+        f"them variants of one method); between uniform and AKS alone, {within[4]}.",
+        f"AKS loses {loss} points to uniform frames on short videos**, and wins {medium[-1]} at 3 to 20 minutes.",
+        f"ASCS is {ascs('within 1 s')} points behind AKS within 1 s of the evidence, {ascs('within 5 s')} ahead within "
+        "5 s",
+    ]
+
+
+FIGURES = {"answers": answers}

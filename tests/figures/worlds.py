@@ -1,0 +1,183 @@
+"""Figures of the demo, the simulation and the samplers."""
+
+from __future__ import annotations
+
+from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES
+
+from .rows import PUBLISHED, percent, rounded, rows_of, signed, table, with_interval
+
+
+def interval(value, low, high, digits=1):
+    """E.g. "+5.1 [1.0, 9.2]"."""
+    return f"{value:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def moments(row):
+    return [float(row[name]) for name in ("moments", "moments_low", "moments_high")]
+
+
+def stretch_map():
+    """Cells of the map whose interval lies above and below 0."""
+    cells = [moments(row) for row in rows_of(PUBLISHED / "stretch_map.csv")]
+    ahead, behind = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
+    least = min(value for value, _, _ in cells)
+    return [
+        f"FOCUS's pulls are ahead in {ahead} cells, little more than chance would give, and behind in {behind}, "
+        f"by up to {-least:.0f} points."
+    ]
+
+
+def event_lengths():
+    """The least and the most of the differences over all lengths, worlds and K."""
+    cells = [moments(row) for row in rows_of(PUBLISHED / "event_lengths.csv")]
+    above, below = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
+    assert below == 0
+    return [
+        "at every length from 1 s to 300 s: the least is "
+        f"{interval(*min(cells))}, the most {interval(*max(cells))}; {above} of {len(cells)} intervals are above 0 "
+        "and none below.",
+        "Within 2 s of a moment",
+    ]
+
+
+def demo_rows():
+    """The tables of the demo's run by sampler: K = 8, and recall at every K."""
+    return tuple(
+        {row["Sampler"]: row for row in rows_of(PUBLISHED / f"demo_{name}.csv")} for name in ("k8", "recall_by_k")
+    )
+
+
+DEMO = {
+    "uniform": "uniform",
+    "topk, one frame a second": "topk",
+    "focus": "focus",
+    "even_cover (ours), as many pulls as focus": "even_cover budget_of=focus",
+}
+
+
+def demo():
+    """The README's table, and what even_cover gains."""
+    at_8, by_k = demo_rows()
+    lines = []
+    for name, label in DEMO.items():
+        row = at_8[label]
+        recalls = (with_interval(row, "recall within 2 s (%)"), with_interval(by_k[label], "K = 32"))
+        lines.append((name, percent(row, "forward equivalents (%)"), *recalls, with_interval(row, "accuracy (%)")))
+    ceiling = with_interval(at_8["oracle [ceiling]"], "accuracy (%)")
+    return table(*lines, ("oracle: the annotated frames", "0", "100", "–", ceiling))
+
+
+def demo_gain():
+    """What even_cover gains over focus, and what finding the evidence adds."""
+    gain = with_interval(demo_rows()[0]["even_cover budget_of=focus"], "minus focus")
+    (effect,) = rows_of(PUBLISHED / "demo_effect.csv")
+    return [
+        f"finds {gain} points more at K = 8",
+        f"On the {effect['questions']} questions where some samplers found the evidence and others did not, finding it "
+        f"raised accuracy by {with_interval(effect, 'points')} points.",
+    ]
+
+
+TWO_ENCODERS = {
+    "even_cover, a quarter of focus's pulls": "even_cover",
+    "scan_cover": "scan_cover (offline)",
+    "even_cover, as many as focus": "even_cover budget_of=focus",
+    "scan_cover, share=0.01": "scan_cover (offline) share=0.01",
+    "focus": "focus",
+}
+
+
+def two_encoders():
+    """What scan_cover finds, and at what cost, on the demo."""
+    at_8, by_k = demo_rows()
+    costs = ("forward equivalents (%)", "frames scored (%)")
+    lines = []
+    for name, label in TWO_ENCODERS.items():
+        recalls = (rounded(by_k[label][column]) for column in ("K = 8", "K = 32"))
+        lines.append((name, *(percent(at_8[label], cost) for cost in costs), *recalls))
+    return table(*lines)
+
+
+def simulated():
+    """Recall within 2 s of the shipped simulation, and its differences to focus."""
+    recalls, differences = (
+        {(row["K"], row["Sampler"]): row for row in rows_of(PUBLISHED / f"simulation_{name}.csv")}
+        for name in ("recall", "by_length")
+    )
+    lines = []
+    for k, name in recalls:
+        if k == "8" and not name.startswith(SWEPT):
+            cells = [f"{float(recalls[k, name]['frames scored (%)']):.2f}"]
+            for at in ("8", "32"):
+                less = differences.get((at, name))
+                cells += [
+                    rounded(recalls[at, name]["2 s"]),
+                    signed(with_interval(less, "all (points)")) if less else "",
+                ]
+            lines.append((name.replace("[", "(").replace("]", ")"), *cells))
+    return table(*lines)
+
+
+# Budgets that the frontier needs and the table leaves out.
+SWEPT = ("focus clip_seconds=", "even_cover share=", "even_diverse every_seconds=")
+
+
+def uneven_lead():
+    """What even_topk gains over focus by length at K = 8, and uniform in short videos at K = 32."""
+    rows = {(row["K"], row["Sampler"]): row for row in rows_of(PUBLISHED / "simulation_by_length.csv")}
+    gains = [f"{float(rows['8', 'even_topk [control]'][name]):.0f}" for name in ("short", "medium", "long", "hours")]
+    uniform = float(rows["32", "uniform"]["short"])
+    return [
+        "In videos under 3 minutes with K = 32, `uniform`, which scores no frame, finds "
+        f"{uniform:.0f} points more than `focus`",
+        f"(K = 8, `even_topk`: {', '.join(gains[:3])} and {gains[3]} points from under 3 minutes to above an hour)",
+    ]
+
+
+COST_EXAMPLE = {
+    "even grid, as many pulls as `focus`": "even_diverse [control]",
+    "`topk`, one frame a second": "topk",
+    "`focus`": "focus",
+}
+
+
+def cost_example():
+    """Pulls and frames encoded of the demo's run, added over its questions."""
+    rows = {row["Sampler"]: row for row in rows_of(PUBLISHED / "demo_pulls.csv")}
+    lines = []
+    for name, label in COST_EXAMPLE.items():
+        frames, pulls, encoded = (float(rows[label][column]) for column in ("n_frames", "n_pulls", "n_encoded"))
+        share = f"{encoded:,.0f} ({encoded / pulls:.3f})".replace("(0.", "(.")
+        lines.append((name, f"{pulls:,.0f}", f"{pulls / frames:.2%}", share, f"{encoded / frames:.2%}"))
+    return [line.replace("%", " %") for line in table(*lines)]
+
+
+def shapes():
+    """The quantiles that the world `realistic` draws from, rounded; its 1 % quantile is not shown."""
+    rows = (("CG-Bench mini", "cgbench", 0), ("LVBench", "lvbench", None), ("VUE-TR-V2", "vue_tr_v2", 0))
+    lines = []
+    for name, key, at in (*rows, ("LongVideoBench, under 3 min", "longvideobench", 0)):
+        shape = EVIDENCE_SHAPES[key]
+        span = "" if at is None else quantiles(shape.spans[at][1])
+        counts = " / ".join(f"{count:.2f}".removeprefix("0").removesuffix(".00") for count in shape.counts)
+        lines.append((name, quantiles(shape.seconds), span, counts))
+    below, above = (quantiles(span) for _, span in EVIDENCE_SHAPES["longvideobench"].spans[1:])
+    longer = (("3 to 20 min", "the same", below, "the same"), ("above 20 min", "the same", above, "the same"))
+    return table(*lines, *longer)
+
+
+def quantiles(seconds):
+    return " / ".join(f"{value:,.0f}" for value in seconds[1:])
+
+
+FIGURES = {
+    "cost_example": cost_example,
+    "demo": demo,
+    "demo_gain": demo_gain,
+    "event_lengths": event_lengths,
+    "shapes": shapes,
+    "simulated": simulated,
+    "stretch_map": stretch_map,
+    "two_encoders": two_encoders,
+    "uneven_lead": uneven_lead,
+}
