@@ -1,6 +1,6 @@
 """Rehearse the paper's tables on a machine made on the spot: tiny weights, made-up questions, the shipped configs.
 
-    python scripts/rehearsal.py                 # everything, in two lanes; its last line says how long it took
+    python scripts/rehearsal.py                 # everything, three jobs at a time; its last line says how long it took
     python scripts/rehearsal.py --only alpha    # some matrices, without lmms-eval's command line, accelerate and Ray
     python scripts/rehearsal.py --own           # matrices of one's own: 74 s of processor time
     python scripts/rehearsal.py --troubles      # what is missing, damaged or doubled: 141 s of processor time
@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,6 +26,9 @@ from support.machine import Machine, build_machine
 
 # The 72B model, the same wrapper with more shards, has a table of its own.
 LMMS_MODELS = ("qwen2_vl_7b", "llava_ov_7b", "llava_video_7b", "gpt4o")
+# One more than processors: some wait for Ray, for a hub or for each other.
+JOBS_AT_ONCE = 3
+Job = Callable[[], Iterator[rehearsal.Step]]
 
 
 def main() -> None:
@@ -42,8 +45,8 @@ def main() -> None:
     started = time.perf_counter()
     machine = _machine(asked.folder, keep=asked.keep, own=asked.own)
     print(f"machine: {machine.root}, {time.perf_counter() - started:.0f} s", flush=True)
-    with ChatServer() as chat, ThreadPoolExecutor(2) as lanes:
-        steps = [step for lane in lanes.map(_printed, _lanes(machine, chat, asked)) for step in lane]
+    with ChatServer() as chat, ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
+        steps = [step for job in pool.map(_printed, _jobs(machine, chat, asked)) for step in job]
     print(rehearsal.step_table(steps))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = time.process_time() + used.ru_utime + used.ru_stime
@@ -51,10 +54,10 @@ def main() -> None:
     sys.exit(any(step.wrong for step in steps))
 
 
-def _printed(lane: Iterable[rehearsal.Step]) -> list[rehearsal.Step]:
-    """Go through a lane, and print each step as it ends."""
+def _printed(job: Job) -> list[rehearsal.Step]:
+    """Do a job, and print each step as it ends."""
     steps = []
-    for step in lane:
+    for step in job():
         print(rehearsal.step_line(step), flush=True)
         steps.append(step)
     return steps
@@ -71,51 +74,52 @@ def _machine(folder: Path, *, keep: bool, own: bool) -> Machine:
     return build_machine(folder)
 
 
-def _lanes(machine: Machine, chat: ChatServer, asked: argparse.Namespace):
-    """Return what goes on side by side: the paper's tables and one's own; lmms-eval's command line, Ray and ablations.
+def _jobs(machine: Machine, chat: ChatServer, asked: argparse.Namespace) -> list[Job]:
+    """Return what goes on side by side, the longest first.
 
-    Both lanes write into one results folder and one pool of rows, as two terminals would.
+    All write into one results folder and one pool of rows, as several terminals would.
     """
+
+    def matrices(names: Iterable[str], limit: int) -> Job:
+        return lambda: rehearsal.run_matrices(machine, chat, dict.fromkeys(names, limit))
+
+    def one(run: Callable[..., rehearsal.Step], *arguments, **options) -> Job:
+        return lambda: iter([run(machine, *arguments, **options)])
+
     if asked.only:
-        return [rehearsal.run_matrices(machine, chat, dict.fromkeys(asked.only, asked.limit))]
-    if asked.own:
-        return [_own(machine, chat)]
-    if asked.troubles:
-        return [_troubles(machine, chat)]
-    return [_matrices(machine, chat, asked.limit), _command_lines(machine, chat)]
-
-
-def _own(machine: Machine, chat: ChatServer):
-    yield rehearsal_more.run_with_a_limit_on_cost(machine)
-    yield rehearsal_more.run_two_at_once(machine, chat, name="two tables at once", tables=("bernstein", "two_stage"))
-    yield from rehearsal_more.run_own_matrices(machine, chat)
-
-
-def _matrices(machine: Machine, chat: ChatServer, limit: int):
-    yield rehearsal.run_alone(machine, chat, "two_stage", limit)
-    others = [name for name in rehearsal.shipped("paper") if name != "two_stage"]
-    yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(others, limit))
-    yield from _own(machine, chat)
-
-
-def _command_lines(machine: Machine, chat: ChatServer):
-    for name in LMMS_MODELS:
-        yield rehearsal.run_lmms_eval(machine, chat, name, tasks=["longvideobench_val_v", "focus_mlvu"], limit=2)
-    yield rehearsal.run_two_processes(machine, chat, task="focus_longvideobench", limit=5)
-    yield rehearsal.run_with_ray(machine, chat, "more_benchmarks", 2, "--only", "model=qwen2_vl_7b")
-    yield rehearsal_own.run_on_two_nodes(machine, "alpha", 2, "--only", "sampler=focus")
-    yield rehearsal_own.run_with_own_folders(machine, limit=2)
-    yield from _troubles(machine, chat)
-    yield from rehearsal.run_matrices(machine, chat, dict.fromkeys(rehearsal.shipped("ablations"), 1))
-
-
-def _troubles(machine: Machine, chat: ChatServer):
-    yield from rehearsal_troubles.run_on_a_poor_machine(machine, chat)
-    yield rehearsal_troubles.run_clashing_ids(machine, chat)
-    yield rehearsal_troubles.run_api_payloads(machine)
-    yield rehearsal_more.run_two_at_once(
-        machine, chat, name="a table in two processes", tables=("bernstein", "bernstein")
-    )
+        return [matrices(asked.only, asked.limit)]
+    own = [
+        lambda: rehearsal_more.run_own_matrices(machine, chat),
+        one(rehearsal_more.run_two_at_once, chat, name="two tables at once", tables=("bernstein", "two_stage")),
+        one(rehearsal_more.run_with_a_limit_on_cost),
+    ]
+    troubles = [
+        lambda: rehearsal_troubles.run_on_a_poor_machine(machine, chat),
+        one(rehearsal_troubles.run_clashing_ids, chat),
+        one(rehearsal_troubles.run_api_payloads),
+        one(rehearsal_more.run_two_at_once, chat, name="a table in two processes", tables=("bernstein", "bernstein")),
+    ]
+    if asked.own or asked.troubles:
+        return own if asked.own else troubles
+    tables = [name for name in rehearsal.shipped("paper") if name != "two_stage"]
+    ablations = rehearsal.shipped("ablations")
+    return [
+        matrices(tables[::2], asked.limit),
+        matrices(tables[1::2], asked.limit),
+        matrices(ablations[::2], 1),
+        matrices(ablations[1::2], 1),
+        one(rehearsal.run_with_ray, chat, "more_benchmarks", 2, "--only", "model=qwen2_vl_7b"),
+        one(rehearsal_own.run_on_two_nodes, "alpha", 2, "--only", "sampler=focus"),
+        *own,
+        *troubles,
+        one(rehearsal.run_alone, chat, "two_stage", asked.limit),
+        one(rehearsal_own.run_with_own_folders, limit=2),
+        one(rehearsal.run_two_processes, chat, task="focus_longvideobench", limit=5),
+        *(
+            one(rehearsal.run_lmms_eval, chat, name, tasks=["longvideobench_val_v", "focus_mlvu"], limit=2)
+            for name in LMMS_MODELS
+        ),
+    ]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,15 +135,16 @@ def build_machine(
     """Build the machine: install the wheel, fetch those models, encoders and benchmarks, unpack the videos."""
     machine = Machine(root)
     machine.work.mkdir(parents=True)
-    install_wheel(machine.site, scratch=root / "build")
-    repositories = hub_repositories(root / "hub", models=models, encoders=encoders, benchmarks=benchmarks)
-    with LocalHub(tuple(repositories)) as hub:
-        online = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": "hf_rehearsal"}
-        for repository in repositories:
-            machine.run(*fetch_command(repository), more=online)
-        tasks = [OFFICIAL_TASKS[name] for name in benchmarks]
-        if tasks:
-            machine.run("python", "-c", _UNPACK, *tasks, more=online)
+    with ThreadPoolExecutor(2) as pool:
+        wheel = pool.submit(install_wheel, machine.site, scratch=root / "build")
+        repositories = hub_repositories(root / "hub", models=models, encoders=encoders, benchmarks=benchmarks)
+        with LocalHub(tuple(repositories)) as hub:
+            online = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": "hf_rehearsal"}
+            list(pool.map(lambda item: machine.run(*fetch_command(item), more=online), repositories))
+            tasks = [OFFICIAL_TASKS[name] for name in benchmarks]
+            if tasks:
+                machine.run("python", "-c", _UNPACK, *tasks, more=online)
+        wheel.result()
     return machine
 
 
