@@ -58,6 +58,8 @@ def scene_score(scenes: Scenes, times: recall.Times) -> SceneScore:
     per_scene = inside.sum(axis=1)
     n_inside = int(inside.any(axis=0).sum())
     lengths = np.array([sum(stop - start for start, stop in scene) for scene in scenes])
+    if not lengths.any():  # moments: none is longer than another
+        lengths = np.ones_like(lengths)
     rate = n_inside / chosen.size
     product = rate * _balanced_recall(per_scene, lengths, n_inside) * _balanced_similarity(per_scene, lengths)
     return SceneScore(
@@ -77,7 +79,7 @@ def _balanced_similarity(per_scene: np.ndarray, lengths: FloatArray) -> float:
         return 0.0
     powers = lengths[None, :] ** np.linspace(0.0, 1.0, 11)[:, None]
     cosines = powers @ per_scene / (np.linalg.norm(powers, axis=1) * np.linalg.norm(per_scene))
-    return float(cosines.max())
+    return min(1.0, float(cosines.max()))
 
 
 def _is_inside(times: FloatArray, intervals: Iterable[Interval], tolerance: float = 0.0) -> np.ndarray:
@@ -117,7 +119,8 @@ def covered_share(intervals: Sequence[Interval], times: recall.Times, seconds: f
     lengths = stops - starts
     points = np.abs(starts[:, None] - chosen).min(axis=1) <= seconds
     met = np.where(lengths > 0, np.maximum(inside, 0).sum(axis=1), points)
-    return float(met.sum() / np.where(lengths > 0, lengths, 1.0).sum())
+    # What many windows cover together may come to more than the whole by a rounding.
+    return min(1.0, float(met.sum() / np.where(lengths > 0, lengths, 1.0).sum()))
 
 
 def random_figures(intervals: Sequence[Interval], case: recall.EvidenceCase, k: int) -> dict[str, float]:

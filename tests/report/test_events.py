@@ -31,6 +31,20 @@ def test_an_interval_of_0_s_is_covered_or_not():
     assert covered_share([(10.0, 10.0)], [], 2.0) == 0.0
 
 
+def test_every_figure_is_a_share():
+    """Among 32 keyframes in an event some sums of their windows round to more than the event."""
+    drawn = np.random.default_rng(0)
+    for start, length in drawn.uniform([0, 10], [1000, 30], (1000, 2)):
+        times = np.sort(start + drawn.uniform(0, length, 32))
+        figures = event_figures([(start, start + length)], times)
+        assert all(0 <= figure <= 1 for figure in figures.values())
+
+
+def test_moments_are_scenes_of_one_length():
+    assert event_figures([(5.0, 5.0)], [5.0, 7.0])["UKSS"] == pytest.approx(0.5 ** (1 / 3))
+    assert event_figures([(5.0, 5.0), (9.0, 9.0)], [5.0, 9.0])["UKSS"] == pytest.approx(1.0)
+
+
 def test_figures_of_a_question_by_hand():
     met = event_figures([(10.0, 20.0), (100.0, 104.0)], [12.0, 18.0, 50.0, 99.0])
     assert met["frames inside"] == 0.5
