@@ -1,4 +1,4 @@
-"""The tutorial's sampler works as it stands in the text: as a file, and as an installed package."""
+"""The tutorial's sampler works as it stands in the text, as a file and as an installed package; so do its examples."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from focus_eval.simulation.running import SimulationConfig, run_simulation
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "new_sampler.md").read_text(encoding="utf-8")
+THREE = ROOT / "docs" / "examples" / "three.py"
 
 
 def block(language: str, part: str = "") -> str:
@@ -82,9 +83,7 @@ def test_the_installed_package_is_listed_and_found_by_name(project, tmp_path):
 
 @pytest.mark.parametrize("kind", ["FarApart", "Cues", "Changes"])
 def test_each_of_the_three_keeps_the_contract_and_is_simulated(tmp_path, kind):
-    file = tmp_path / "three.py"
-    file.write_text(block("python", f"class {kind}"))
-    spec = f"{file}:{kind}"
+    spec = f"{THREE}:{kind}"
     for case in (Case(1, 8), Case(7, 8, 25.0), Case(900, 16, 0.2), Case(3000, 16, pattern="flat 0.5"), Case(7201, 8)):
         assert broken_promises(make_here(spec), case) == {}
     assert check_once(spec) is None
@@ -93,7 +92,7 @@ def test_each_of_the_three_keeps_the_contract_and_is_simulated(tmp_path, kind):
     rows = list(load_run(tmp_path / "out").selections)
     assert [row.error for row in rows] == [None] * 3
     assert all(row.frames_scored or row.looked_frames for row in rows)
-    lines = block("python", f"class {kind}").partition(f"class {kind}")[2].partition("@dataclass")[0]
+    lines = THREE.read_text(encoding="utf-8").partition(f"class {kind}")[2].partition("@dataclass")[0]
     assert len([line for line in lines.splitlines() if line.strip()]) <= 21
 
 
