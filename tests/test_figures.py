@@ -15,12 +15,12 @@ import pytest
 from focus_eval import make_sampler
 from focus_eval.benchmarks.registry import read_rates
 
-from .figures import background, public, worlds
+from .figures import background, public, samplers, worlds
 from .figures.background import PULLS
 from .pages import PAGES, prose_of
 
 MARKED = re.compile(r"<!-- figures: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
-FIGURES = {**background.FIGURES, **public.FIGURES, **worlds.FIGURES}
+FIGURES = {**background.FIGURES, **public.FIGURES, **worlds.FIGURES, **samplers.FIGURES}
 # What a page may state is in backticks, in a command, a link or between any marks.
 STATED = re.compile(r"<!-- (?!end)[^\n]* -->.*?<!-- end[^\n]*-->|^ {4}\S[^\n]*$|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.M)
 # A decimal, thousands, a share, a size or milliseconds; 95 % is the level of every interval.
@@ -29,27 +29,19 @@ MEASURED = re.compile(
 )
 # Pages with figures that nothing derives yet, and how many.
 UNDERIVED: dict[str, int] = {
-    "README.md": 7,
     "concepts.md": 1,
     "cost.md": 25,
     "demo.md": 119,
-    "encoders.md": 4,
-    "even_cover.md": 153,
     "evidence.md": 67,
     "fidelity.md": 22,
     "field.md": 6,
     "llava_video.md": 4,
     "logs.md": 4,
     "models.md": 11,
-    "new_sampler.md": 3,
     "performance.md": 145,
-    "quickstart.md": 4,
-    "real_relevance.md": 1,
     "recall.md": 1,
     "reliability.md": 26,
     "reproduce.md": 55,
-    "samplers.md": 92,
-    "scan_cover.md": 150,
     "simulation.md": 126,
     "statistics.md": 17,
     "video_tasks.md": 1,

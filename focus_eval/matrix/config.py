@@ -158,7 +158,7 @@ def _refuse_repeats(node: Any, path: Path) -> None:
 
 
 # Beside the matrices, but read by another command.
-NO_MATRICES = ("simulation.yaml", "simulation_scan.yaml")
+NO_MATRICES = ("simulation.yaml", "simulation_scan.yaml", "simulation_samplers.yaml")
 
 
 def shipped_matrices() -> dict[str, Path]:
