@@ -1,11 +1,18 @@
 """Figures of the installation and of the samplers.
 
-results/published/scan_sums.csv is written from the run of `focus-eval simulate configs/simulation_scan.yaml`.
+results/published/scan_budgets.csv: `focus-eval simulate configs/simulation_scan.yaml`, then `python
+scripts/equal_budgets.py results/runs/simulation_scan --baseline even_cover --out FILE`; scan_break_even.csv: `python
+scripts/scan_break_even.py --out FOLDER --videos 12`; samplers.csv: columns of the tables that `focus-eval simulate
+configs/simulation_samplers.yaml` writes.
 """
 
 from __future__ import annotations
 
-from .rows import PUBLISHED, rows_of
+from focus_eval import VideoInfo, make_sampler
+from focus_eval.simulation.channels import CHANNELS, CLIP_B32_OVER_BLIP_L
+
+from .rows import PUBLISHED, rounded, rows_of, signed, table, with_interval
+from .worlds import interval
 
 MEASURED = PUBLISHED.parent / "measured"
 
@@ -33,4 +40,120 @@ def install_sizes():
     return [f"({size['make setup']:.0f} GB with PyTorch)", f"Without PyTorch ({size['offline']:.1f} GB)"]
 
 
-FIGURES = {"install": install, "install_sizes": install_sizes}
+SAMPLERS = {
+    "`uniform`": "uniform",
+    "`focus`": "focus",
+    "`focus_released`": "focus_released",
+    "`topk`": "topk",
+    "`aks`": "aks max_depth=3",
+    "`bolt`": "bolt",
+    "`wfs_sb`": "wfs_sb",
+    "`qca`": "qca",
+    "`qframe`": "qframe",
+    "`mdp3`": "mdp3",
+    "`maxinfo`": "maxinfo",
+    "`ktv`": "ktv",
+    "`subquestions`": "subquestions llm=scripted:accuracy=0.8",
+    "`vlm_topk`": "vlm_topk llm=scripted:accuracy=0.8",
+    "`even_cover`": "even_cover",
+    "`even_cover`, `budget_of=focus`": "even_cover budget_of=focus",
+    "`scan_cover`": "scan_cover (fair)",
+    "`even_topk` (control)": "even_topk [control]",
+    "`even_diverse` (control)": "even_diverse [control]",
+}
+
+
+def samplers():
+    """Pulls of an hour, and cost and recall in simulation."""
+    rows = {(row["Benchmark"], row["K"], row["Sampler"]): row for row in rows_of(PUBLISHED / "samplers.csv")}
+    hour = VideoInfo(108_000, 30.0)
+    lines = []
+    for name, label in SAMPLERS.items():
+        row = rows["realistic", "8", label]
+        spec = label.partition(" ")[0] + (":budget_of=focus" if "budget_of" in label else "")
+        options = {"relative_cost": CLIP_B32_OVER_BLIP_L} if label.startswith("scan_cover") else {}
+        pulls = make_sampler(spec, **options).count_pulls(hour, k=64)
+        recalls = "/".join(rounded(rows["realistic", k, label]["2 s"]) for k in ("8", "32"))
+        less = signed(with_interval(row, "all (points)")) if row["all (points)"] else ""
+        lines.append((name, f"{pulls:,}", f"{float(row['forward equivalents (%)']):.2f}", recalls, less, ""))
+    return [line.removesuffix(" |") for line in table(*lines)]
+
+
+BUDGETS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+def at_budgets():
+    """Rows of the simulation with a scan by K, budget and sampler."""
+    rows = rows_of(PUBLISHED / "scan_budgets.csv")
+    return {(row["K"], float(row["percent"]), row["sampler"]): row for row in rows}
+
+
+def difference(row, sign=1):
+    """A difference to the baseline and its ends in points; of the baseline to the sampler where the sign is -1."""
+    value, *ends = (sign * float(row[f"minus baseline{end}"]) for end in ("", " low", " high"))
+    return value, *sorted(ends)
+
+
+def even_budgets():
+    """What even_cover finds, and its differences to focus at the same budget."""
+    rows = at_budgets()
+    lines = []
+    for percent in BUDGETS:
+        cells = []
+        for k in ("8", "32"):
+            cells += [
+                f"{float(rows[k, percent, 'even_cover']['recall']):.1f}",
+                interval(*difference(rows[k, percent, "focus"], -1)),
+            ]
+        lines.append((f"{percent:g}", *cells))
+    even = [difference(rows[k, percent, "even_diverse"], -1) for k in ("8", "32") for percent in BUDGETS]
+    likely = [difference(rows[k, p, "even_cover density=likelihood_ratio"]) for k in ("8", "32") for p in BUDGETS]
+    assert all(low < 0 < high for _, low, high in (*even, *likely))
+    least, *_, most = sorted(value for value, _, _ in even)
+    return [*table(*lines), f"differences lie between {least:+.1f} and {most:+.1f} points"]
+
+
+def scan_budgets():
+    """Recall of even_cover at K = 8 by budget, and what scans of three kinds change."""
+    rows = at_budgets()
+    lines = [("`even_cover`, recall", *(f"{float(rows['8', p, 'even_cover']['recall']):.1f}" for p in BUDGETS))]
+    for name, scan in (("fair", "(.3, .6)"), ("good", "(.5, 1)"), ("useless", "(0, 0)")):
+        found = [rows["8", p, f"scan_cover scan_encoder={name}"] for p in BUDGETS]
+        channel = CHANNELS[name]
+        assert [float(value) for value in scan.strip("()").split(", ")] == [channel.rho, channel.q]
+        lines.append((f"{name} {scan}", *(interval(*difference(row)) for row in found)))
+    for k in ("8", "32"):  # with a good scan the main encoder adds nothing
+        for p in BUDGETS:
+            alone, both = (rows[k, p, f"{name} scan_encoder=good"] for name in ("scan_only", "scan_cover"))
+            assert abs(float(alone["recall"]) - float(both["recall"])) < 3
+    spent = float(rows["8", 4.0, "scan_cover scan_encoder=fair"]["forwards (%)"])
+    return [*table(*lines), f"Of 4 % of the frames it spends {spent:.1f} %."]
+
+
+def break_even():
+    """The least correlation whose interval lies above 0 at K = 8, for the cheapest and the dearest scan."""
+    sure = {}
+    for row in rows_of(PUBLISHED / "scan_break_even.csv"):
+        if row["k"] == "8":
+            at = f"1/{1 / float(row['cost']):.0f}", float(row["percent"])
+            found = sure.setdefault(at, [])
+            if float(row["low"]) > 0:
+                found.append(float(row["rho"]))
+    assert not sure["1/3", 0.25]
+    least = {cost: [min(sure[cost, p]) for p in BUDGETS[:4] if sure[cost, p]] for cost in ("1/43", "1/3")}
+    return [
+        f"Up to {BUDGETS[3]:g} % of the frames it pays from a correlation of {min(least['1/43'])} to "
+        f"{max(least['1/43'])} on for a scan at 1/43",
+        f"from {min(least['1/3'])} to {max(least['1/3'])} at 1/3",
+        f"and never at {BUDGETS[0]} % there",
+    ]
+
+
+FIGURES = {
+    "break_even": break_even,
+    "even_budgets": even_budgets,
+    "install": install,
+    "install_sizes": install_sizes,
+    "samplers": samplers,
+    "scan_budgets": scan_budgets,
+}

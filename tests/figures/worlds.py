@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES
 
-from .rows import PUBLISHED, percent, rounded, rows_of, signed, table, with_interval
+from .rows import PUBLISHED, percent, rounded, rows_of, table, with_interval
 
 
 def interval(value, low, high, digits=1):
@@ -98,30 +98,6 @@ def two_encoders():
     return table(*lines)
 
 
-def simulated():
-    """Recall within 2 s of the shipped simulation, and its differences to focus."""
-    recalls, differences = (
-        {(row["K"], row["Sampler"]): row for row in rows_of(PUBLISHED / f"simulation_{name}.csv")}
-        for name in ("recall", "by_length")
-    )
-    lines = []
-    for k, name in recalls:
-        if k == "8" and not name.startswith(SWEPT):
-            cells = [f"{float(recalls[k, name]['frames scored (%)']):.2f}"]
-            for at in ("8", "32"):
-                less = differences.get((at, name))
-                cells += [
-                    rounded(recalls[at, name]["2 s"]),
-                    signed(with_interval(less, "all (points)")) if less else "",
-                ]
-            lines.append((name.replace("[", "(").replace("]", ")"), *cells))
-    return table(*lines)
-
-
-# Budgets that the frontier needs and the table leaves out.
-SWEPT = ("focus clip_seconds=", "even_cover share=", "even_diverse every_seconds=")
-
-
 def uneven_lead():
     """What even_topk gains over focus by length at K = 8, and uniform in short videos at K = 32."""
     rows = {(row["K"], row["Sampler"]): row for row in rows_of(PUBLISHED / "simulation_by_length.csv")}
@@ -176,7 +152,6 @@ FIGURES = {
     "demo_gain": demo_gain,
     "event_lengths": event_lengths,
     "shapes": shapes,
-    "simulated": simulated,
     "stretch_map": stretch_map,
     "two_encoders": two_encoders,
     "uneven_lead": uneven_lead,
