@@ -1,16 +1,13 @@
 """Derives every figure of docs/field.md from public files: `field.py FOLDER [--page docs/field.md] [--section NAME]`.
 
-FOLDER holds `lvb_val.json`, `lvb_val_fps.csv`, ToolMerge's answers and `field/` (logs, selections, annotations of
-others; the page names their repositories and commits). Prints a section per table; `--page` puts them between the
-page's marks.
+FOLDER holds `lvb_val.json`, `lvb_val_fps.csv` and `field/` (logs and annotations of others; the page names their
+repositories and commits). Prints a section per table; `--page` puts them between the page's marks.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import itertools
-import json
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -19,19 +16,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
+from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.report.audit import audit
-from focus_eval.report.audit_reading import AuditSource, position_fps_of, read_paths
+from focus_eval.report.audit_reading import AuditSource, read_paths
 from focus_eval.report.clustered import Coefficient
-from focus_eval.report.power import PUBLISHED, least_difference, seen_discordance
+from focus_eval.report.power import seen_discordance
 from focus_eval.report.predict import prediction_errors
 from focus_eval.report.statistics import Estimate, compare_paired, detectable_difference
-from focus_eval.report.within import deviation_by_frames, measure_effects
+from focus_eval.report.within import measure_effects
 from focus_eval.selections.lmms_logs import find_logs
 from support.field_data import answers, log_lines, longvideobench
 
 LONG_SECONDS = 180
-MEASURES = ("recall@1", "recall@2", "recall@5", "recall@10", "nearness", "near_frames", "spread")
+MEASURES = ("recall@1", "recall@2", "recall@5", "nearness", "near_frames", "spread")
 
 
 def main() -> None:
@@ -70,59 +67,30 @@ def logs(folder: Path) -> str:
             continue
         made = log_lines(folder, log, "indices")
         recalls = " / ".join(f"{made[f'recall@{d}'].mean():.3f}" for d in (1, 2, 5))
-        lines.append((log.run, log.model, f"{made['score'].mean():.5f}", f"{log.scores['lvb_acc']:.5f}", recalls))
-    return table(("log", "model", "rows give", "log states", "recall within 1 / 2 / 5 s"), lines)
+        lines.append((log.run, f"{made['score'].mean():.5f}", f"{log.scores['lvb_acc']:.5f}", recalls))
+    return table(("log", "rows give", "log states", "recall within 1 / 2 / 5 s"), lines)
 
 
 def within(folder: Path) -> str:
-    """Effects of each measure within questions, all runs; then uniform and AKS alone; then together."""
+    """Effects of each measure within questions: all runs, then uniform and AKS alone."""
     lines = long_answers(folder)
     two = lines[lines["family"] != "scenes"]
     of_two = {effect.measure: effect for effect in measure_effects(two, MEASURES, together=())}
     rows = [
-        (
-            effect.measure,
-            points(effect.alone),
-            points(effect.question_only),
-            f"{effect.correlation:.3f}",
-            points(of_two[effect.measure].alone),
-        )
+        (effect.measure, points(effect.alone), points(of_two[effect.measure].alone))
         for effect in measure_effects(lines, MEASURES, together=())
     ]
-    return (
-        table(("measure", "22 runs", "question effects only", "correlation", "uniform and AKS alone"), rows)
-        + f"\n{basis(lines)}"
-    )
-
-
-def together(folder: Path) -> str:
-    """Two and four measures in one fit."""
-    lines = long_answers(folder)
-    two = lines[lines["family"] != "scenes"]
-    rows = []
-    for measures in (("recall@2", "near_frames"), ("recall@2", "nearness", "near_frames", "spread")):
-        all_runs, alone = (measure_effects(part, measures) for part in (lines, two))
-        for first, second in zip(all_runs, alone, strict=True):
-            rows.append((" + ".join(measures), first.measure, points(first.together), points(second.together)))
-    return table(("in one fit", "measure", "22 runs", "uniform and AKS alone"), rows)
-
-
-def near(folder: Path) -> str:
-    """Answers by the number of frames near the one moment."""
-    found = deviation_by_frames(long_answers(folder))
-    rows = [(name, f"{100 * mean:+.1f}", f"{count:,}") for name, mean, count in found]
-    return table(("frames within 5 s", "less the question's mean", "answers"), rows)
+    return table(("measure", "22 runs", "uniform and AKS alone"), rows) + f"\n{basis(lines)}"
 
 
 def ranks(folder: Path) -> str:
-    """Rank correlation over runs of accuracy with recall."""
-    every = answers(folder)
-    long = every[every["seconds"] >= LONG_SECONDS]
-    rows = []
-    for name, part in (("180 s and more", long), ("every length", every)):
-        means = part.groupby("run")[["score"]].mean().join(long.groupby("run")[["recall@2"]].mean())
-        rows.append((name, f"{len(means)}", f"{means['score'].corr(means['recall@2'], method='spearman'):.2f}"))
-    return table(("accuracy on videos of", "runs", "rank correlation with recall@2 from 180 s"), rows)
+    """Rank correlation over runs of accuracy with recall, on long videos."""
+    means = long_answers(folder).groupby("run")[["score", "recall@2"]].mean()
+    rank = means["score"].corr(means["recall@2"], method="spearman")
+    return (
+        f"Over the {len(means)} runs, accuracy and recall within 2 s on videos of 180 s and more have a rank "
+        f"correlation of {rank:.2f}."
+    )
 
 
 def prediction(folder: Path) -> str:
@@ -131,9 +99,9 @@ def prediction(folder: Path) -> str:
     rows = []
     for error in prediction_errors(lines):
         by_family = [f"{100 * value:.1f}" for value in error.by_family.values()]
-        rows.append((error.name, *by_family, f"{100 * error.mean:.1f}", f"{100 * error.one_run:.2f}"))
+        rows.append((error.name, *by_family, f"{100 * error.mean:.1f}"))
     families = list(dict.fromkeys(lines["family"]))
-    return table(("measures", *(f"without {name}" for name in families), "mean", "one run left out"), rows)
+    return table(("measures", *(f"without {name}" for name in families), "mean"), rows)
 
 
 def lengths(folder: Path) -> str:
@@ -192,28 +160,10 @@ def power(folder: Path) -> str:
             least.append(100 * detectable_difference(differences, a["video"].tolist()))
         texts = (f"{min(shares):.0f} to {max(shares):.0f} %", f"{min(least):.1f} to {max(least):.1f}")
         rows.append((f"LongVideoBench, {FAMILY_OF[base]} and another run", *texts))
-    planned = 100 * least_difference([1] * 502, PUBLISHED)
-    rows.append(
-        ("MLVU test, 502 questions on as many videos, planned", f"{100 * PUBLISHED.share:.0f} %", f"{planned:.1f}")
-    )
     return table(("comparison", "questions that one alone has right", "least difference, 80 % power"), rows)
 
 
 FAMILY_OF = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "AKS"}
-
-
-def unreadable(folder: Path) -> str:
-    """What of LVBench's official file is not as it should be."""
-    path = folder / "field/evidence/lvbench_video_info.meta.jsonl.gz"
-    count = sum(not question.evidence_intervals for question in read_annotations("lvbench", path))
-    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
-    times = [question["time_reference"] for row in rows for question in row["qa"]]
-    past = sum(bool(re.search(r"\d{3}:", text)) for text in times)
-    none = sum("None" in text for text in times)
-    return (
-        f"LVBench's official file: {len(times):,} questions; minutes go past 99 in {past}; {none} hold `None` and "
-        f"{count - none} intervals are reversed: these {count} have no evidence that can be read."
-    )
 
 
 def evidence(folder: Path) -> str:
@@ -226,15 +176,13 @@ def evidence(folder: Path) -> str:
         ("nextgqa", "nextgqa/val.csv"),
     ):
         questions = read_annotations(name, folder / "field/evidence" / file)
-        spans = [(stop - start, (start + stop) / 2 / question.duration_seconds) for question in questions
-                 for start, stop in question.evidence_intervals if question.duration_seconds]  # fmt: skip
-        lasting, middles = np.array(spans).T
+        lasting = [stop - start for question in questions if question.duration_seconds
+                   for start, stop in question.evidence_intervals]  # fmt: skip
         quantiles = " / ".join(f"{value:.0f}" for value in np.quantile(lasting, [0.1, 0.5, 0.9]))
-        rows.append(
-            (name, f"{len(questions):,}", f"{lasting.size:,}", quantiles, f"{100 * (middles < 0.1).mean():.0f} %")
-        )
-    heads = ("benchmark", "questions", "intervals", "seconds at 10 / 50 / 90 %", "middle in the first tenth")
-    return table(heads, rows) + "\n" + moment_spans(folder)
+        rows.append((name, f"{len(questions):,}", f"{len(lasting):,}", quantiles))
+    return (
+        table(("benchmark", "questions", "intervals", "seconds at 10 / 50 / 90 %"), rows) + "\n" + moment_spans(folder)
+    )
 
 
 def moment_spans(folder: Path) -> str:
@@ -253,40 +201,16 @@ def moment_spans(folder: Path) -> str:
     )
 
 
-def audited(folder: Path) -> str:
-    """What the audit finds in the logs and selections, a line per finding; `focus-eval audit` has the worst cases."""
-    source = AuditSource(
-        frames_field="indices",
-        questions=list(longvideobench(folder)[0].values()),
-        rates=read_rates(folder / "lvb_val_fps.csv"),
-        position_fps=position_fps_of("longvideobench"),
-    )
-    logs_of = sorted(path for path in (folder / "field/lmms_logs").iterdir() if path.is_dir())
-    files = [path for path in sorted((folder / "field/selections").iterdir()) if "lvbench" not in path.name]
-    found = audit(read_paths([*logs_of, *files], source).runs)
-    others = read_annotations("lvbench", folder / "field/evidence/lvbench_video_info.meta.jsonl.gz")
-    source = AuditSource(questions=others, rates=stated_rates(others))
-    found += audit(read_paths([folder / "field/selections/qca_lvbench.json.gz"], source).runs)
-    by_check: dict[str, list[str]] = {}
-    for item in found:
-        by_check.setdefault(item.check, []).append(f"{item.where}: {item.count:,} of {item.of:,}")
-    return table(("finding", "where"), ((check, "; ".join(where)) for check, where in by_check.items()))
-
-
 SECTIONS: dict[str, Callable[[Path], str]] = {
     "logs": logs,
     "within": within,
-    "together": together,
-    "near": near,
     "ranks": ranks,
     "prediction": prediction,
     "lengths": lengths,
     "oracle": oracle,
     "arrival": arrival,
     "power": power,
-    "lvbench": unreadable,
     "evidence": evidence,
-    "audit": audited,
 }
 
 

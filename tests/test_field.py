@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ def test_every_table_of_the_page_is_what_the_files_give(field, shared):
     shared("data/field/lmms_logs")
     for name, derived in field.SECTIONS.items():
         assert f"<!-- field: {name} -->\n{derived(folder)}\n<!-- end -->" in PAGE, name
+
+
+def test_every_mark_of_the_page_has_its_section(field):
+    assert re.findall(r"<!-- field: (\w+) -->", PAGE) == [*field.SECTIONS]
 
 
 def test_the_readme_repeats_the_page(field, shared):

@@ -34,7 +34,6 @@ UNDERIVED: dict[str, int] = {
     "demo.md": 119,
     "evidence.md": 67,
     "fidelity.md": 22,
-    "field.md": 6,
     "llava_video.md": 4,
     "logs.md": 4,
     "models.md": 11,

@@ -39,7 +39,7 @@ def answers():
     return [
         "With a keyframe within a second of the evidence the same question is right "
         f"{within[1]} points more often (Qwen2.5-VL-7B, LongVideoBench, videos of 180 s and more, 22 selections, 20 of "
-        f"them variants of one method); between uniform and AKS alone, {within[4]}.",
+        f"them variants of one method); between uniform and AKS alone, {within[2]}.",
         f"AKS loses {loss} points to uniform frames on short videos**, and wins {medium[-1]} at 3 to 20 minutes.",
         f"ASCS is {ascs('within 1 s')} points behind AKS within 1 s of the evidence, {ascs('within 5 s')} ahead within "
         "5 s",
