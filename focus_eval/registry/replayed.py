@@ -26,8 +26,9 @@ from focus_eval.selections import load_selections
 BASELINES = ("random", "uniform")
 # Selections of one K are compared with this one, or with uniform where it was not published at that K.
 REFERENCE = "AKS"
-# Paired differences leave out shorter videos: their evidence is nearly always in view.
+# The page and the paired differences leave out shorter videos: their evidence is mostly in view.
 LONG_SECONDS = 180.0
+_SHORT = BUCKETS[0]
 # What `interval_figures` calls a tolerance, and how it is called here: a moment is an interval of no length.
 _WITHIN = {f"hit@{tolerance:g}": f"within {tolerance:g} s" for tolerance in TOLERANCES_SECONDS}
 _INSIDE = _WITHIN["hit@0"]
@@ -399,7 +400,7 @@ def _leaders(rows: Sequence[Row], buckets: Sequence[str]) -> Iterable[str]:
                 yield f"K = {k}, {bucket}: {next(iter(first))} is first at every tolerance and in nearness."
             else:
                 said = "; ".join(f"{name} ({', '.join(measures)})" for name, measures in first.items())
-                yield f"K = {k}, {bucket}: who is first depends on the tolerance: {said}."
+                yield f"K = {k}, {bucket}: first by tolerance: {said}."
 
 
 def difference_tables(rows: Sequence[tuple[str, ...]]) -> list[Table]:
@@ -422,10 +423,6 @@ def _difference_table(rows: Sequence[tuple[str, ...]]) -> Table:
         key_titles=("K", "Selections"),
         columns=tuple(measures),
         rows=tuple(TableRow(key, tuple(found.get(name, Value()) for name in measures)) for key, found in lines.items()),
-        notes=(
-            "On the same questions; 95 % interval: sign flips over videos. An arrow marks p below 0.05: sign-flip test "
-            "over videos, adjusted by Holm over the benchmark's differences at that K.",
-        ),
     )
 
 
@@ -452,8 +449,17 @@ def source_table(files: Sequence[tuple[str, PublishedFile]]) -> Table:
 def page_text(
     rows: Sequence[Row], differences: Sequence[tuple[str, ...]], files: Sequence[tuple[str, PublishedFile]]
 ) -> str:
-    """Return the tables of the page that `update_page` keeps, as Markdown with one heading above them."""
-    tables = [*leaderboard_tables(rows), *difference_tables(differences), source_table(files)]
+    """Return the tables of the page that `update_page` keeps, as Markdown.
+
+    Short videos, random frames and variants among `files` are left out; the CSV files have them.
+    """
+    variants = {(item.benchmark, str(item.k), name) for name, item in files if item.variant}
+    shown = [
+        row
+        for row in rows
+        if row.bucket != _SHORT and row.name != "random" and (row.benchmark, row.k, row.name) not in variants
+    ]
+    tables = [*leaderboard_tables(shown), *difference_tables([row for row in differences if row[:3] not in variants])]
     return "\n".join(to_markdown(table) for table in tables).replace("### ", "## ")
 
 

@@ -110,8 +110,7 @@ def test_no_selection_is_called_first_where_the_order_depends_on_the_tolerance()
     notes = leaderboard_tables(read_rows(RESULTS))[0].notes
     (note,) = [note for note in notes if note.startswith("K = 64, medium")]
     assert note == (
-        "K = 64, medium: who is first depends on the tolerance: "
-        "AKS (within 1 s); ASCS (within 2 s, within 5 s, nearness)."
+        "K = 64, medium: first by tolerance: AKS (within 1 s); ASCS (within 2 s, within 5 s, nearness)."
     )
     (note,) = [note for note in notes if note.startswith("K = 32, long")]
     assert note == "K = 32, long: AKS is first at every tolerance and in nearness."
@@ -122,6 +121,17 @@ def test_the_page_shows_the_figures_of_the_csv_files(tmp_path):
     page.write_text((ROOT / "docs/leaderboard.md").read_text(encoding="utf-8"))
     update_page(page, page_text(read_rows(RESULTS), read_differences(DIFFERENCES), FILES))
     assert page.read_text() == (ROOT / "docs/leaderboard.md").read_text(encoding="utf-8")
+
+
+def test_the_page_leaves_out_variants_short_videos_and_random_frames():
+    shown = page_text(read_rows(RESULTS), read_differences(DIFFERENCES), FILES)
+    assert {line.split(" | ")[1] for line in shown.splitlines() if "| LVU" in line} == {
+        "LVU scenes 1.0",
+        "LVU scenes 1.0 less AKS",
+    }
+    assert "short" not in shown
+    assert "random" not in shown
+    assert {row.bucket for row in read_rows(RESULTS) if row.name == "LVU scenes 0.5"} == {"short", "medium", "long"}
 
 
 def test_the_nearness_of_random_frames_is_its_mean_over_many_draws():
