@@ -40,7 +40,7 @@ class PublishedFile(_Part):
         sha256: of the file, not gzipped; "" where it is not known: the file then gives no figures.
         model: whose answers the file holds; "" where it holds frames alone.
         source, path, commit: repository, place in it and commit; "" where not recorded.
-        variant: a further setting of a method that has a row: measured and recorded, and left out of the page by length.
+        variant: a further setting of a method with a row: measured and recorded, left out of the page by length.
     """
 
     name: str = ""

@@ -109,9 +109,7 @@ def test_toolmerges_recall_is_the_recorded_one():
 def test_no_selection_is_called_first_where_the_order_depends_on_the_tolerance():
     notes = leaderboard_tables(read_rows(RESULTS))[0].notes
     (note,) = [note for note in notes if note.startswith("K = 64, medium")]
-    assert note == (
-        "K = 64, medium: first by tolerance: AKS (within 1 s); ASCS (within 2 s, within 5 s, nearness)."
-    )
+    assert note == ("K = 64, medium: first by tolerance: AKS (within 1 s); ASCS (within 2 s, within 5 s, nearness).")
     (note,) = [note for note in notes if note.startswith("K = 32, long")]
     assert note == "K = 32, long: AKS is first at every tolerance and in nearness."
 
