@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.completion import install_callback, show_callback
+from typer.core import TyperGroup
 
 from focus_eval.commands.audit import audit
 from focus_eval.commands.compare import compare_samplers
@@ -22,12 +24,28 @@ from focus_eval.commands.reports import acf, compare, report
 from focus_eval.commands.runs import plan, run, status
 from focus_eval.commands.select import select
 from focus_eval.commands.submit import submit
-from focus_eval.core.errors import FocusEvalError, printable
+from focus_eval.core.errors import FocusEvalError, printable, unknown_name
 
 _MOST_CHARACTERS = 2000  # of an error message
+_SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
+
+
+class _Commands(TyperGroup):
+    """typer's options for completion detect the shell; here they take one that is named, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        match args:
+            case [("--show-completion" | "--install-completion") as option, shell]:
+                if shell not in _SHELLS:
+                    raise unknown_name("shell", shell, _SHELLS)
+                callback = show_callback if option == "--show-completion" else install_callback
+                callback(ctx, self.params[0], shell)
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="focus-eval",
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # markup would take the [start, stop] of a help text for a style
