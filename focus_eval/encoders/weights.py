@@ -186,6 +186,14 @@ def cached_folder(repository: str, revision: str) -> Path | None:
     return next((Path(config).parent for config in configs if isinstance(config, str)), None)
 
 
+def cache_place() -> str:
+    """Return the folder of the hub's cache as a message names it, "~" for the user's own."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    home = str(Path.home())
+    return f"~{HF_HUB_CACHE.removeprefix(home)}" if HF_HUB_CACHE.startswith(f"{home}/") else HF_HUB_CACHE
+
+
 def weight_files(folder: Path, layout: Layout = TRANSFORMERS) -> list[Path]:
     """Return the safetensors files of a checkpoint's folder that are all there, [] where they are not.
 
@@ -295,10 +303,10 @@ def _missing_line(
             fetch = fetch.replace(known.revision, revision)
     else:
         size, fetch = "unknown size", f"hf download {repository} --revision {revision}"
-    state = "has no safetensors in the cache" if folder is not None else "is not on this machine"
+    state = "has no safetensors in" if folder is not None else "is not in"
     return (
-        f"checkpoint {checkpoint!r} ({repository}@{revision}, {size}) {state}: where there is a network run `{fetch}`, "
-        f"then copy the hub's cache here or give the folder as checkpoint=FOLDER"
+        f"checkpoint {checkpoint!r} ({size}) {state} the hub's cache {cache_place()}: run `{fetch}`, or give its folder "
+        "as checkpoint=FOLDER"
     )
 
 

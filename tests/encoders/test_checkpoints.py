@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
@@ -69,6 +70,16 @@ def test_a_known_checkpoint_that_is_missing_says_which_how_large_and_how_to_fetc
         "checkpoint=FOLDER",
     ):
         assert fact in text
+
+
+@pytest.mark.parametrize("name", sorted(known_checkpoints()))
+def test_the_line_of_a_missing_checkpoint_names_where_it_was_looked_for_in_400_characters(monkeypatch, name):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(Path.home() / "nowhere/huggingface/hub"))
+    with pytest.raises(
+        MissingWeights, match=r"is not in the hub's cache ~/nowhere/huggingface/hub: run `hf download "
+    ) as error:
+        locate(name, model_type=known_checkpoints()[name].model_type)
+    assert len(one_line(error)) <= 400
 
 
 def test_an_unknown_repository_that_is_missing_says_how_to_fetch_it(hub):
