@@ -35,7 +35,6 @@ UNDERIVED: dict[str, int] = {
     "evidence.md": 67,
     "fidelity.md": 22,
     "llava_video.md": 4,
-    "logs.md": 4,
     "models.md": 11,
     "performance.md": 145,
     "recall.md": 1,

@@ -65,6 +65,21 @@ def whole_number(value: Any, what: str, *, at_least: int = 1) -> int:
     return int(value)
 
 
+def finite_seconds(values: ArrayLike, what: str) -> FloatArray:
+    """Return times as float64, `(n,)`.
+
+    Raises:
+        InvalidInput: values that are not finite numbers; names `what` they are.
+    """
+    try:
+        times = np.asarray(values, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        times = np.array([np.nan])
+    if not np.isfinite(times).all():
+        raise InvalidInput(f"{what} must be finite numbers of seconds, got {values!r:.80}")
+    return times
+
+
 def usable_path(value: Any, what: str) -> Path:
     """Return `value` as a path that this system could hold, whether or not it is there.
 

@@ -305,8 +305,8 @@ def _missing_line(
         size, fetch = "unknown size", f"hf download {repository} --revision {revision}"
     state = "has no safetensors in" if folder is not None else "is not in"
     return (
-        f"checkpoint {checkpoint!r} ({size}) {state} the hub's cache {cache_place()}: run `{fetch}`, or give its folder "
-        "as checkpoint=FOLDER"
+        f"checkpoint {checkpoint!r} ({size}) {state} the hub's cache {cache_place()}: run `{fetch}`, or give its "
+        "folder as checkpoint=FOLDER"
     )
 
 

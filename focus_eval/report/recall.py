@@ -17,7 +17,7 @@ from focus_eval.benchmarks.evidence import END_SLACK_SECONDS, RECALL_SECONDS, di
 from focus_eval.benchmarks.question import Question, in_order
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import FloatArray, IntArray, frozen_floats
+from focus_eval.core.types import FloatArray, IntArray, finite_seconds, frozen_floats
 from focus_eval.report.table import Table, TableRow
 from focus_eval.selections import ImportedSelection
 
@@ -163,7 +163,7 @@ def recall(
         InvalidInput: no moment, a time that is not a finite number, a distance below 0, or not one scale in (0, 1]
             per keyframe.
     """
-    times, moments = _finite(keyframe_seconds), _finite(evidence_seconds)
+    times, moments = (finite_seconds(seconds, "times of a recall") for seconds in (keyframe_seconds, evidence_seconds))
     if not moments.size or not within_seconds >= 0:
         raise InvalidInput(
             f"recall needs a moment and a distance of at least 0 s, got {moments.size}, {within_seconds}"
@@ -172,16 +172,6 @@ def recall(
     if sizes is not None and (sizes.shape != times.shape or not ((sizes > 0) & (sizes <= 1)).all()):
         raise InvalidInput(f"recall needs one scale in (0, 1] per keyframe, got {sizes.size} for {times.size}")
     return float(recall_within(moments, times, (within_seconds,), scales=sizes)[0])
-
-
-def _finite(seconds: ArrayLike) -> FloatArray:
-    try:
-        times = np.asarray(seconds, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        times = np.array([np.nan])
-    if not np.isfinite(times).all():
-        raise InvalidInput(f"times of a recall must be finite numbers of seconds, got {seconds!r:.80}")
-    return times
 
 
 def uniform_times(cases: Iterable[EvidenceCase], *, k: int) -> dict[str, FloatArray]:

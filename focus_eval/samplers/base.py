@@ -21,6 +21,7 @@ from focus_eval.core.types import (
     Selection,
     TimedText,
     VideoInfo,
+    finite_seconds,
     whole_number,
 )
 from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel
@@ -146,6 +147,15 @@ def _as_frames(keyframes: Any, sampler: str) -> IntArray:
             "a time in seconds is frame round(seconds * request.video.fps)",
         )
     return frames.astype(np.int64)
+
+
+def _check_kind(value: Any, kind: type[Any], name: str, wanted: str) -> None:
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{name} must be {wanted}, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    return " ".join(repr(value).split())[:80]
 
 
 def _described(value: Any) -> str:
@@ -319,11 +329,22 @@ class FrameSampler(ABC):
             llm: the model to ask; reaches only a sampler that declares `needs_llm`.
 
         Raises:
-            InvalidInput: `k` below 1.
+            InvalidInput: an argument of another kind, or `k` below 1.
             EncoderError: relevance that is not finite or not in [0, 1], or no embeddings for a sampler that needs them.
             BrokenContract: the algorithm broke its contract or its budget.
         """
         k = whole_number(k, "k")
+        _check_kind(video, VideoInfo, "video", "a VideoInfo (the `info` of an open video)")
+        _check_kind(texts, QuestionTexts, "texts", "QuestionTexts")
+        for name, source in (("pull", pull), ("scan", scan), ("look", look)):
+            is_needed = name == "pull" and self.needs_encoder
+            if not callable(source) and (is_needed or source is not None):
+                raise InvalidInput(f"{name} must be a function of an array of frames, got {_shown(source)}")
+        if scan_cost is not None and not (isinstance(scan_cost, (int, float)) and 0 < scan_cost < np.inf):
+            raise InvalidInput(f"scan_cost must be a finite number above 0, got {_shown(scan_cost)}")
+        if budget is not None:
+            budget = whole_number(budget, "budget", at_least=0)
+        evidence = finite_seconds(evidence_seconds, "evidence_seconds").tolist() if self.needs_evidence else ()
         scan = scan if self.needs_scan else None
         ledger = Ledger(pull, video, budget=budget, scan=scan, look=look, query=texts.query)
         if self.needs_embeddings:
@@ -333,9 +354,9 @@ class FrameSampler(ABC):
             video=video,
             k=k,
             ledger=ledger,
-            rng=self._generator(rng),
-            coarse_rng=self._generator(rng if coarse_rng is None else coarse_rng),
-            evidence_seconds=tuple(evidence_seconds) if self.needs_evidence else (),
+            rng=self._generator(rng, "rng"),
+            coarse_rng=self._generator(rng if coarse_rng is None else coarse_rng, "coarse_rng"),
+            evidence_seconds=tuple(evidence),
             scan_cost=scan_cost if self.needs_scan else None,
             llm=self._model(llm),
         )
@@ -371,9 +392,12 @@ class FrameSampler(ABC):
             raise InvalidInput(f"sampler {self.name!r} asks a model: name one, e.g. llm=chat:model=NAME")
         return CountedModel(llm)
 
-    def _generator(self, rng: np.random.Generator) -> np.random.Generator:
+    def _generator(self, rng: np.random.Generator, name: str) -> np.random.Generator:
         # A class may inherit the declaration that it draws nothing, and draw all the same.
-        return rng if self.draws else cast(np.random.Generator, _NoGenerator(self.name))
+        if not self.draws:
+            return cast(np.random.Generator, _NoGenerator(self.name))
+        _check_kind(rng, np.random.Generator, name, "a numpy generator, e.g. np.random.default_rng(0)")
+        return rng
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
         """Return how many frames the algorithm pulls of a video with the same relevance everywhere.

@@ -200,8 +200,7 @@ class Ledger:
         frames = self._pullable(frames)
         if frames.size == 0:
             return frozen_floats([])
-        values = np.asarray(self._pull(frames), dtype=np.float64)
-        _check_values(values, frames, low=0.0, high=1.0)
+        values = _checked_values(self._pull(frames), frames, low=0.0, high=1.0)
         self._record(frames, values)
         return values
 
@@ -216,8 +215,7 @@ class Ledger:
         frames = self._within_budget(self._checked(frames, known, f"pulled for {text[:80]!r}"))
         if frames.size == 0:
             return frozen_floats([])
-        values = np.asarray(self._pull.relevance_to(frames, text), dtype=np.float64)
-        _check_values(values, frames, low=0.0, high=1.0)
+        values = _checked_values(self._pull.relevance_to(frames, text), frames, low=0.0, high=1.0)
         self._record_of(text, frames, values)
         return values
 
@@ -258,8 +256,7 @@ class Ledger:
         frames = self._pullable(frames)
         if frames.size == 0:
             return frozen_floats([])
-        values = np.asarray(self._pull.logits(frames), dtype=np.float64)
-        _check_values(values, frames, low=-np.inf, high=np.inf)
+        values = _checked_values(self._pull.logits(frames), frames, low=-np.inf, high=np.inf)
         self._record(frames, np.full(frames.shape, np.nan))
         return values
 
@@ -302,8 +299,7 @@ class Ledger:
             relevance, images = self._pull.relevance_and_embeddings(frames)
         else:
             relevance, (images, _) = self._pull(frames), self._pull.embeddings(frames)
-        values = np.asarray(relevance, dtype=np.float64)
-        _check_values(values, frames, low=0.0, high=1.0)
+        values = _checked_values(relevance, frames, low=0.0, high=1.0)
         if images.ndim != 2 or images.shape[0] != frames.size or not np.isfinite(images).all():
             raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
         self._record(frames, values)
@@ -325,9 +321,8 @@ class Ledger:
             given, logits = self._pull.relevance_and_logits(frames)
         else:
             given, logits = self._pull(frames), self._pull.logits(frames)
-        relevance, logits = np.asarray(given, dtype=np.float64), np.asarray(logits, dtype=np.float64)
-        _check_values(relevance, frames, low=0.0, high=1.0)
-        _check_values(logits, frames, low=-np.inf, high=np.inf, what="logit")
+        relevance = _checked_values(given, frames, low=0.0, high=1.0)
+        logits = _checked_values(logits, frames, low=-np.inf, high=np.inf, what="logit")
         self._record(frames, relevance)
         return relevance, logits
 
@@ -344,8 +339,7 @@ class Ledger:
         frames = self._checked(frames, self._is_scanned, "scanned")
         if frames.size == 0:
             return frozen_floats([])
-        values = np.asarray(self._scan(frames), dtype=np.float64)
-        _check_values(values, frames, low=-np.inf, high=np.inf, what="scan logit")
+        values = _checked_values(self._scan(frames), frames, low=-np.inf, high=np.inf, what="scan logit")
         self._is_scanned[frames] = True
         return values
 
@@ -375,12 +369,17 @@ class Ledger:
         self._relevance.append(frozen_floats(relevance))
 
 
-def _check_values(values: FloatArray, frames: IntArray, *, low: float, high: float, what: str = "relevance") -> None:
+def _checked_values(given: Any, frames: IntArray, *, low: float, high: float, what: str = "relevance") -> FloatArray:
+    try:
+        values = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise EncoderError(f"{what} must be an array of numbers, got {given!r:.80}") from error
     if values.shape != frames.shape:
         raise EncoderError(f"{frames.size} frames asked, {what} came with shape {values.shape}")
     bad = ~np.isfinite(values) | (values < low) | (values > high)
     if bad.any():
         raise EncoderError(f"frame {frames[bad][0]}: {what} {values[bad][0]} is not a finite number in [{low}, {high}]")
+    return values
 
 
 def _name_of(pull: RelevanceFn) -> str:

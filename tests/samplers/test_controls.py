@@ -188,7 +188,9 @@ def test_evidence_reaches_no_sampler_but_a_ceiling(monkeypatch):
     for name, kind in sampler_classes().items():
         monkeypatch.setattr(kind, "choose", lambda self, request: seen.setdefault(self.name, request) and None)
         with pytest.raises(SamplerError, match="must return a Choice"):
-            make_sampler(name).select(HOUR, k=4, pull=FlatSource(), rng=None, evidence_seconds=(5.0,), llm=FlatSource())
+            make_sampler(name).select(
+                HOUR, k=4, pull=FlatSource(), rng=np.random.default_rng(0), evidence_seconds=(5.0,), llm=FlatSource()
+            )
     assert {name for name, request in seen.items() if request.evidence_seconds} == {"oracle"}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from focus_eval import make_sampler
 from focus_eval.core.errors import BrokenContract, InvalidInput, PluginError, UnknownName
+from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.registry import SAMPLERS, sampler_class, sampler_classes
 
 TOY = """
@@ -143,7 +144,7 @@ def test_a_sampler_comes_from_a_file(toy_file):
     from focus_eval import VideoInfo
 
     sampler = make_sampler(f"{toy_file}:First", start=5)
-    selection = sampler.select(VideoInfo(100, 10.0), k=3, pull=None, rng=None)
+    selection = sampler.select(VideoInfo(100, 10.0), k=3, pull=len, rng=derived_rng(0))
     assert selection.keyframes == (5, 6, 7)
     assert make_sampler(f"{toy_file}:First:start=7").start == 7
     assert sampler_class(f"{toy_file}:First") is type(sampler)
