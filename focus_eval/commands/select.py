@@ -145,7 +145,7 @@ def _print(chosen: VideoSelection) -> None:
         print_folded("~: not scored; between the nearest scored frames")
     if alike:
         print_folded(
-            f"{len(alike)} keyframes look like an earlier one: mean pixel difference below {ALIKE_LEVELS:g}/255"
+            f"keyframes that look like an earlier one: {len(alike)} (mean pixel difference below {ALIKE_LEVELS:g}/255)"
         )
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
     if row.text_pulls:

@@ -154,6 +154,14 @@ def _check_kind(value: Any, kind: type[Any], name: str, wanted: str) -> None:
         raise InvalidInput(f"{name} must be {wanted}, got {_shown(value)}")
 
 
+def _check_sources(pull: Any, scan: Any, look: Any, scan_cost: Any, *, needs_pull: bool) -> None:
+    for name, source in (("pull", pull), ("scan", scan), ("look", look)):
+        if not callable(source) and (source is not None or (name == "pull" and needs_pull)):
+            raise InvalidInput(f"{name} must be a function of an array of frames, got {_shown(source)}")
+    if scan_cost is not None and not (isinstance(scan_cost, (int, float)) and 0 < scan_cost < np.inf):
+        raise InvalidInput(f"scan_cost must be a finite number above 0, got {_shown(scan_cost)}")
+
+
 def _shown(value: Any) -> str:
     return " ".join(repr(value).split())[:80]
 
@@ -334,16 +342,10 @@ class FrameSampler(ABC):
             BrokenContract: the algorithm broke its contract or its budget.
         """
         k = whole_number(k, "k")
+        budget = None if budget is None else whole_number(budget, "budget", at_least=0)
         _check_kind(video, VideoInfo, "video", "a VideoInfo (the `info` of an open video)")
         _check_kind(texts, QuestionTexts, "texts", "QuestionTexts")
-        for name, source in (("pull", pull), ("scan", scan), ("look", look)):
-            is_needed = name == "pull" and self.needs_encoder
-            if not callable(source) and (is_needed or source is not None):
-                raise InvalidInput(f"{name} must be a function of an array of frames, got {_shown(source)}")
-        if scan_cost is not None and not (isinstance(scan_cost, (int, float)) and 0 < scan_cost < np.inf):
-            raise InvalidInput(f"scan_cost must be a finite number above 0, got {_shown(scan_cost)}")
-        if budget is not None:
-            budget = whole_number(budget, "budget", at_least=0)
+        _check_sources(pull, scan, look, scan_cost, needs_pull=self.needs_encoder)
         evidence = finite_seconds(evidence_seconds, "evidence_seconds").tolist() if self.needs_evidence else ()
         scan = scan if self.needs_scan else None
         ledger = Ledger(pull, video, budget=budget, scan=scan, look=look, query=texts.query)
