@@ -3,18 +3,20 @@
 Each GPU has a process with its share of the cores. A question's frames are decoded (runs of a video side by side, at
 most four), its inputs are prepared on one core (resizing and processor), then the model takes it alone. Ways:
 
-  before    two questions are decoded ahead; inputs are prepared between forwards
-  now       `lmms.turns.n_lanes` threads take questions from file to model, which takes them in order
-  together  as now, and three cells of a matrix share the frames of a video as far as they fit into memory
+  between   two questions are decoded ahead; inputs are prepared between forwards, as the stock wrappers do
+  ahead     `lmms.turns.n_lanes` threads take questions from file to model, which takes them in order
+  together  the same, and three cells of a matrix share the frames of a video as far as they fit into memory
             (`lmms.frames.SharedFrames`)
 
 Cores' seconds are measured here (`--measure CLIP` prints them for a file) or stated; a forward's seconds are stated.
 Run: python scripts/answer_simulation.py [--cores 64] [--forward 0.6] [--measure CLIP]
+[--csv results/published/answer_simulation.csv]
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -36,6 +38,7 @@ LENGTHS = (15.0, 45.0, 400.0, 1800.0)  # seconds, in about equal parts, as in Lo
 READERS = 4  # runs of one video that are decoded side by side
 FRAME_BYTES = {"720p": 1280 * 720 * 3, "1080p": 1920 * 1080 * 3}
 SHARED_BYTES = 2e9  # half of `decode_gigabytes`
+COLUMNS = ("video", "K", "GPUs", "cores each", "between", "ahead", "together")
 
 
 @dataclass(frozen=True)
@@ -216,22 +219,29 @@ def main() -> None:
     parser.add_argument("--forward", type=float, default=0.6, help="seconds of a question with 32 frames")
     parser.add_argument("--videos", type=int, default=40, help="for each GPU")
     parser.add_argument("--measure", type=Path, metavar="CLIP")
+    parser.add_argument("--csv", type=Path, help="write the rows here too")
     args = parser.parse_args()
     if args.measure:
         measure(args.measure)
         return
-    print("| video | K | GPUs | cores each | before | now | together |\n|---|---:|---:|---:|---:|---:|---:|")
+    print(f"| {' | '.join(COLUMNS)} |\n|---|---:|---:|---:|---:|---:|---:|")
+    rows = []
     for size in DECODE:
         for k in (32, 64):
             for gpus in (1, 4, 8):
                 cores = max(1, args.cores // gpus)
-                told = []
+                told, shares = [], []
                 lanes = n_lanes(cores)
                 for way in (Way(2, prepares=False), Way(lanes, prepares=True), Way(lanes, True, parts_ahead(cores))):
                     asked = questions(size, k, n_videos=args.videos, forward=args.forward * k / 32, n_ahead=way.n_ahead)
                     seconds, share = busy(asked, cores=cores, way=way)
                     told.append(f"{share:.0%}, {seconds / len(asked):.2f} s")
+                    shares.append(f"{share:.4f}")
                 print(f"| {size} | {k} | {gpus} | {cores} | " + " | ".join(told) + " |", flush=True)
+                rows.append((size, k, gpus, cores, *shares))
+    if args.csv:
+        with args.csv.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
 
 
 if __name__ == "__main__":

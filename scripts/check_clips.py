@@ -1,12 +1,13 @@
-"""Makes about 150 valid clips and compares every frame that the reader gives with a sequential decode.
+"""Makes 251 valid clips and compares every frame that the reader gives with a sequential decode.
 
 Prints one line for each clip that is not exact and a table by codec. Run: python scripts/check_clips.py [--only TEXT]
-[--folder FOLDER]
+[--folder FOLDER] [--csv results/published/clips.csv]
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 import tempfile
 import time
@@ -17,12 +18,15 @@ from focus_eval.core.errors import VideoError
 from support.clips import clip_makers
 from support.exactness import check_clip
 
+KINDS = ("exact", "refused", "wrong", "not made")
+
 
 def main() -> int:
     """Make, read, print; return 1 where a clip is not exact."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only clips whose name contains this")
     parser.add_argument("--folder", type=Path, help="keep the clips here (default: a temporary folder)")
+    parser.add_argument("--csv", type=Path, help="write the counts by group here too")
     options = parser.parse_args()
     start, table = time.perf_counter(), Counter[tuple[str, str]]()
     n_frames = 0
@@ -42,7 +46,16 @@ def main() -> int:
             n_frames += outcome.n_frames
             if outcome.kind != "exact":
                 print(f"{name}: {outcome.kind}: {outcome.detail}", flush=True)
+    if options.csv:
+        with options.csv.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(counts_by_group(table))
     return print_table(table, n_frames, time.perf_counter() - start)
+
+
+def counts_by_group(table: Counter[tuple[str, str]]) -> list[tuple[str | int, ...]]:
+    """Return a head and a row for each group of clips."""
+    groups = sorted({group for group, _ in table})
+    return [("clips", *KINDS), *((group, *(table[group, kind] for kind in KINDS)) for group in groups)]
 
 
 def group_of(name: str) -> str:
@@ -52,12 +65,12 @@ def group_of(name: str) -> str:
 
 def print_table(table: Counter[tuple[str, str]], n_frames: int, seconds: float) -> int:
     """Print clips by group and outcome; return 1 where one is not exact."""
-    kinds = ("exact", "refused", "wrong", "not made")
-    print("\n| clips | " + " | ".join(kinds) + " |\n|" + "---|" * 5)
-    for group in sorted({group for group, _ in table}):
-        print(f"| {group} | " + " | ".join(str(table[group, kind]) for kind in kinds) + " |")
-    totals = {kind: sum(count for (_, other), count in table.items() if other == kind) for kind in kinds}
-    print("| all | " + " | ".join(str(totals[kind]) for kind in kinds) + " |")
+    head, *rows = counts_by_group(table)
+    print("\n| " + " | ".join(map(str, head)) + " |\n|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(map(str, row)) + " |")
+    totals = {kind: sum(count for (_, other), count in table.items() if other == kind) for kind in KINDS}
+    print("| all | " + " | ".join(str(totals[kind]) for kind in KINDS) + " |")
     print(f"\n{n_frames} frames compared, {seconds:.0f} s")
     return int(totals["exact"] != sum(totals.values()))
 

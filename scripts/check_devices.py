@@ -2,12 +2,13 @@
 
 Prints a line for each file that is not right, and how many were right, wrong, refused rightly and refused falsely.
 Where the folder has a `manifest.json` with checksums, files that differ from it are named.
-Run: python scripts/check_devices.py FOLDER [--seconds 60]
+Run: python scripts/check_devices.py FOLDER.. [--seconds 60] [--csv results/published/devices.csv]
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import json
 import sys
@@ -21,23 +22,29 @@ from support.devices import VERDICTS, judge_apart
 def main() -> int:
     """Judge each file, print; return 1 where one is wrong, refused falsely, crashed or hung."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
+    parser.add_argument("--csv", type=Path, help="write the counts here too")
     parser.add_argument("--seconds", type=float, default=60, help="longest time for a file (default: 60)")
     options = parser.parse_args()
-    files = sorted(path for path in options.folder.iterdir() if path.is_file() and path.suffix not in (".json", ".md"))
+    found = [path for folder in options.folders for path in folder.iterdir() if path.is_file()]
+    files = sorted(path for path in found if path.suffix not in (".json", ".md"))
     if not files:
-        parser.error(f"{options.folder}: no files in it")
+        parser.error(f"{', '.join(map(str, options.folders))}: no files in it")
     start, counts = time.perf_counter(), Counter[str]()
     for path in files:
         reading = judge_apart(path, seconds=options.seconds)
         counts[reading.kind] += 1
         if reading.kind != "right":
             print(f"{path.name}: {reading.kind}: {reading.detail.replace(f'{path}: ', '')}", flush=True)
-    for line in changed_files(options.folder):
+    for line in (line for folder in options.folders for line in changed_files(folder)):
         print(line)
     print("\n| files | " + " | ".join(VERDICTS) + " |\n|" + "---|" * (1 + len(VERDICTS)))
     print(f"| {len(files)} | " + " | ".join(str(counts[kind]) for kind in VERDICTS) + " |")
     print(f"\n{time.perf_counter() - start:.0f} s")
+    if options.csv:
+        rows = [("files", *VERDICTS), (len(files), *(counts[kind] for kind in VERDICTS))]
+        with options.csv.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
     return int(counts["right"] + counts["refused rightly"] < len(files))
 
 

@@ -4,12 +4,13 @@ falsely, crashed, hung, wrong.
 Each file is read in a process of its own, with limits of memory and time. Prints a line for each file that is not
 right or refused, and tables by codec and by kind of damage. A file that is refused though a plain decode gives every
 frame as it should be is "refused falsely".
-Run: python scripts/check_faults.py [--each 2] [--only TEXT]
+Run: python scripts/check_faults.py [--each 2] [--only TEXT] [--csv results/published/faults.csv]
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import tempfile
 import time
 from collections import Counter
@@ -34,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--each", type=int, default=2, help="files per clip and kind of damage (default: 2, so 320)")
     parser.add_argument("--only", default="", help="only clips whose name contains this")
+    parser.add_argument("--csv", type=Path, help="write the counts by clip here too")
     options = parser.parse_args()
     start, peak = time.perf_counter(), 0.0
     counts: Counter[tuple[str, str, str]] = Counter()
@@ -54,7 +56,20 @@ def main() -> None:
                         print(f"{path.name}: {reading.kind}: {reading.detail}", flush=True)
                     path.unlink()
     print_tables(counts)
+    if options.csv:
+        with options.csv.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(counts_by_clip(counts))
     print(f"\n{sum(counts.values())} files, peak memory {peak:.0f} MiB, {time.perf_counter() - start:.0f} s")
+
+
+def counts_by_clip(counts: Counter[tuple[str, str, str]]) -> list[tuple[str | int, ...]]:
+    """Return a head, and for each clip a row of stretches of bytes and one of single bytes."""
+    rows: list[tuple[str | int, ...]] = [("damage", "clip", *KINDS)]
+    for title, kinds in (("stretches of bytes", STRETCHES), ("one byte or bit", SINGLE)):
+        for name in dict.fromkeys(clip for clip, _, _ in counts):
+            found = (sum(counts[name, kind, outcome] for kind in kinds) for outcome in KINDS)
+            rows.append((title, name, *found))
+    return rows
 
 
 def print_tables(counts: Counter[tuple[str, str, str]]) -> None:

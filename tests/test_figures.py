@@ -15,14 +15,16 @@ import pytest
 from focus_eval import make_sampler
 from focus_eval.benchmarks.registry import read_rates
 
-from .figures import background, public, samplers, worlds
+from .figures import background, machine, public, samplers, worlds
 from .figures.background import PULLS
 from .pages import PAGES, prose_of
 
 MARKED = re.compile(r"<!-- figures: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
-FIGURES = {**background.FIGURES, **public.FIGURES, **worlds.FIGURES, **samplers.FIGURES}
+FIGURES = {**background.FIGURES, **machine.FIGURES, **public.FIGURES, **samplers.FIGURES, **worlds.FIGURES}
 # What a page may state is in backticks, in a command, a link or between any marks.
-STATED = re.compile(r"<!-- (?!end)[^\n]* -->.*?<!-- end[^\n]*-->|^ {4}\S[^\n]*$|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.M)
+STATED = re.compile(
+    r"<!-- (?!end|measured by)[^\n]* -->.*?<!-- end[^\n]*-->|^ {4}\S[^\n]*$|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.M
+)
 # A decimal, thousands, a share, a size or milliseconds; 95 % is the level of every interval.
 MEASURED = re.compile(
     r"(?<![\w.])(?!95 %)(?:\d*\.\d+|\d{1,3}(?:,\d{3})+|\d+ %|± ?\d+|\d+ (?:points|ms|[KMG]i?B))(?!\w)"
@@ -33,13 +35,8 @@ UNDERIVED: dict[str, int] = {
     "cost.md": 25,
     "demo.md": 119,
     "evidence.md": 67,
-    "fidelity.md": 22,
     "llava_video.md": 4,
     "models.md": 11,
-    "performance.md": 145,
-    "recall.md": 1,
-    "reliability.md": 26,
-    "reproduce.md": 55,
     "simulation.md": 126,
     "statistics.md": 17,
     "video_tasks.md": 1,

@@ -30,8 +30,8 @@ from focus_eval.encoders.protocol import checked_query
 from focus_eval.encoders.weights import load_weights, locate, weights_identity
 from focus_eval.video.reader import Pixels
 
-# Each field is one difference; `LAVIS` has them all, `TRANSFORMERS` none. What each changes is measured in
-# docs/fidelity.md.
+# Each field is one difference; `LAVIS` has them all, `TRANSFORMERS` none. tests/encoders/test_blip_parity.py takes away
+# one at a time.
 
 MAX_WORDS = 50
 LAVIS_TOKENS = 35  # longest text with both ends

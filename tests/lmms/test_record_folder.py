@@ -16,7 +16,7 @@ from focus_eval.report.run import load_run
 from support.killed_at_row import killed_runs
 from support.tiny_transformers import save_qwen2_vl
 
-# More of them prove more and take longer; the figure in docs/performance.md is from 10.
+# More of them prove more and take longer; 10 were tried.
 KILLS = int(os.environ.get("FOCUS_EVAL_KILLS", "1"))
 
 

@@ -27,7 +27,7 @@ def test_few_videos_are_decoded_by_more_threads_each(cores, n_videos, threads):
 
 
 def test_the_bytes_of_a_4k_video_hold_what_was_measured():
-    """Measured 2026-11-22: the process grew by 3.39 GB with two decoding threads; see docs/performance.md."""
+    """Measured 2026-11-22: the process grew by 3.39 GB with two decoding threads."""
     assert 3.39e9 <= WorkerResources(2, 0).bytes_of_video(3840, 2160, n_threads=2) <= 1.1 * 3.39e9
 
 

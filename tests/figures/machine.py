@@ -1,0 +1,261 @@
+"""Figures of machines and files, and of the shipped matrices.
+
+Simulations and checks record their rows with `--csv`: scripts/answer_simulation.py, pool_simulation.py, check_clips.py,
+check_devices.py and check_faults.py. `results/measured` holds what depends on a machine: each row names
+it, the date and the command.
+"""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+
+from focus_eval.commands.lists import matrix_size
+from focus_eval.matrix.config import load_matrix, shipped_matrices, table_of
+from support.llava_video_parity import TOLERANCE as LLAVA_TOLERANCE
+
+from ..encoders.test_blip_parity import TOLERANCE as BLIP_TOLERANCE
+from ..pages import ROOT
+from .background import PULLS
+from .rows import PAPER, PUBLISHED, rows_of, table
+
+MEASURED = ROOT / "results/measured"
+
+
+def measured(name):
+    """The values of a file of results/measured by what was measured and its unit."""
+    return {(row["what"], row["unit"]): row["value"] for row in rows_of(MEASURED / f"{name}.csv")}
+
+
+def machine():
+    """What the commands that a person waits for take."""
+    of = measured("machine")
+    ten, hour = "select, 10 seconds of 360p, 300 frames scored", "select, one hour of 720p, 1587 frames scored"
+    again, peak = "select, the same again", "GB at the peak"
+    at_360p, at_720p = (of[f"decode a frame that focus asks for, {size}", "core ms"] for size in ("360p", "720p"))
+    return [
+        f"{at_360p} processor ms at 360p, {at_720p} at 720p",
+        f"10 seconds of 360p, 300 frames scored: {of[ten, 'processor s']} processor seconds, {of[ten, peak]} GB; again "
+        f"with `--store`: {of[again, 'processor s']} processor seconds",
+        f"-k 64`, one hour of 720p, 1587 frames scored: {of[hour, 's']} s, {of[hour, peak]} GB",
+    ]
+
+
+def reading():
+    """Seconds to read the frames of FOCUS, and one index after the other."""
+    of = measured("machine")
+    shorter, longer = (
+        [of[f"read for focus, {clip}, {way}", "s"] for way in ("ours", "one at a time")]
+        for clip in ("20 min 360p", "60 min 720p")
+    )
+    return [
+        f"20 minutes of 360p in {shorter[0]} s, decord one index at a time in {shorter[1]} s",
+        f"60 minutes of 720p in {longer[0]} and {longer[1]} s",
+    ]
+
+
+def node():
+    """How busy simulated GPUs are, by resolution and GPUs."""
+    of = measured("node")
+    lines = []
+    for nodes in dict.fromkeys(what.rpartition(" GPUs, ")[0] for what, _ in of):
+        video, gpus = nodes.split(", ")
+        if gpus == "4" or (gpus == "1" and video != "720p"):
+            continue
+        ways = ("one worker per GPU", "a worker for every 8 cores")
+        lines.append((video, gpus, *(f"{of[f'{nodes} GPUs, {way}', '% busy']} %" for way in ways)))
+    return table(*lines)
+
+
+def span(values):
+    """E.g. "98 to 99 %"."""
+    least, most = (f"{100 * value:.0f}" for value in (min(values), max(values)))
+    return f"{least} %" if least == most else f"{least} to {most} %"
+
+
+def answering():
+    """How busy a simulated GPU is while a model answers."""
+    rows = rows_of(PUBLISHED / "answer_simulation.csv")
+
+    def busy(video, *ways, few):
+        of = [row for row in rows if row["video"] == video and (row["cores each"] == "8") == few]
+        return span([float(row[way]) for row in of for way in ways])
+
+    assert busy("720p", "between", few=True) == busy("720p", "between", few=False)
+    assert busy("1080p", "between", few=True) == busy("1080p", "between", few=False)
+    return [
+        f"at 720p {busy('720p', 'ahead', 'together', few=False)} of the time with 16 or more cores per GPU and "
+        f"{busy('720p', 'ahead', 'together', few=True)} with 8; at 1080p "
+        f"{busy('1080p', 'ahead', 'together', few=False)} and {busy('1080p', 'ahead', 'together', few=True)}",
+        f"the GPU would be busy {busy('720p', 'between', few=True)} and {busy('1080p', 'between', few=True)}",
+        "Qwen2-VL (`scripts/answer_simulation.py`; 32 or 64 frames, 0.6 s a forward with 32)",
+    ]
+
+
+def stores():
+    """What many workers ask of their nodes' stores, in the simulation of scripts/pool_simulation.py."""
+    rows = {row["workers"]: row for row in rows_of(PUBLISHED / "pool_simulation.csv")}
+
+    def found(workers):
+        return f"{100 * float(rows[workers]['found again']):.0f} %"
+
+    written = span([float(rows[workers]["written"]) for workers in ("8", "32", "100")])
+    return [
+        f"written to {written} of the time by 8 workers",
+        f"{found('32')} of it on {rows['32']['nodes']} nodes, {found('100')} on {rows['100']['nodes']}",
+    ]
+
+
+def total(rows, column):
+    return sum(int(row[column]) for row in rows)
+
+
+def clips():
+    """Clips and files of others that are read exactly; every clip is in one of its columns."""
+    (others,) = rows_of(PUBLISHED / "devices.csv")
+    made = rows_of(PUBLISHED / "clips.csv")
+    assert [total(made, column) for column in ("refused", "wrong", "not made")] == [0, 0, 0]
+    assert int(others["files"]) == int(others["right"]) + int(others["refused rightly"])
+    return [
+        f"makes {total(made, 'exact')} clips",
+        f"Of {others['files']} files of other projects' tests, {others['right']} are right and "
+        f"{others['refused rightly']} refused with cause",
+    ]
+
+
+SINGLE = {
+    "a byte or bit, H.264": ("h264",),
+    "a byte or bit, MPEG-4, FFV1, MPEG-2 transport stream": ("mpeg4", "ffv1", "mpeg2.ts"),
+    "a byte or bit, others": ("hevc", "mpeg2.mpg", "vp8", "vp9", "av1", "mjpeg", "wmv2"),
+}
+
+
+def faults():
+    """What the reader makes of damaged files; none crashes, hangs or is read shorter than it is."""
+    rows = rows_of(PUBLISHED / "faults.csv")
+    assert [total(rows, column) for column in ("crashed", "hung", "shorter")] == [0, 0, 0]
+    stretches = [row for row in rows if row["damage"] == "stretches of bytes"]
+    kinds = {"stretches of bytes": stretches}
+    for what, clips_of in SINGLE.items():
+        kinds[what] = [row for row in rows if row not in stretches and row["clip"].startswith(clips_of)]
+    lines = []
+    for what, of in kinds.items():
+        right, refused, falsely, wrong = (total(of, name) for name in ("right", "refused", "refused falsely", "wrong"))
+        lines.append((what, *map(str, (right, refused + falsely, falsely, wrong))))
+    assert sum(map(len, kinds.values())) == len(rows)
+    n_files, n_clips = sum(total(rows, column) for column in list(rows[0])[2:]), len({row["clip"] for row in rows})
+    return [f"{n_files} files made from {n_clips} clips", *table(*lines)]
+
+
+def kills():
+    """Runs stopped at random moments; all that ended have the bytes of an undisturbed one."""
+    rows = rows_of(PUBLISHED / "kills.csv")
+    assert [total(rows, column) for column in ("rows lost", "rows twice")] == [0, 0]
+    ended = total(rows, "runs ended")
+    assert total(rows, "as an undisturbed one") == ended
+    return [f"After {total(rows, 'kills')} kills", f"the {ended} runs that ended"]
+
+
+def load():
+    """Processor seconds and memory of the commands on many questions."""
+    of = measured("load")
+    size = "50,000 questions"
+    commands = ("plan", "run", "report")
+    costs = [
+        f"{of[f'{name}, {size}', 'processor s']} s, {of[f'{name}, {size}', 'MiB at the peak']} MiB" for name in commands
+    ]
+    most = "report, 1,000,000 rows"
+    return [
+        size,
+        *(f"`{name}` {cost}" for name, cost in zip(commands, costs, strict=True)),
+        f"a million rows: {of[most, 'processor s']} s, {of[most, 'GB at the peak']} GB",
+    ]
+
+
+DATA = {
+    "longvideobench": ("LongVideoBench", "longvideobench_val_v", "CC-BY-NC-SA 4.0, gated: accept its terms"),
+    "videomme": ("Video-MME", "videomme", "academic research only"),
+    "mlvu": ("MLVU dev", "mlvu_dev", "CC-BY-NC-SA 4.0; this copy states none"),
+    "vsibench": ("VSI-Bench", "vsibench", "annotations Apache-2.0; scenes have their own"),
+}
+
+
+def downloads():
+    """Gigabytes and folders of the benchmarks' videos, as their configs and `plan` say."""
+    lines = []
+    for name, (title, task, licence) in DATA.items():
+        config = yaml.safe_load((ROOT / f"configs/benchmarks/{name}.yaml").read_text())
+        assert task in config["tasks"]
+        folder = config["videos"].partition("}/")[2]
+        lines.append((f"{title}, `{task}`", f"{config['disk_gigabytes']} GB", f"`{folder}`", licence))
+    return table(*lines)
+
+
+def answers_of():
+    """How many questions each shipped table's models answer, as `focus-eval configs` prints it."""
+    shipped = {name: path for name, path in shipped_matrices().items() if path.parent.name == "paper"}
+    return {name: (table_of(path), matrix_size(load_matrix(path))[1]) for name, path in shipped.items()}
+
+
+def tables():
+    """Questions answered for each of the paper's tables."""
+    of = answers_of()
+    assert (of["efficiency"], of["more_benchmarks"][1][-1]) == (("3", ""), "+")
+    numbered = sorted((number, name) for name, (number, asked) in of.items() if number.isdigit() and asked)
+    assert [name for number, name in numbered if number == "1"] == ["main_results", "reference_models"]
+    said = [f"{number} `{name}` {of[name][1]}" for number, name in numbered if name != "reference_models"]
+    said += [
+        f"`{name}` {asked.removesuffix('+')}" for name, (number, asked) in of.items() if asked and not number.isdigit()
+    ]
+    return ["Table 3 is `efficiency`", f"`reference_models` {of['reference_models'][1]}", *said]
+
+
+def pace():
+    """Frames a second that the published hours come to, and hours of answering at a stated rate."""
+    published = {row["method"]: row["gpu_hours"] for row in rows_of(PAPER / "efficiency.csv")}
+    hours = {f"focus, alpha {row['alpha'][1:]}": row["gpu_hours"] for row in rows_of(PAPER / "alpha.csv")}
+    hours |= {"aks": published["aks"], "aks_dense": published["aks_no_prefilter"]}
+    rates = [pulls / float(hours[name]) / 3600 for name, pulls in PULLS.items()]
+    alpha, main = (2 * int(answers_of()[name][1].replace(",", "")) / 3600 for name in ("alpha", "main_results"))
+    return [
+        f"{min(rates):.0f} to {max(rates):.0f} frames a second",
+        f"At an assumed 2 seconds an answer, `alpha` takes {alpha:.1f} hours and `main_results` {main:.0f}",
+    ]
+
+
+def tensors():
+    """The cases recorded from the original models, and how near the tests ask ours to be."""
+    llava = json.loads((ROOT / "tests/recorded/llava_video/cases_meta.json").read_text())["cases"]
+    blip = json.loads((ROOT / "tests/recorded/blip/cases.json").read_text())
+    return table(
+        (
+            "LLaVA-NeXT, `focus_llava_video`",
+            f"{len(llava)}",
+            "pixels, prompts, frame indices and times, greedy tokens",
+            f"`{LLAVA_TOLERANCE:g}`: features, embeddings, logits",
+        ),
+        (
+            "LAVIS, `blip`",
+            f"{len(blip['images'])} images, {len(blip['texts'])} texts",
+            "pixels, cleaned text, token ids, mask",
+            f"`{BLIP_TOLERANCE:g}`: match probabilities",
+        ),
+    )
+
+
+FIGURES = {
+    "tensors": tensors,
+    "downloads": downloads,
+    "tables": tables,
+    "pace": pace,
+    "clips": clips,
+    "faults": faults,
+    "kills": kills,
+    "load": load,
+    "machine": machine,
+    "reading": reading,
+    "node": node,
+    "answering": answering,
+    "stores": stores,
+}
