@@ -8,6 +8,7 @@ Read from the installed tasks' YAML and the source of their functions; no data s
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
@@ -70,14 +71,16 @@ def verdict(name: str, config: dict[str, Any], folder: Path) -> Verdict | None:
     if any(word in visual for word in IMAGE_WORDS):
         return Verdict("not served", "documents give images or frames of their own, not a video")
     try:
-        return Verdict("declared", f"benchmark `{benchmark_of_task(name).name}`")
+        benchmark_of_task(name)
     except UnknownName:
         pass
+    else:
+        return Verdict("declared", "the query is the question; options and evidence are read")
     text = source_of(config, "doc_to_text", folder)
     field = next((word for word in QUESTION_FIELDS if f'"{word}"' in text or f"'{word}'" in text), None)
     if field:
-        return Verdict("undeclared", f"query is the field `{field}`")
-    return Verdict("undeclared", "no field of a question: the query is the whole prompt, and the rows say so")
+        return Verdict("undeclared", f"the query is the field `{field}`")
+    return Verdict("undeclared", "no field of a question, so the query is the whole prompt, as the rows say")
 
 
 def main() -> None:
@@ -103,14 +106,19 @@ def main() -> None:
         counts[best.kind] += 1
         of, every = len(found[best]), sum(map(len, found.values()))
         alike[best].append(f"{folder} ({of} of {every})" if of < every else folder)
-    print(f"# lmms-eval {version('lmms-eval')}: tasks whose documents are one video\n")
-    print("`python scripts/list_video_tasks.py`, from the tasks' own YAML and functions; no data set was opened.\n")
-    print(f"{len(by_folder)} folders: " + ", ".join(f"{counts[kind]} {kind}" for kind in ORDER) + ".")
-    print("In brackets: how many of a folder's tasks, where not all.\n")
-    print("| served | how, or why not | folders |\n|---|---|---|")
+    print("# lmms-eval's tasks whose documents are one video\n")
+    print(
+        f"By `python scripts/list_video_tasks.py`, from the YAML and functions of lmms-eval `{version('lmms-eval')}`; no data"
+    )
+    print(
+        "set was opened. In brackets: how many of a folder's tasks, where not all. [How to declare one](benchmarks.md).\n"
+    )
     for kind in ORDER:
+        print(f"## {kind.capitalize()}: {counts[kind]} of {len(by_folder)} folders\n")
         for found in sorted((item for item in alike if item.kind == kind), key=lambda item: item.why):
-            print(f"| {found.kind} | {found.why} | {', '.join(alike[found])} |")
+            item = f"- {found.why[0].upper()}{found.why[1:]}: {', '.join(alike[found])}."
+            print(textwrap.fill(item, 120, subsequent_indent="  ", break_on_hyphens=False))
+        print(end="" if kind == ORDER[-1] else "\n")
 
 
 if __name__ == "__main__":

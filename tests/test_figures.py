@@ -35,11 +35,8 @@ UNDERIVED: dict[str, int] = {
     "cost.md": 25,
     "demo.md": 119,
     "evidence.md": 67,
-    "llava_video.md": 4,
-    "models.md": 11,
     "simulation.md": 126,
     "statistics.md": 17,
-    "video_tasks.md": 1,
 }
 
 

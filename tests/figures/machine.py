@@ -13,9 +13,6 @@ import yaml
 
 from focus_eval.commands.lists import matrix_size
 from focus_eval.matrix.config import load_matrix, shipped_matrices, table_of
-from support.llava_video_parity import TOLERANCE as LLAVA_TOLERANCE
-
-from ..encoders.test_blip_parity import TOLERANCE as BLIP_TOLERANCE
 from ..pages import ROOT
 from .background import PULLS
 from .rows import PAPER, PUBLISHED, rows_of, table
@@ -226,6 +223,10 @@ def pace():
 
 def tensors():
     """The cases recorded from the original models, and how near the tests ask ours to be."""
+    from support.llava_video_parity import TOLERANCE as LLAVA_TOLERANCE
+
+    from ..encoders.test_blip_parity import TOLERANCE as BLIP_TOLERANCE
+
     llava = json.loads((ROOT / "tests/recorded/llava_video/cases_meta.json").read_text())["cases"]
     blip = json.loads((ROOT / "tests/recorded/blip/cases.json").read_text())
     return table(
@@ -244,7 +245,20 @@ def tensors():
     )
 
 
+def video_tokens():
+    """Tokens of 64 frames in LLaVA-Video's layouts (a tower of 27 by 27 patches), and the context of its config."""
+    from focus_eval.lmms.llava_video.checkpoint import Layout
+
+    config = json.loads((ROOT / "tests/recorded/llava_video/config.json").read_text())
+    counts = [Layout(side=27, pooling=pooling, newline="grid").count(64) for pooling in ("bilinear", "average")]
+    return [
+        f"64 frames take {counts[0]:,} tokens (bilinear, grid) or {counts[1]:,} (average, grid)",
+        f"the context of {config['tokenizer_model_max_length']:,}",
+    ]
+
+
 FIGURES = {
+    "video_tokens": video_tokens,
     "tensors": tensors,
     "downloads": downloads,
     "tables": tables,
