@@ -107,12 +107,11 @@ def main() -> None:
         of, every = len(found[best]), sum(map(len, found.values()))
         alike[best].append(f"{folder} ({of} of {every})" if of < every else folder)
     print("# lmms-eval's tasks whose documents are one video\n")
+    print("By `python scripts/list_video_tasks.py`, from the YAML and functions of lmms-eval")
     print(
-        f"By `python scripts/list_video_tasks.py`, from the YAML and functions of lmms-eval `{version('lmms-eval')}`; no data"
+        f"`{version('lmms-eval')}`; no data set was opened. In brackets: how many of a folder's tasks, where not all."
     )
-    print(
-        "set was opened. In brackets: how many of a folder's tasks, where not all. [How to declare one](benchmarks.md).\n"
-    )
+    print("[How to declare one](benchmarks.md).\n")
     for kind in ORDER:
         print(f"## {kind.capitalize()}: {counts[kind]} of {len(by_folder)} folders\n")
         for found in sorted((item for item in alike if item.kind == kind), key=lambda item: item.why):

@@ -13,6 +13,7 @@ import yaml
 
 from focus_eval.commands.lists import matrix_size
 from focus_eval.matrix.config import load_matrix, shipped_matrices, table_of
+
 from ..pages import ROOT
 from .background import PULLS
 from .rows import PAPER, PUBLISHED, rows_of, table
