@@ -3,7 +3,7 @@
 Each GPU has a process with its share of the cores. A question's frames are decoded (runs of a video side by side, at
 most four), its inputs are prepared on one core (resizing and processor), then the model takes it alone. Ways:
 
-  between   two questions are decoded ahead; inputs are prepared between forwards, as the stock wrappers do
+  between   two questions are decoded ahead; inputs are prepared between forwards
   ahead     `lmms.turns.n_lanes` threads take questions from file to model, which takes them in order
   together  the same, and three cells of a matrix share the frames of a video as far as they fit into memory
             (`lmms.frames.SharedFrames`)
