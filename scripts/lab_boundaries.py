@@ -1,9 +1,10 @@
-"""Where one sampler overtakes another in simulation: `lab_boundaries.py [stretch | lengths] [--videos N] [--out DIR]`.
+"""Where one sampler overtakes another in simulation: `lab_boundaries.py PART [--videos N] [--out DIR]`.
 
-`stretch`: the pulls of FOCUS against as many even ones (focus_cover less even_cover), by how long the stretch is that
-holds a question's events and by how much it is raised. `lengths`: even_cover less even_topk at the pulls of focus, by
-the length of the events. Each video has one question, so equal pulls are equal forwards. Writes a CSV, and for
-`stretch` a picture; prints Markdown tables. docs/simulation.md quotes both.
+Parts: `stretch` (the pulls of FOCUS against as many even ones, focus_cover less even_cover, by how long the stretch is
+that holds a question's events and by how much it is raised), `lengths` (even_cover less even_topk at the pulls of
+focus, by the length of the events), `realistic` (both differences, and even_cover at its default less even_topk, with
+evidence of real lengths). Each video has one question, so equal pulls are equal forwards. Writes a CSV, and for
+`stretch` a picture; prints Markdown tables. docs/simulation.md quotes all three.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ EVEN_COVER = make_sampler("even_cover", budget_of="focus")
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=("stretch", "lengths"))
+    parser.add_argument("part", choices=("stretch", "lengths", "realistic"))
     parser.add_argument("--videos", type=int, default=120, help="of each world")
     parser.add_argument("--out", type=Path, default=Path("results/boundaries"))
     parser.add_argument("-k", type=int, action="append", help="repeatable; 16 and 32 by default")
@@ -42,6 +43,8 @@ def main():
     ks = chosen.k or [16, 32]
     if chosen.part == "lengths":
         lengths(chosen.videos, ks, chosen.out, chosen.seed)
+    elif chosen.part == "realistic":
+        realistic(chosen.videos, ks, chosen.out, chosen.seed)
     else:
         grid = [(span, height) for span in chosen.span or SPANS for height in chosen.height or HEIGHTS]
         stretch(grid, chosen.videos, ks, chosen.out, chosen.seed)
@@ -73,6 +76,20 @@ def lengths(videos, ks, out, seed):
             rows += [{"world": base, "event_seconds": f"{low} to {high}", **row} for row in found]
     frame = pd.DataFrame(rows)
     frame.to_csv(out / "event_lengths.csv", index=False, float_format="%.2f")
+    print(frame.to_string(index=False, float_format="%+.1f"))
+
+
+def realistic(videos, ks, out, seed):
+    pairs = {
+        "focus_cover less even_cover, the pulls of focus": (make_sampler("focus_cover"), EVEN_COVER),
+        "even_cover less even_topk, the pulls of focus": (EVEN_COVER, make_sampler("even_topk")),
+        "even_cover, a third of them, less even_topk": (make_sampler("even_cover"), make_sampler("even_topk")),
+    }
+    rows = [
+        {"pair": name, **row} for name, pair in pairs.items() for row in differences("realistic", *pair, videos, ks, seed)
+    ]
+    frame = pd.DataFrame(rows)
+    frame.to_csv(out / "realistic.csv", index=False, float_format="%.2f")
     print(frame.to_string(index=False, float_format="%+.1f"))
 
 

@@ -33,7 +33,6 @@ MEASURED = re.compile(
 UNDERIVED: dict[str, int] = {
     "concepts.md": 1,
     "cost.md": 25,
-    "demo.md": 119,
     "evidence.md": 67,
     "simulation.md": 126,
     "statistics.md": 17,

@@ -78,23 +78,38 @@ def demo_gain():
     ]
 
 
-TWO_ENCODERS = {
-    "even_cover, a quarter of focus's pulls": "even_cover",
-    "scan_cover": "scan_cover (offline)",
-    "even_cover, as many as focus": "even_cover budget_of=focus",
-    "scan_cover, share=0.01": "scan_cover (offline) share=0.01",
-    "focus": "focus",
+DEMO_SAMPLERS = {
+    "blind (floor)": ("blind [floor]", "blind [floor]"),
+    "uniform": ("uniform", "uniform"),
+    "topk, one frame a second": ("topk", "topk"),
+    "aks (depth 3 at K = 8)": ("aks max_depth=3", "aks"),
+    "focus": ("focus", "focus"),
+    "even_topk, as many pulls as focus": ("even_topk [control]", "even_topk [control]"),
+    "even_diverse, as many": ("even_diverse [control]", "even_diverse [control]"),
+    "even_cover, as many": ("even_cover budget_of=focus", "even_cover budget_of=focus"),
+    "even_cover": ("even_cover", "even_cover"),
+    "scan_cover": ("scan_cover (offline)", "scan_cover (offline)"),
+    "scan_cover, share=0.01": ("scan_cover (offline) share=0.01", "scan_cover (offline) share=0.01"),
+    "oracle (ceiling)": ("oracle [ceiling]", "oracle [ceiling]"),
 }
 
 
-def two_encoders():
-    """What scan_cover finds, and at what cost, on the demo."""
+def demo_samplers():
+    """The demo's table of every sampler."""
     at_8, by_k = demo_rows()
-    costs = ("forward equivalents (%)", "frames scored (%)")
     lines = []
-    for name, label in TWO_ENCODERS.items():
-        recalls = (rounded(by_k[label][column]) for column in ("K = 8", "K = 32"))
-        lines.append((name, *(percent(at_8[label], cost) for cost in costs), *recalls))
+    for name, (label, at_32) in DEMO_SAMPLERS.items():
+        row, last = at_8[label], by_k[at_32]["K = 32"]
+        lines.append(
+            (
+                name,
+                percent(row, "forward equivalents (%)"),
+                rounded(row["recall within 2 s (%)"]),
+                signed(with_interval(row, "minus focus")) if row["minus focus"] else "",
+                rounded(last) if last else "–",
+                rounded(row["accuracy (%)"]),
+            )
+        )
     return table(*lines)
 
 
@@ -150,9 +165,9 @@ FIGURES = {
     "cost_example": cost_example,
     "demo": demo,
     "demo_gain": demo_gain,
+    "demo_samplers": demo_samplers,
     "event_lengths": event_lengths,
     "shapes": shapes,
     "stretch_map": stretch_map,
-    "two_encoders": two_encoders,
     "uneven_lead": uneven_lead,
 }
