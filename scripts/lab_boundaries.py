@@ -60,7 +60,7 @@ def stretch(grid, videos, ks, out, seed):
         rows += [{"span_seconds": span, "height": height, **row} for row in found]
     frame = pd.DataFrame(rows)
     frame["span_seconds"] = pd.Categorical(frame["span_seconds"], categories=list(dict.fromkeys(frame["span_seconds"])))
-    frame.to_csv(out / "stretch_map.csv", index=False, float_format="%.2f")
+    frame.to_csv(out / "stretch_map.csv", index=False, float_format="%.4f")
     save_figure(draw(frame), out / "stretch_map.svg")
     for k, part in frame.groupby("k", observed=True):
         print_table(f"K = {k}", part.pivot(index="span_seconds", columns="height", values="moments"))
@@ -75,7 +75,7 @@ def lengths(videos, ks, out, seed):
             found = differences(world, EVEN_COVER, make_sampler("even_topk"), videos, ks, seed)
             rows += [{"world": base, "event_seconds": f"{low} to {high}", **row} for row in found]
     frame = pd.DataFrame(rows)
-    frame.to_csv(out / "event_lengths.csv", index=False, float_format="%.2f")
+    frame.to_csv(out / "event_lengths.csv", index=False, float_format="%.4f")
     print(frame.to_string(index=False, float_format="%+.1f"))
 
 
@@ -85,11 +85,11 @@ def realistic(videos, ks, out, seed):
         "even_cover less even_topk, the pulls of focus": (EVEN_COVER, make_sampler("even_topk")),
         "even_cover, a third of them, less even_topk": (make_sampler("even_cover"), make_sampler("even_topk")),
     }
-    rows = [
-        {"pair": name, **row} for name, pair in pairs.items() for row in differences("realistic", *pair, videos, ks, seed)
-    ]
+    rows = []
+    for name, pair in pairs.items():
+        rows += [{"pair": name, **row} for row in differences("realistic", *pair, videos, ks, seed)]
     frame = pd.DataFrame(rows)
-    frame.to_csv(out / "realistic.csv", index=False, float_format="%.2f")
+    frame.to_csv(out / "realistic.csv", index=False, float_format="%.4f")
     print(frame.to_string(index=False, float_format="%+.1f"))
 
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
+
+import pytest
+from scipy.stats import spearmanr
+
+from focus_eval.encoders.cost import blip_gmacs, dual_encoder_gmacs, efficientnet_lite0_gmacs
 from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES
 
 from .rows import PUBLISHED, percent, rounded, rows_of, table, with_interval
@@ -27,6 +34,26 @@ def stretch_map():
     ]
 
 
+def stretch_corner():
+    """The corner of the map where FOCUS's pulls are ahead, again: K = 16, and the most at K = 32."""
+    cells = {(row["span_seconds"], row["height"], row["k"]): row for row in rows_of(PUBLISHED / "stretch_corner.csv")}
+    lines = [
+        (span.replace("-", " to ") + " s", *(interval(*moments(cells[span, height, "16"])) for height in HEIGHTS))
+        for span in ("30", "60", "120", "60-180")
+    ]
+    return table(*lines)
+
+
+HEIGHTS = ("2.00", "3.00", "4.00")
+
+
+def realistic():
+    """The differences with evidence of real lengths."""
+    rows = {(row["pair"], row["k"]): moments(row) for row in rows_of(PUBLISHED / "realistic.csv")}
+    pairs = dict.fromkeys(pair for pair, _ in rows)
+    return table(*((pair, *(interval(*rows[pair, k]) for k in ("8", "16", "32"))) for pair in pairs))
+
+
 def event_lengths():
     """The least and the most of the differences over all lengths, worlds and K."""
     cells = [moments(row) for row in rows_of(PUBLISHED / "event_lengths.csv")]
@@ -37,6 +64,25 @@ def event_lengths():
         f"{interval(*min(cells))}, the most {interval(*max(cells))}; {above} of {len(cells)} intervals are above 0 "
         "and none below.",
         "Within 2 s of a moment",
+    ]
+
+
+IN_BOTH = ("uniform", "random [control]", "topk", "aks max_depth=3", "focus", "even_cover",
+           "even_cover budget_of=focus", "even_diverse [control]", "even_topk [control]")  # fmt: skip
+
+
+def agreement():
+    """How alike the demo and the simulation rank samplers."""
+    simulated = {(row["K"], row["Sampler"]): float(row["2 s"]) for row in rows_of(PUBLISHED / "simulation_recall.csv")}
+    by_k = demo_rows()[1]
+    made = {}
+    for k in ("8", "32"):
+        labels = ["aks" if k == "32" and name.startswith("aks") else name for name in IN_BOTH]
+        in_demo = [float(by_k[label][f"K = {k}"]) for label in labels]
+        made[k] = spearmanr(in_demo, [simulated[k, name] for name in IN_BOTH]).statistic
+    return [
+        f"Over {len(IN_BOTH)} samplers recall in the demo and in `calibrated` have a rank correlation of "
+        f"{made['8']:.2f} at K = 8 and {made['32']:.2f} at K = 32."
     ]
 
 
@@ -127,7 +173,6 @@ def uneven_lead():
 
 COST_EXAMPLE = {
     "even grid, as many pulls as `focus`": "even_diverse [control]",
-    "`topk`, one frame a second": "topk",
     "`focus`": "focus",
 }
 
@@ -143,6 +188,43 @@ def cost_example():
     return [line.replace("%", " %") for line in table(*lines)]
 
 
+def published_costs():
+    """10^9 multiply-adds of published encoders, from the sizes that their configurations state."""
+    transformers = pytest.importorskip("transformers")
+    open_clip = pytest.importorskip("open_clip")
+    from focus_eval.encoders.open_clip import image_gmacs
+
+    def blip(width, layers):
+        vision = {"hidden_size": width, "intermediate_size": 4 * width, "num_hidden_layers": layers, "image_size": 384}
+        return blip_gmacs(transformers.BlipConfig(vision_config={**vision, "patch_size": 16}), 35)
+
+    towers = ("PE-Core-L-14-336", "MobileCLIP2-S0")
+    return {
+        "BLIP large": blip(1024, 24),
+        "BLIP base": blip(768, 12),
+        **{name: {"image": image_gmacs(json.dumps(open_clip.get_model_config(name)))} for name in towers},
+        "CLIP ViT-B/32": dual_encoder_gmacs(transformers.CLIPConfig()),
+        "`offline`": efficientnet_lite0_gmacs(224),
+        "`offline:size=64`": efficientnet_lite0_gmacs(64),
+    }
+
+
+def encoder_costs():
+    """Multiply-adds of an image."""
+    costs = sorted(((cost["image"], name) for name, cost in published_costs().items()), reverse=True)
+    listed = ", ".join(f"{name} {image:.{1 if image > 1 else 3}f}" for image, name in costs)
+    return [f"In 10^9 per image: {listed}."]
+
+
+def blip_cost():
+    """What BLIP large pays beside its images."""
+    cost = published_costs()["BLIP large"]
+    return [
+        f"BLIP's keys and values of an image ({cost['keys']:.1f} for large) count once a frame, its matching with a text "
+        f"(`fusion`, {cost['fusion']:.1f}) for each pair of frame and question."
+    ]
+
+
 def shapes():
     """The quantiles that the world `realistic` draws from, rounded; its 1 % quantile is not shown."""
     rows = (("CG-Bench mini", "cgbench", 0), ("LVBench", "lvbench", None), ("VUE-TR-V2", "vue_tr_v2", 0))
@@ -150,24 +232,49 @@ def shapes():
     for name, key, at in (*rows, ("LongVideoBench, under 3 min", "longvideobench", 0)):
         shape = EVIDENCE_SHAPES[key]
         span = "" if at is None else quantiles(shape.spans[at][1])
-        counts = " / ".join(f"{count:.2f}".removeprefix("0").removesuffix(".00") for count in shape.counts)
+        counts = "/".join(f"{count:.2f}".removeprefix("0").removesuffix(".00") for count in shape.counts)
         lines.append((name, quantiles(shape.seconds), span, counts))
     below, above = (quantiles(span) for _, span in EVIDENCE_SHAPES["longvideobench"].spans[1:])
-    longer = (("3 to 20 min", "the same", below, "the same"), ("above 20 min", "the same", above, "the same"))
-    return table(*lines, *longer)
+    return table(*lines, ("3 to 20 min", "same", below, "same"), ("above 20 min", "same", above, "same"))
 
 
 def quantiles(seconds):
-    return " / ".join(f"{value:,.0f}" for value in seconds[1:])
+    return "/".join(f"{value:,.0f}" for value in seconds[1:])
+
+
+def evidence(name):
+    """A table of docs/evidence.md, whose rows tests/report/test_evidence.py compares with what the command prints."""
+    return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / f"evidence_{name}.csv")))
+
+
+def evidence_estimate():
+    """What is expected of one K from the answers at the other, and what was answered."""
+    return [
+        f"From K = {row['answers from K']} it expects {row['estimate']} at K = {row['expected from K']}, where "
+        f"{row['answered']} was answered"
+        for row in rows_of(PUBLISHED / "evidence_estimate.csv")
+    ]
 
 
 FIGURES = {
+    "agreement": agreement,
+    "blip_cost": blip_cost,
     "cost_example": cost_example,
     "demo": demo,
     "demo_gain": demo_gain,
     "demo_samplers": demo_samplers,
+    "evidence_estimate": evidence_estimate,
+    "evidence_view": partial(evidence, "view"),
+    "evidence_within": partial(evidence, "within"),
+    "encoder_costs": encoder_costs,
     "event_lengths": event_lengths,
+    "realistic": realistic,
     "shapes": shapes,
+<<<<<<< HEAD
+=======
+    "simulated": simulated,
+    "stretch_corner": stretch_corner,
+>>>>>>> 88e828e (Cost and evidence: half the words, every figure derived)
     "stretch_map": stretch_map,
     "uneven_lead": uneven_lead,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,6 +25,7 @@ from focus_eval.report.evidence import (
 from focus_eval.report.run import Run, load_run
 from focus_eval.selections import load_selections
 from focus_eval.selections.published_rows import published_rows
+from tests.figures.rows import PUBLISHED, rows_of
 from tests.report.simulated import Simulation, simulate_run
 
 
@@ -103,11 +103,13 @@ def test_the_command_prints_the_figures(shared, tmp_path):
         assert figure in done.output
     written = (tmp_path / "e.md").read_text()
     assert "| gained | 124 | 52.4 | 66.1 |" in written
-    assert [row for row in rows_of_the_page() if row not in cells_of(written)] == []
+    views, changes = cells_of(written)
+    assert recorded_rows("view") == views
+    assert [row for row in recorded_rows("within") if row not in changes] == []
 
 
 def cells_of(written):
-    """The rows of the command's tables with the columns that docs/evidence.md shows."""
+    """Of the command's tables the columns that results/published records: within 5 s, and by change."""
     plain = re.sub(r" ↑|(?<=\d)\*", "", written)
     lines = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in plain.splitlines() if line.startswith("|")
@@ -115,19 +117,14 @@ def cells_of(written):
     changes = [[line[4], *line[5:9], line[10]] for line in lines if len(line) == 11]
     views = [line for line in lines if len(line) == 13 and line[4] == "5"]
     without = [[re.sub(r" \[.*\]", "", line[column]) for column in (5, 6, 12)] for line in views]
-    return changes + [
-        [f"K = {line[3]}", view, none, line[7], line[8], line[10], overall.split()[0]]
+    return [
+        [line[3], view, none, line[7], line[8], line[10], overall.split()[0]]
         for line, (view, none, overall) in zip(views, without, strict=True)
-    ]
+    ], changes
 
 
-def rows_of_the_page():
-    """The rows of the first two tables of docs/evidence.md."""
-    page = (Path(__file__).resolve().parents[2] / "docs/evidence.md").read_text(encoding="utf-8")
-    part = page.partition("## How much evidence in view adds")[2].partition("\n## ")[0]
-    rows = [line.strip("|").split("|") for line in part.splitlines() if re.match(r"\| (?!evidence|Qwen)\w", line)]
-    assert len(rows) == 7
-    return [[cell.strip() for cell in row] for row in rows]
+def recorded_rows(name):
+    return [[*row.values()] for row in rows_of(PUBLISHED / f"evidence_{name}.csv")]
 
 
 def test_a_view_is_all_some_or_none():
@@ -227,9 +224,12 @@ def test_a_run_without_evidence_says_so(tmp_path):
         evidence_answers(Run("r", run.selections, []))
 
 
-def test_estimates_of_the_published_selections_are_off_by_what_the_page_says(toolmerge):
+def test_estimates_of_the_published_selections_are_off_by_what_is_recorded(toolmerge):
     from focus_eval.report.estimate import estimate_table
 
     rows = {row.keys[-1]: row.figures for row in estimate_table(toolmerge, draws=3).rows}
-    found = {name: tuple(round(figure.ours, 1) for figure in figures[:3]) for name, figures in rows.items()}
-    assert found == {"toolmerge, K = 32": (61.8, 64.0, -2.2), "toolmerge, K = 8": (61.7, 57.5, 4.2)}
+    found = {name: [f"{figure.ours:.1f}" for figure in figures[:3]] for name, figures in rows.items()}
+    assert found == {
+        f"toolmerge, K = {k}": [estimate.split()[0], answered, off.replace("−", "-").removeprefix("+")]
+        for _, k, estimate, answered, off in recorded_rows("estimate")
+    }
