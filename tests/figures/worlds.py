@@ -43,8 +43,8 @@ def stretch_corner():
     assert len(short) == len(long) == 6
     assert min(low for _, low, _ in short) > 0
     return [
-        f"over 30 and 60 s by {min(short)[0]:.1f} to {max(short)[0]:.1f} points at K = 16, every interval above 0; over "
-        f"one to three minutes by {min(long):.1f} to {max(long):.1f}; at K = 32 by {most:.1f} at most"
+        f"over 30 and 60 s by {min(short)[0]:.1f} to {max(short)[0]:.1f} points at K = 16, every interval above 0; "
+        f"over one to three minutes by {min(long):.1f} to {max(long):.1f}; at K = 32 by {most:.1f} at most"
     ]
 
 
@@ -221,8 +221,8 @@ def blip_cost():
     """What BLIP large pays beside its images."""
     cost = published_costs()["BLIP large"]
     return [
-        f"BLIP's keys and values of an image ({cost['keys']:.1f} for large) count once a frame, its matching with a text "
-        f"(`fusion`, {cost['fusion']:.1f}) for each pair of frame and question."
+        f"BLIP's keys and values of an image ({cost['keys']:.1f} for large) count once a frame, its matching with a "
+        f"text (`fusion`, {cost['fusion']:.1f}) for each pair of frame and question."
     ]
 
 
