@@ -270,11 +270,7 @@ FIGURES = {
     "event_lengths": event_lengths,
     "realistic": realistic,
     "shapes": shapes,
-<<<<<<< HEAD
-=======
-    "simulated": simulated,
     "stretch_corner": stretch_corner,
->>>>>>> 88e828e (Cost and evidence: half the words, every figure derived)
     "stretch_map": stretch_map,
     "uneven_lead": uneven_lead,
 }
