@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,6 +118,8 @@ def _derive(
         new += replayed_figures(group, cards)
         for note in group.notes:
             print_folded(note)
+        if not group.is_whole:
+            print_folded(f"{group.ground.benchmark}, K = {group.k}: tiers among the files at hand alone")
     new += [item for card in cards.values() for item in computed_figures(card, material)]
     for line in missing:
         print_folded(line)
@@ -186,6 +189,11 @@ def _verify(
     verified = Verified()
     for group in measured_groups(cards.values(), material, only=name, missing=verified.not_derived):
         again = replayed_figures(group, cards)
+        if not group.is_whole:
+            again = [replace(item, tier="") for item in again]
+            verified.not_derived.append(
+                f"tiers of {group.ground.benchmark}, K = {group.k}: not all of its files are at hand"
+            )
         verified.compare(recorded, [item for item in again if not name or item.sampler == name])
     for card in chosen.values():
         verified.compare(recorded, computed_figures(card, material))
@@ -219,5 +227,5 @@ def _simulate_again(chosen: Mapping[str, Card], figures: list[Figure], verified:
     with TemporaryDirectory() as made:
         again = _simulated(cards, rows or Path(made), month, min(seeds))
     if len(cards) == 1:  # tiers are among all samplers
-        again = [item if not item.tier else type(item)(**{**vars(item), "tier": ""}) for item in again]
+        again = [replace(item, tier="") for item in again]
     verified.compare({item.key: item for item in figures}, again)

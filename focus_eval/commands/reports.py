@@ -6,13 +6,13 @@ import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 from focus_eval.commands.console import print_folded, print_table, write_table
-from focus_eval.core.errors import unknown_name
+from focus_eval.core.errors import RowsChanged, unknown_name
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
@@ -64,8 +64,6 @@ def report(
 
     Prints the first tables; writes report.md, report.tex, report.csv, report.html and figures/ beside the rows.
     """
-    from focus_eval.report.outputs import KeptOutputs, inputs_digest
-
     options = {
         "table": table,
         "baseline": baseline,
@@ -75,7 +73,23 @@ def report(
         "html": html,
     }
     target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
-    inputs = inputs_digest(folder, options={**options, "folders": [folder, target]}, videos=videos)
+    for reads_left in reversed(range(_READS)):
+        try:
+            return _report_once(folder, target, options)
+        except RowsChanged as error:
+            if not reads_left:
+                raise
+            typer.echo(f"note: {error}; this is done now", err=True)
+
+
+# Of runs that share cells one may end while the other's report is read.
+_READS = 3
+
+
+def _report_once(folder: Path, target: Path, options: dict[str, Any]) -> None:
+    from focus_eval.report.outputs import KeptOutputs, inputs_digest
+
+    inputs = inputs_digest(folder, options={**options, "folders": [folder, target]}, videos=options["videos"])
     kept = KeptOutputs(target / ".report.json", inputs)
     if (printed := kept.printed()) is not None:
         typer.echo(printed, nl=False)
@@ -85,7 +99,7 @@ def report(
 
     run = load_run(folder)
     with kept.writing() as written:
-        written += write_report(run, target, **options)  # type: ignore[arg-type]
+        written += write_report(run, target, **options)
 
 
 def write_report(

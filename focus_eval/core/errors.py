@@ -23,6 +23,10 @@ class DamagedFile(InvalidInput):
     """A stored file that is not what was written; the message names it and says what a run does with it."""
 
 
+class RowsChanged(InvalidInput):
+    """Rows that a run wrote to while they were read; read again they are whole."""
+
+
 class UnknownName(InvalidInput):
     """An unknown name or option."""
 

@@ -165,6 +165,7 @@ class Group:
         figures: `question_figures` by name, those of the baselines included.
         owners: the folder of the registry of each selection.
         notes: frames and rows that were left out.
+        is_whole: whether no listed selection is missing, so that tiers among `figures` are those of the registry.
     """
 
     ground: Ground
@@ -172,6 +173,7 @@ class Group:
     figures: Mapping[str, pd.DataFrame]
     owners: Mapping[str, str]
     notes: tuple[str, ...]
+    is_whole: bool
 
     @property
     def tested(self) -> list[str]:
@@ -198,12 +200,13 @@ def measured_groups(
             material.ground(item.benchmark)
     for benchmark, k in wanted:
         figures: dict[str, pd.DataFrame] = {}
-        owners, notes = {}, list[str]()
+        owners, notes, is_whole = {}, list[str](), True
         for card, item in listed:
             if (item.benchmark, item.k) != (benchmark, k):
                 continue
             label, path = card.label(item), material.find(card, item)
             if path is None:
+                is_whole = False
                 if missing is not None:
                     place = f"published at {item.source or 'a place not recorded'}"
                     missing.append(f"{label}, {benchmark}, K = {k}: not at hand, {item.file} ({place})")
@@ -216,7 +219,7 @@ def measured_groups(
             notes += [f"{label}, K = {k}: {line}" for line in left_out]
         if figures:
             figures |= baseline_figures(ground, k)
-            yield Group(ground=ground, k=k, figures=figures, owners=owners, notes=tuple(notes))
+            yield Group(ground=ground, k=k, figures=figures, owners=owners, notes=tuple(notes), is_whole=is_whole)
 
 
 def question_figures(ground: Ground, times: Mapping[str, Times]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
 
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput, RowsChanged
 from focus_eval.core.resources import resource_path
 from focus_eval.rows.records import replace_file
 from focus_eval.rows.sealed import read_sealed_json, write_sealed_json
@@ -86,9 +86,12 @@ def inputs_digest(run: Path, *, options: Mapping[str, Any], videos: Path | None 
     for file in (file for place in (*described, *shipped) for file in _files(place)):
         if file.suffix != ".pyc":
             digest.update(f"{file}\0".encode(errors="surrogateescape"))
-            with file.open("rb") as content:
-                while block := content.read(1 << 20):
-                    digest.update(block)
+            try:
+                with file.open("rb") as content:
+                    while block := content.read(1 << 20):
+                        digest.update(block)
+            except FileNotFoundError as error:
+                raise RowsChanged(f"{file}: removed while it was read: a run is writing here; read it again") from error
     about = read_sealed_json(run / "run.json") if (run / "run.json").is_file() else {}
     about.pop("starts", None)
     shown = [(str(file), _state(file)) for file in _files(videos)] if videos else []

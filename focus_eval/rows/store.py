@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from focus_eval.core.errors import DamagedFile, InvalidInput
+from focus_eval.core.errors import DamagedFile, InvalidInput, RowsChanged
 from focus_eval.rows.records import RowT, is_row, parse_line, read_lines, read_rows, replace_file
 from focus_eval.rows.sealed import DIGEST_KEY, NO_DIGEST, aside_path, check_parquet, seal_parquet, set_aside
 
@@ -330,7 +330,7 @@ class StoredRows(Collection[RowT]):
     def _check_unchanged(self) -> None:
         now = self._inodes_now()
         if now is None or now != self._inodes:
-            raise InvalidInput(f"{self._folder}: changed while it was read: a run is writing here; read it again")
+            raise RowsChanged(f"{self._folder}: changed while it was read: a run is writing here; read it again")
 
     def _inodes_now(self) -> list[int] | None:
         try:

@@ -6,7 +6,9 @@ import base64
 import gzip
 import io
 import json
+import os
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +18,7 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, InvalidInput, VideoError
 from focus_eval.report import outputs
+from focus_eval.report import run as run_module
 from focus_eval.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter
@@ -154,6 +157,27 @@ def test_acf_writes_a_figure_and_says_the_half_life(run_folder, tmp_path):
     assert (tmp_path / "acf.png").exists()
     with pytest.raises(InvalidInput, match="regular grid"):
         called("acf", run_folder, "--out", tmp_path / "x.png", "--sampler", "focus")
+
+
+def test_a_report_reads_rows_again_that_another_run_replaced_meanwhile(run_folder, tmp_path, monkeypatch):
+    """Runs that share cells: the other one ends between the reads of this report."""
+    part = next(path for path in (run_folder / "answers").rglob("*") if path.is_file())
+    load, replaced = run_module.load_run, []
+
+    def loaded(folder):
+        run = load(folder)
+        if len(replaced) < n_replaced:
+            replaced.append(shutil.copy(part, tmp_path / f"{len(replaced)}"))
+            os.replace(replaced[-1], part)
+        return run
+
+    monkeypatch.setattr(run_module, "load_run", loaded)
+    n_replaced = 2
+    assert "read it again; this is done now" in called("report", run_folder, "--out", tmp_path / "out", "--no-html")
+    assert len(replaced) == 2
+    n_replaced = 9
+    with pytest.raises(InvalidInput, match="a run is writing here; read it again"):
+        called("report", run_folder, "--out", tmp_path / "other", "--no-html")
 
 
 def test_recall_prints_the_protocols_figures(shared, tmp_path):

@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 from focus_eval.encoders.cost import blip_gmacs, dual_encoder_gmacs, efficientnet_lite0_gmacs
 from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES
 
-from .rows import PUBLISHED, percent, rounded, rows_of, table, with_interval
+from .rows import PUBLISHED, percent, rounded, rows_of, signed, table, with_interval
 
 
 def interval(value, low, high, digits=1):

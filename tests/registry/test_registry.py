@@ -114,6 +114,16 @@ def test_verify_names_a_figure_that_was_changed_and_a_file_that_is_not_at_hand(m
         called("registry", "verify", "neer", *given(made))
 
 
+def test_verify_compares_tiers_only_where_every_file_is_at_hand(made):
+    called("registry", "build", *given(made), "--out", made / "site")
+    (made / "near.json").unlink()
+    done = called("registry", "verify", "far", *given(made))
+    assert (done.exit_code, "0 differ" in done.output) == (0, True), done.output
+    assert "tiers of longvideobench, K = 3: not all of its files are at hand" in done.output
+    built = called("registry", "build", *given(made), "--out", made / "site").output
+    assert "longvideobench, K = 3: tiers among the files at hand alone" in built
+
+
 def test_another_file_under_a_cards_name_is_refused(made):
     (made / "near.json").write_text(chosen_json([1, 2, 3]))
     with pytest.raises(InvalidInput, match=r"near\.json: sha256 is .*, the card \(K = 3\) has"):
