@@ -75,7 +75,8 @@ def report(
     target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
     for reads_left in reversed(range(_READS)):
         try:
-            return _report_once(folder, target, options)
+            _report_once(folder, target, options)
+            break
         except RowsChanged as error:
             if not reads_left:
                 raise

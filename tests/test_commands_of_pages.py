@@ -1,0 +1,139 @@
+"""The commands of README and docs run as they stand there, in one process, in a reader's folder of public files.
+
+A command that needs weights, a service or data of a hub says so in a line. What takes minutes or a cluster is run
+elsewhere, and listed here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from support import many_commands
+from support.clips import write_clip
+
+from .pages import PAGES, ROOT, blocks, shell_lines
+
+# What a command begins with -> who runs it.
+ELSEWHERE = {
+    "demo": "tests/demo",
+    "simulate": "tests/simulation",
+    "compare-samplers": "tests/commands/test_compare.py",
+    "run demo_kinds": "tests/demo",
+    "registry build": "tests/registry",
+    "submit": "tests/registry",
+    "run full_comparison --engine ray": "scripts/rehearsal.py",
+    "run alpha --engine ray": "scripts/rehearsal.py",
+    "status results/runs/alpha": "scripts/rehearsal.py",
+    "report results/runs/alpha": "scripts/rehearsal.py",
+    "pack": "tests/test_packed.py",
+    "unpack": "tests/test_packed.py",
+    "import relevance AKS": "tests/selections",
+    "predict focus=": "tests/commands",
+    "evidence results/runs/field": "tests/report/test_evidence.py",
+    "check bisect_peaks": "tests/test_new_sampler.py",
+}
+# What it begins with -> its exit code and what it says: without weights, data or a service; audit found something.
+LACKING = {
+    "audit": (1, "fewer distinct frames than K"),
+    "plan": (1, "missing"),
+    "run alpha": (1, "to start all the same: --no-preflight"),
+    "select video.mp4": (2, "is not in the hub's cache"),
+    "select clip.mp4": (2, "cannot be reached"),
+}
+
+
+def commands():
+    lines = dict.fromkeys(
+        line.words[1:] for page in PAGES for line in shell_lines(page) if line.program == "focus-eval"
+    )
+    return {words: next((where for start, where in ELSEWHERE.items() if begins(words, start)), None) for words in lines}
+
+
+def begins(words, start):
+    return " ".join(words).startswith(start) and not (start == "check bisect_peaks" and ".py:" in words[1])
+
+
+# What is imported on one page is looked at on another.
+HERE = sorted((words for words, where in commands().items() if where is None), key=lambda words: words[0] != "import")
+
+
+# Where the reader keeps public logs.
+PLACES = (
+    ("logs", "lvb_uniform"),
+    ("logs", "lvb_aks"),
+    ("their_log", "lvb_uniform"),
+    ("my_log", "lvb_aks"),
+    ("theirs", "lvb_aks"),
+)
+
+
+def unpacked(source, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, shared):
+    """What a reader has: the benchmarks' annotations, public selections and logs, a clip, the samplers of the pages."""
+    made, data = tmp_path_factory.mktemp("reader"), shared("data")
+    logs = shared("data/field/lmms_logs")
+    for path in [*data.iterdir(), *shared("data/field/selections").iterdir(), *logs.glob("*.parquet")]:
+        if path.is_file():
+            unpacked(path, made / path.name.removesuffix(".gz"))
+    unpacked(data / "field/evidence/lvbench_video_info.meta.jsonl.gz", made / "video_info.meta.jsonl")
+    for place, run in PLACES:
+        for path in (logs / run).iterdir():
+            unpacked(path, made / place / run / path.name.removesuffix(".gz"))
+    for path in made.glob("aks_*.json"):
+        shutil.copy(path, made / "theirs")
+    shutil.copy(ROOT / "configs/machines/eight_h100.yaml", made / "node.yaml")
+    shutil.copy(made / "aks_lvb_32.json", made / "mine.json")
+    shutil.copy(made / "aks_longvideobench_blip_64.json", made / "selection.json")
+    (made / "data/videos").mkdir(parents=True)
+    clip = write_clip(made / "data/videos/one.mp4", n_frames=300, width=160, height=120)
+    for name in ("talk", "video", "clip"):
+        shutil.copy(clip, made / f"{name}.mp4")
+    for code in (code for page in PAGES for code in blocks(page, "python")):
+        for name, file in (("Mine", "mine.py"), ("BisectPeaks", "bisect_peaks.py")):
+            if f"class {name}(" in code:
+                (made / file).write_text(code, encoding="utf-8")
+    shutil.copytree(ROOT / "docs/examples", made / "docs/examples")
+    return made
+
+
+@pytest.fixture(scope="module")
+def ran(folder):
+    """What each command came to; NAME and the like are the reader's, here a run imported before."""
+    told = [[re.sub(r"\bNAME$|\bFOLDER$|(?<=runs/)mine$", "theirs", word) for word in words] for words in HERE]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "OPENAI", "FOCUS"))}
+    own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
+    service = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    subprocess.run(
+        [sys.executable, many_commands.__file__, "ran.jsonl"],
+        input=json.dumps(told), text=True, cwd=folder, env={**environment, **own, **service}, check=True,
+        capture_output=True,
+    )  # fmt: skip
+    lines = (folder / "ran.jsonl").read_text(encoding="utf-8").splitlines()
+    return dict(zip(HERE, map(json.loads, lines), strict=True))
+
+
+@pytest.mark.parametrize("words", HERE, ids=" ".join)
+def test_a_command_of_a_page_does_what_it_says(ran, words):
+    came_to = ran[words]
+    code, said = next((lacking for start, lacking in LACKING.items() if begins(words, start)), (0, ""))
+    printed = " ".join((came_to["out"] + came_to["err"]).split())
+    assert (came_to["code"], said in printed) == (code, True), printed[-1500:]
+    assert "Traceback" not in printed
+
+
+def test_what_runs_elsewhere_is_there():
+    assert [where for where in ELSEWHERE.values() if not (ROOT / where).exists()] == []
+    assert {start for start in ELSEWHERE if not any(begins(words, start) for words in commands())} == set()
