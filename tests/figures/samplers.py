@@ -127,7 +127,7 @@ def scan_budgets():
             alone, both = (rows[k, p, f"{name} scan_encoder=good"] for name in ("scan_only", "scan_cover"))
             assert abs(float(alone["recall"]) - float(both["recall"])) < 3
     spent = float(rows["8", 4.0, "scan_cover scan_encoder=fair"]["forwards (%)"])
-    return [*table(*lines), f"Of 4 % of the frames it spends {spent:.1f} %."]
+    return [*table(*lines), f"Of 4 % of the frames `scan_cover` spends {spent:.1f} %."]
 
 
 def break_even():
