@@ -81,7 +81,7 @@ def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str) -> 
         seconds.update(row.seconds)
         frames.append(row.forwards)
 
-    setting = settings(n_cores(), size, frame_gigabytes=frame_bytes(Resources()) / 1e9)["now"]
+    setting = settings(n_cores(), size, frame_gigabytes=frame_bytes(Resources()) / 1e9)["one worker per GPU"]
     told: Outcome = run_worker(folder, clips, encoder, setting, on_row=noted)[0]
     assert set(seconds) <= {*_STAGES, *HELD_STAGES}
     n = sum(frames)

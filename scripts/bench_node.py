@@ -6,9 +6,8 @@ rest is real: files are decoded, frames are copied as they are for a GPU, sample
   costs   processor seconds to decode a frame that FOCUS asks for and to bring it to the device, by resolution; the
           share that holds Python's lock; opening
   real    the worker on this machine's cores with the stand-in, against the simulation of the same work
-  node    LongVideoBench val (753 videos, FOCUS) simulated on 8 to 64 cores and 1 to 8 GPUs: copied into fresh memory
-          between forwards, as it was; as it is; shrunk by Pillow in the decoding threads (resize=pil); and with
-          several workers on one GPU
+  node    LongVideoBench val (753 videos, FOCUS) simulated on 16 to 128 cores and 1 to 8 GPUs: as it is;
+          shrunk by Pillow in the decoding threads (resize=pil); and with several workers on one GPU
 
 What a GPU takes is assumed: its rate (--frames-per-second), 5 ms a batch, and 3 TB/s of memory while it resizes. Busy
 is the share of the time in which it runs the encoder. Run: python scripts/bench_node.py [--quick]
@@ -80,13 +79,12 @@ class StandIn:
 
     Frames are copied on the processor as they are for a GPU. Args:
         costs: seconds of a batch, of a frame in it, and to resize it.
-        ahead: copy into the uploader's buffer and queue; else into fresh memory, and wait, as it was.
     """
 
     name, revision, stores_embeddings = "stand-in", "1", False
 
-    def __init__(self, costs: Costs, *, ahead: bool, batch_size: int, fills: bool) -> None:
-        self.costs, self.ahead, self.batch_size, self.fills_batches = costs, ahead, batch_size, fills
+    def __init__(self, costs: Costs, *, batch_size: int, fills: bool) -> None:
+        self.costs, self.batch_size, self.fills_batches = costs, batch_size, fills
         self.device = "cpu"
         self.encode_seconds = 0.0
         self.n_batches = 0
@@ -99,7 +97,7 @@ class StandIn:
 
     def queue_parts(self, parts):
         """Copy all parts; return what waits until a GPU would be done, and gives the mean colour of each frame."""
-        filled = self._uploader.fill(parts if self.ahead else [torch.tensor(part).numpy() for part in parts])
+        filled = self._uploader.fill(parts)
         means, at = [], 0
         for part in parts:
             held = filled[at : at + part.nbytes].numpy().reshape(part.shape)
@@ -114,8 +112,6 @@ class StandIn:
             time.sleep(max(0.0, ends - time.perf_counter()))
             return found
 
-        if not self.ahead:
-            finish()
         return finish
 
     def relevance(self, features, query):
@@ -185,24 +181,23 @@ def _question(number: int, clip: Path) -> dict[str, object]:
 
 
 def settings(cores: int, size: str, *, frame_gigabytes: float) -> dict[str, Setting]:
-    """Return how a worker with `cores` cores worked and works on videos of that size, alone or with others on its GPU.
+    """Return how a worker with `cores` cores works on videos of that size, alone or with others on its GPU.
 
     Videos in work are as many as `frame_gigabytes` has room for.
     """
 
-    def setting(cores: int, **changes) -> Setting:
+    def setting(cores: int) -> Setting:
         share = WorkerResources(cores, 0)
         threads = share.threads_per_video()
         room = int(1e9 * frame_gigabytes / share.bytes_of_video(*SIZES[size], n_threads=threads))
         videos = max(1, min(share.videos_at_once, room))
-        return Setting(cores=cores, videos=videos, threads=threads, batch=BATCH_FRAMES, fills=True, **changes)
+        return Setting(cores=cores, videos=videos, threads=threads, batch=BATCH_FRAMES, fills=True)
 
     several = max(1, cores // 8)
     return {
-        "as it was": setting(cores, ahead=False),
-        "now": setting(cores),
-        "now, resize=pil": setting(cores),
-        "now, workers of 8 cores": replace(setting(max(1, cores // several)), cores=cores, processes=several),
+        "one worker per GPU": setting(cores),
+        "one worker, resize=pil": setting(cores),
+        "a worker for every 8 cores": replace(setting(max(1, cores // several)), cores=cores, processes=several),
     }
 
 
@@ -220,9 +215,9 @@ def print_real(args, folder: Path) -> None:
             found: dict[str, list[tuple[Outcome, Outcome]]] = {}
             filled: Counter[str] = Counter()
             for _ in range(args.rounds):
-                for name, setting in list(settings(cores, size, frame_gigabytes=args.frame_gigabytes).items())[:2]:
+                for name, setting in list(settings(cores, size, frame_gigabytes=args.frame_gigabytes).items())[:1]:
                     assumed = costs_of(decode, hosts, name, size, encode=1 / rate)
-                    encoder = StandIn(assumed, ahead=setting.ahead, batch_size=setting.batch, fills=setting.fills)
+                    encoder = StandIn(assumed, batch_size=setting.batch, fills=setting.fills)
                     real, read = run_worker(folder, clips, encoder, setting)
                     asked, passed, seconds = read_all(read)
                     costs = costs_of(replace(decode, passed=seconds / passed), hosts, name, size, encode=1 / rate)
@@ -251,9 +246,7 @@ def jobs_of(read: list[tuple[Path, np.ndarray]]) -> list[Job]:
 def costs_of(decode: DecodeCosts, host: HostCosts, way: str, size: str, *, encode: float) -> Costs:
     """Return what the simulation needs of measured costs, for one of `settings`."""
     in_thread, load, resize = host.joined, host.reused, device_resize_seconds(*SIZES[size])
-    if way == "as it was":
-        load = host.fresh
-    elif way == "now, resize=pil":
+    if way == "one worker, resize=pil":
         in_thread, load, resize = host.shrunk, host.reused_shrunk, 0.0
     return Costs(
         decode=decode.passed, locked=decode.passed * decode.locked, open=decode.open, index=decode.index, encode=encode,
@@ -310,14 +303,14 @@ def print_costs(args, folder: Path) -> tuple[dict[str, DecodeCosts], dict[str, H
     """Print and return what a frame costs of a core, by resolution."""
     decode, hosts = dict[str, DecodeCosts](), dict[str, HostCosts]()
     print("| video | core ms a frame asked for | holding Python's lock | first opening, ms | joined, 32 frames, ms |"
-          " copied into fresh memory | into a reused buffer | shrunk by Pillow |")  # fmt: skip
-    print("|---|" + "---:|" * 7)
+          " copied into a buffer | shrunk by Pillow |")  # fmt: skip
+    print("|---|" + "---:|" * 6)
     for size in args.sizes:
         seconds = 60.0 if args.quick else 300.0
         cost = decode[size] = measured_costs(make_clips(folder, size, [seconds]))
         host = hosts[size] = host_costs(size)
         told = f"{1000 * cost.asked:.1f} | {cost.locked:.0%} | {1000 * cost.index * seconds * FPS:.0f}"
-        copies = (host.joined, host.fresh, host.reused, host.shrunk)
+        copies = (host.joined, host.reused, host.shrunk)
         print(f"| {size} | {told} | " + " | ".join(f"{32_000 * each:.0f}" for each in copies) + " |", flush=True)
     return decode, hosts
 

@@ -127,14 +127,12 @@ class HostCosts:
 
     Args:
         joined: in the decoding thread, to put it into a chunk.
-        fresh: into a new tensor, and from there into pinned memory, as it was once.
-        reused: into the uploader's own buffer, as it is.
+        reused: into the uploader's own buffer.
         shrunk: to shrink it in the decoding thread with Pillow (`resize=pil`).
         reused_shrunk: what `joined` and `reused` are of a shrunk frame.
     """
 
     joined: float
-    fresh: float
     reused: float
     shrunk: float
     reused_shrunk: float
@@ -151,7 +149,7 @@ def host_costs(size: str, *, side: int = 384, n: int = 32, rounds: int = 5) -> H
     rules = ImageRules(height=side, width=side)
     frames = [np.random.default_rng(at).integers(0, 256, (1, height, width, 3), np.uint8) for at in range(8)] * (n // 8)
     chunk, small = np.concatenate(frames), np.zeros((n, side, side, 3), np.uint8)
-    pinned, uploader = torch.empty(chunk.shape, dtype=torch.uint8), Uploader(torch.device("cpu"))
+    uploader = Uploader(torch.device("cpu"))
 
     def shrink() -> None:
         for frame in frames[:4]:  # one at a time, as a decoding thread does
@@ -159,7 +157,6 @@ def host_costs(size: str, *, side: int = 384, n: int = 32, rounds: int = 5) -> H
 
     ways = {
         "joined": lambda: np.concatenate(frames),
-        "fresh": lambda: pinned.copy_(torch.tensor(chunk)),
         "reused": lambda: uploader.fill([chunk]),
         "shrunk": shrink,
         "reused_shrunk": lambda: uploader.fill([np.concatenate(list(small[:, np.newaxis]))]),

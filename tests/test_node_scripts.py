@@ -159,11 +159,10 @@ def test_the_next_batch_is_loaded_while_the_gpu_computes_where_a_worker_does_so(
     assert resized.busy * resized.seconds == pytest.approx(10.0), "resizing is not what a GPU is for"
 
 
-@pytest.mark.parametrize("ahead", [True, False])
-def test_the_stand_in_copies_frames_of_several_videos_and_says_what_it_saw(script, ahead):
+def test_the_stand_in_copies_frames_of_several_videos_and_says_what_it_saw(script):
     """As a GPU's encoder: it takes its seconds, and what comes out is of the frames that went in."""
     node, simulation = script("bench_node"), script("node_simulation")
-    encoder = node.StandIn(costs(simulation, encode=0.002, launch=0.0), ahead=ahead, batch_size=4, fills=True)
+    encoder = node.StandIn(costs(simulation, encode=0.002, launch=0.0), batch_size=4, fills=True)
     frames = [np.full((n, 32, 48, 3), level, np.uint8) for n, level in ((3, 40), (1, 90))]
     started = time.perf_counter()
     found = encoder.queue_parts(frames)()
