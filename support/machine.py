@@ -99,6 +99,7 @@ class Machine:
             "XDG_CACHE_HOME": str(self.root / "cache"),
             "PYTHONPATH": str(self.site),
             "CUDA_VISIBLE_DEVICES": "",
+            "RAY_worker_niceness": "0",  # 15 by default: beside other work its workers would wait
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "TERM": "dumb",

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def whatever_is_free(monkeypatch):
     """Ray ends workers where memory is short, and stores nothing where the disk is nearly full; here it does not."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # as in support/machine.py
     monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "0")
     monkeypatch.setenv("RAY_local_fs_capacity_threshold", "1")
 
