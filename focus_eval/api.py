@@ -343,7 +343,10 @@ class Budget:
         if self.is_open:
             return selector
         if "pulls" not in sampler.options:
-            raise InvalidInput(f"sampler {sampler.name!r} has no option pulls: leave out share and seconds")
+            raise InvalidInput(
+                f"sampler {sampler.name!r} has no option pulls, which share and seconds set (even_cover has): "
+                "leave them out"
+            )
         n = round(self.share * n_frames) if self.share is not None else frames_in(self.seconds or 0, selector, reader)
         limited, pulls = copy(selector), {"pulls": min(max(1, n), n_frames)}
         limited.sampler = replace(sampler, **pulls)  # type: ignore[arg-type]

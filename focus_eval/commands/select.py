@@ -46,8 +46,12 @@ def select(
     option: Annotated[
         list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
     ] = [],  # noqa: B006
-    share: Annotated[float | None, typer.Option(help="Share of the video's frames to score, e.g. 0.05.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Score as many frames as take about so long.")] = None,
+    share: Annotated[
+        float | None, typer.Option(help="Share of the video's frames that even_cover scores, e.g. 0.05.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Score as many frames with even_cover as take about so long.")
+    ] = None,
     encoder: EncoderOption = "offline",
     encoder_option: Annotated[
         list[str],
@@ -179,7 +183,8 @@ def _scan_line(row: SelectionRow) -> str:
     total = float(forward_equivalents(units, encoded=pulls, scanned=row.frames_scanned, pulls=pulls))
     named = row.options.get("scan_encoder") or row.scan_encoder
     itself = ", the main encoder itself" if row.facts.get("scan_encoder_is_encoder") else ""
+    none = "" if pulls or "share" not in row.options else "; share leaves the main encoder none: -o share=0.05"
     return (
         f"{row.frames_scanned} frames scanned with {named}{itself}, each {units[1]:.3g} of a forward: "
-        f"as much work as {total:.1f} forwards in all"
+        f"as much work as {total:.1f} forwards in all{none}"
     )

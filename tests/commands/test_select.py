@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from focus_eval.api import select_keyframes
+from focus_eval.commands.select import _scan_line
 from focus_eval.core.errors import FocusEvalError
 from focus_eval.video.clip_writer import ClipWriter
 
@@ -73,6 +74,9 @@ def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip):
     with pytest.raises(FocusEvalError, match="size"):  # the comma belongs to the sampler, a colon opens its options
         select_keyframes(clip, query="a cat", k=3, sampler="scan_cover:scan_encoder=offline:sise=64,share=0.1")
     assert select_keyframes(clip, query="a cat", k=3, sampler=sampler).keyframes == tuple(written["keyframes"])
+    short = select_keyframes(clip, query="a cat", k=3, sampler="scan_cover:scan_encoder=offline:size=64")
+    assert short.n_pulls == 0
+    assert _scan_line(short.row).endswith("; share leaves the main encoder none: -o share=0.05")
 
 
 def broken_files(folder):
