@@ -1,6 +1,6 @@
 """Rehearse the paper's tables on a machine made on the spot: tiny weights, made-up questions, the shipped configs.
 
-    python scripts/rehearsal.py                 # everything, four jobs at a time; its last line says how long it took
+    python scripts/rehearsal.py                 # everything, three jobs at a time; its last line says how long it took
     python scripts/rehearsal.py --only alpha    # some matrices, without lmms-eval's command line, accelerate and Ray
     python scripts/rehearsal.py --own           # matrices of one's own: 74 s of processor time
     python scripts/rehearsal.py --troubles      # what is missing, damaged or doubled: 141 s of processor time
@@ -26,8 +26,8 @@ from support.machine import Machine, build_machine
 
 # The 72B model, the same wrapper with more shards, has a table of its own.
 LMMS_MODELS = ("qwen2_vl_7b", "llava_ov_7b", "llava_video_7b", "gpt4o")
-# More than two processors do: some jobs wait for Ray, for a hub or for each other.
-JOBS_AT_ONCE = 4
+# More than two processors do: some jobs wait for Ray, for a hub or for each other. Four take longer than three.
+JOBS_AT_ONCE = 3
 Job = Callable[[], Iterator[rehearsal.Step]]
 
 
