@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Hundreds of processes are started: without bytecode each would compile torch again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test check bench clips faults docs wheel rehearsal clean
 
