@@ -2,8 +2,8 @@
 
     python scripts/rehearsal.py                 # everything, three jobs at a time; its last line says how long it took
     python scripts/rehearsal.py --only alpha    # some matrices, without lmms-eval's command line, accelerate and Ray
-    python scripts/rehearsal.py --own           # matrices of one's own: 74 s of processor time
-    python scripts/rehearsal.py --troubles      # what is missing, damaged or doubled: 141 s of processor time
+    python scripts/rehearsal.py --own           # matrices of one's own
+    python scripts/rehearsal.py --troubles      # what is missing, damaged or doubled
 
 The folder is rebuilt, and kept afterwards: its work/results/runs hold rows and reports.
 """

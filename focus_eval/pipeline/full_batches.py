@@ -29,13 +29,13 @@ _MOST_UNDERWAY = 2
 
 @dataclass(eq=False)
 class _Call:
-    """Frames that one pass hands in, and what has come out for them so far."""
+    """Frames that one pass hands in, and what has come out for them so far, by the first frame of each share."""
 
     encoder: FillsBatches
     pixels: Pixels
     n_taken: int = 0
     n_served: int = 0
-    features: list[Any] = field(default_factory=list)
+    features: dict[int, Any] = field(default_factory=dict)
     seconds: float = 0.0
     error: Exception | None = None
 
@@ -46,9 +46,10 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Share:
-    """The frames of one call that are in a batch."""
+    """The frames of one call that are in a batch, from its frame `start` on."""
 
     call: _Call
+    start: int
     pixels: Pixels
 
 
@@ -98,7 +99,8 @@ class FullBatches:
                     self._changed.wait()
         if call.error is not None:
             raise call.error
-        return _joined(call.features), call.seconds
+        # The thread of a later batch may be the first to hand out what it found.
+        return _joined([call.features[start] for start in sorted(call.features)]), call.seconds
 
     def _next_batch(self) -> list[_Share]:
         """Take the next batch of frames off the queue; [] if it is better to wait."""
@@ -115,7 +117,7 @@ class FullBatches:
             # A call may be spread over batches, and a batch may hold parts of several calls.
             for call in calls:
                 taken = call.pixels[call.n_taken : call.n_taken + size]
-                batch.append(_Share(call, taken))
+                batch.append(_Share(call, call.n_taken, taken))
                 call.n_taken += len(taken)
                 size -= len(taken)
                 if call.n_taken == len(call.pixels):
@@ -172,7 +174,7 @@ class FullBatches:
             if call in self._queue:
                 self._queue.remove(call)
         else:
-            call.features.append(result)
+            call.features[share.start] = result
         call.n_served += len(share.pixels)
         call.seconds += seconds
         if call.is_served and not was_served:

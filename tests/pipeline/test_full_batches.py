@@ -98,6 +98,24 @@ def test_more_frames_than_a_batch_holds_come_back_in_order():
     assert encoder.sizes == [4, 4, 4]
 
 
+def test_a_later_batch_that_ends_first_changes_no_order():
+    """Another pass runs the second half of a call and hands it out while the first half is computed."""
+    later_is_out = threading.Event()
+
+    def the_first_ends_last():
+        assert threading.current_thread() is threading.main_thread() or later_is_out.wait(600)
+
+    batches, encoder = FullBatches(), Mean(batch_size=4, before_end=the_first_ends_last)
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(hand_in, batches, encoder, [frames(range(7))])
+        while not encoder.sizes:
+            time.sleep(0.001)
+        assert hand_in(batches, encoder, [frames([9])]) == [9.0]
+        later_is_out.set()
+        assert long.result(600) == [float(at) for at in range(7)]
+    assert encoder.sizes == [4, 4]
+
+
 @pytest.mark.parametrize(("value", "said"), [(255, "no memory"), (254, "no number")])
 def test_a_picture_that_fails_is_its_own_videos_error(value, said):
     batches, encoder = FullBatches(), Mean(batch_size=64)
