@@ -58,7 +58,7 @@ def write_simulation(folder: Path, n_questions: int) -> Path:
 def child(matrix: str, out: str) -> None:
     """Run the matrix and print seconds and peak memory."""
     from focus_eval.matrix.config import load_matrix
-    from focus_eval.matrix.running import run_matrix
+    from support.matrix_rows import run_matrix
 
     started = time.perf_counter()
     rows = len(run_matrix(load_matrix(matrix), out=out))

@@ -11,7 +11,7 @@ import pytest
 
 import focus_eval
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.running import run_matrix
+from support.matrix_rows import run_matrix
 from support.synthetic import write_numbered_clip
 
 from .matrix.conftest import write_simulation

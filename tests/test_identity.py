@@ -11,10 +11,10 @@ from focus_eval.core import resources
 from focus_eval.encoders.registry import ENCODERS, encoder_revision, make_encoder
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, ModelConfig, load_matrix
-from focus_eval.matrix.running import run_matrix
 from focus_eval.pipeline.selector import Selector
 from focus_eval.rows.identity import answer_identity, identity_hash, selection_identity, task_digest
 from focus_eval.samplers.registry import make_sampler
+from support.matrix_rows import run_matrix
 
 from .matrix.conftest import write_simulation
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from focus_eval.core.errors import RunError, unknown_name
 from focus_eval.matrix.against import PAPER, differences
@@ -19,9 +19,6 @@ from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
 from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.pipeline.timing import device_name
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -107,11 +104,6 @@ class NoProgress:
         pass
 
 
-def run_matrix(matrix: MatrixConfig, **options: Any) -> pd.DataFrame:
-    """Call `complete_run` and return all rows: answers, or selections if there are no models."""
-    return rows_frame(complete_run(matrix, **options), matrix)
-
-
 def complete_run(
     matrix: MatrixConfig,
     *,
@@ -172,28 +164,6 @@ def complete_run(
     return run
 
 
-def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
-    """Return the rows of a run so far: one per cell and question, or per selection and question without models.
-
-    What was pulled is counted, not listed (`pulls`); `RunFolder.selections` has the lists. Questions that `matrix`
-    does not ask are left out: another run may have asked more.
-    """
-    asked = _asked_ids(load_sets(matrix))
-    chosen = {spec.name: _selection_columns(run, spec, asked[spec.benchmark.name]) for spec in selection_specs(matrix)}
-    if not matrix.models:
-        return _frame([row for part in chosen.values() for row in part.values()])
-    rows = []
-    for cell in cells(matrix):
-        for row in run.answers(cell):
-            # The pool may hold rows of a larger `limit`, or of another matrix.
-            if row.question_id not in asked[cell.benchmark.name]:
-                continue
-            of_selection = chosen[cell.selection.name].get(row.question_id, {})
-            seen = {key: of_selection.get(key) for key in ("pulls", "n_frames", "forwards")}
-            rows.append({**_who(cell.selection), **seen, **vars(row), "part": cell.name})
-    return _frame(rows)
-
-
 def _asked_ids(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
     return {name: {question.id for question in questions.questions} for name, questions in sets.items()}
 
@@ -202,30 +172,6 @@ def _asked_of(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
     """Return the questions that are asked, by benchmark, where they are not all there are."""
     some = {name: questions for name, questions in sets.items() if len(questions.questions) < len(questions.all_ids)}
     return {item.config.benchmark: [question.id for question in item.questions] for item in some.values()}
-
-
-def _selection_columns(run: RunFolder, spec: SelectionSpec, asked: set[str]) -> dict[str, dict[str, Any]]:
-    long = ("pulled_frames", "pulled_relevance", "text_pulls", "clips", "scanned_frames", "looked_frames")
-    columns = {}
-    for row in run.selections(spec):
-        if row.question_id not in asked:
-            continue
-        short = {key: value for key, value in vars(row).items() if key not in long}
-        # Counted, not kept: the lists of all selections together take much memory.
-        columns[row.question_id] = {**_who(spec), **short, "pulls": row.frames_scored, "part": spec.name}
-    return columns
-
-
-def _who(spec: SelectionSpec) -> dict[str, Any]:
-    encoder = spec.encoder.name if spec.encoder else ""
-    return {"sampler": spec.sampler.name, "label": spec.label, "k": spec.k, "seed": spec.seed, "encoder": encoder}
-
-
-def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    import pandas as pd
-
-    frame: pd.DataFrame = pd.DataFrame(rows)
-    return frame
 
 
 def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) -> None:

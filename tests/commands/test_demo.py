@@ -11,9 +11,9 @@ from focus_eval.cli import app
 from focus_eval.commands.demo import BUDGETS, RECALL_K, replay_budgets
 from focus_eval.demo import photo_events
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.running import run_matrix
 from focus_eval.report.lab import draw_frontier
 from focus_eval.report.measures import FRAMES_SCORED
+from support.matrix_rows import run_matrix
 from tests.matrix.conftest import write_simulation
 
 MEASURED = ["benchmark", "question_id", "label", "k", "n_pulls", "recall@2"]

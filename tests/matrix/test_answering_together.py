@@ -21,9 +21,10 @@ from focus_eval.matrix.cells import cells, selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import load_sets
-from focus_eval.matrix.running import complete_run, run_matrix
+from focus_eval.matrix.running import complete_run
 from support.answering import N_VIDEOS, write_answering_matrix
 from support.clips import write_clip
+from support.matrix_rows import run_matrix
 from support.synthetic import write_numbered_clip
 
 pytest.importorskip("openvino")

@@ -18,11 +18,11 @@ from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import make_plan
 from focus_eval.matrix.preflight import check_all
-from focus_eval.matrix.running import run_matrix
 from focus_eval.report.measures import llm_notes
 from focus_eval.report.run import load_run
 from focus_eval.video.clip_writer import ClipWriter
 from support.chat_server import ChatServer
+from support.matrix_rows import run_matrix
 
 from .conftest import lvb_question
 

@@ -10,7 +10,7 @@ import yaml
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.running import run_matrix
+from support.matrix_rows import run_matrix
 
 
 def write_matrix(folder):

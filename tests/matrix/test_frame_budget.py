@@ -14,8 +14,8 @@ from focus_eval.encoders.dual_encoder import ClipScorer
 from focus_eval.encoders.torch_scorer import TorchScorer
 from focus_eval.matrix.config import Resources, load_matrix
 from focus_eval.matrix.machine import WorkerResources
-from focus_eval.matrix.running import run_matrix
 from focus_eval.pipeline.relevance import VideoSession
+from support.matrix_rows import run_matrix
 from support.random_weights import write_tiny_clip
 from support.synthetic import write_long_clip
 

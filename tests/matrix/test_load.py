@@ -13,7 +13,6 @@ import pytest
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.running import run_matrix
 from focus_eval.report.page import browser as question_browser
 from focus_eval.report.page.charts import telling_question
 from focus_eval.report.page.html import render_html
@@ -21,6 +20,7 @@ from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter, SelectionRow
 from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, load_rows
 from support.load import measured, write_load_matrix
+from support.matrix_rows import run_matrix
 
 
 def long_row(number, selection_id="s", **changes):

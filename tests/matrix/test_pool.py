@@ -17,8 +17,8 @@ from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import make_plan, pooled
-from focus_eval.matrix.running import run_matrix
 from focus_eval.report.run import load_run
+from support.matrix_rows import run_matrix
 
 from .conftest import write_simulation
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from focus_eval.matrix.config import Resources, load_matrix
-from focus_eval.matrix.running import run_matrix
+from support.matrix_rows import run_matrix
 
 from .conftest import write_simulation
 from .test_running import result_bytes

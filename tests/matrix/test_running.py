@@ -18,9 +18,9 @@ from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import make_plan, run_status
-from focus_eval.matrix.running import run_matrix
 from focus_eval.rows import store as rowfiles
 from support.killed_at_row import killed_runs
+from support.matrix_rows import run_matrix
 
 from .conftest import write_simulation
 

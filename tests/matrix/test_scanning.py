@@ -19,9 +19,9 @@ from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import make_plan
 from focus_eval.matrix.questions import load_questions
-from focus_eval.matrix.running import run_matrix
 from focus_eval.pipeline.selector import Selector
 from focus_eval.video.clip_writer import ClipWriter
+from support.matrix_rows import run_matrix
 
 from .conftest import lvb_question, write_simulation
 

@@ -12,9 +12,10 @@ from focus_eval.core.errors import FocusEvalError
 from focus_eval.encoders.store import RelevanceStore
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.plan import run_status
-from focus_eval.matrix.running import complete_run, run_matrix
+from focus_eval.matrix.running import complete_run
 from support import kill_roads, kills
 from support.kills import kill_again_and_again, row_digests
+from support.matrix_rows import run_matrix
 
 from .conftest import write_simulation
 

@@ -7,8 +7,9 @@ import pytest
 from focus_eval.core.errors import RunError, UnknownName
 from focus_eval.lmms import recording
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.running import complete_run, rows_frame
+from focus_eval.matrix.running import complete_run
 from support.answering import write_answering_matrix
+from support.matrix_rows import rows_frame
 
 pytest.importorskip("openvino")
 

@@ -24,12 +24,12 @@ from focus_eval.matrix.config import EncoderConfig, SamplerConfig, load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import WorkerResources
 from focus_eval.matrix.plan import make_plan
-from focus_eval.matrix.running import run_matrix
 from focus_eval.matrix.selecting import SelectWorker
 from focus_eval.pipeline.full_batches import FullBatches
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import HELD_STAGES, RowWriter
 from focus_eval.video.clip_writer import ClipWriter
+from support.matrix_rows import run_matrix
 from support.random_weights import write_tiny_clip
 
 from .conftest import lvb_question

@@ -1,0 +1,53 @@
+"""Runs a matrix and gives its rows as one table, for tests and scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from focus_eval.matrix.cells import SelectionSpec, cells, selection_specs
+from focus_eval.matrix.config import MatrixConfig
+from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.plan import load_sets
+from focus_eval.matrix.running import complete_run
+
+
+def run_matrix(matrix: MatrixConfig, **options: Any) -> pd.DataFrame:
+    """Call `complete_run` and return all rows: answers, or selections if there are no models."""
+    return rows_frame(complete_run(matrix, **options), matrix)
+
+
+def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
+    """Return the rows of a run so far: one per cell and question, or per selection and question without models.
+
+    What was pulled is counted, not listed (`pulls`). Questions that `matrix` does not ask are left out: another run may
+    have asked more.
+    """
+    asked = {name: {question.id for question in questions.questions} for name, questions in load_sets(matrix).items()}
+    chosen = {spec.name: _selection_columns(run, spec, asked[spec.benchmark.name]) for spec in selection_specs(matrix)}
+    if not matrix.models:
+        return pd.DataFrame([row for part in chosen.values() for row in part.values()])
+    rows = []
+    for cell in cells(matrix):
+        for row in run.answers(cell):
+            if row.question_id in asked[cell.benchmark.name]:
+                of_selection = chosen[cell.selection.name].get(row.question_id, {})
+                seen = {key: of_selection.get(key) for key in ("pulls", "n_frames", "forwards")}
+                rows.append({**_who(cell.selection), **seen, **vars(row), "part": cell.name})
+    return pd.DataFrame(rows)
+
+
+def _selection_columns(run: RunFolder, spec: SelectionSpec, asked: set[str]) -> dict[str, dict[str, Any]]:
+    long = ("pulled_frames", "pulled_relevance", "text_pulls", "clips", "scanned_frames", "looked_frames")
+    columns = {}
+    for row in run.selections(spec):
+        if row.question_id in asked:
+            short = {key: value for key, value in vars(row).items() if key not in long}
+            columns[row.question_id] = {**_who(spec), **short, "pulls": row.frames_scored, "part": spec.name}
+    return columns
+
+
+def _who(spec: SelectionSpec) -> dict[str, Any]:
+    encoder = spec.encoder.name if spec.encoder else ""
+    return {"sampler": spec.sampler.name, "label": spec.label, "k": spec.k, "seed": spec.seed, "encoder": encoder}
