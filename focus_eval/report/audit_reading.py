@@ -19,12 +19,10 @@ from focus_eval.rows.packed import run_folder
 from focus_eval.rows.records import AnswerRow, SelectionRow
 from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, find_logs, verdict_of
 from focus_eval.selections.loading import load_selections
+from focus_eval.selections.log_questions import CATEGORY_FIELDS
 
-# Arguments of lmms-eval's wrappers that say how many frames are asked for.
-K_ARGUMENTS = ("max_num_frames", "max_frames_num", "num_frames", "max_frames", "nframes")
 # Fields that forks put the frames that they fed into; shown where none was named.
 FRAME_FIELDS = ("indices", "frame_idx", "frame_indices", "frames_used", "selected_frames", "frames")
-CATEGORY_FIELDS = ("question_category", "task_type", "task_category", "question_type", "category")
 _SAME_RATE = 0.1
 _SELECTION_FILE, _LOG_FILE = re.compile(r"\.(json|jsonl|parquet)(\.gz)?$"), re.compile(r"_samples_|_results\.")
 
@@ -108,9 +106,7 @@ def _read_path(path: Path, source: AuditSource, notes: list[str]) -> Iterator[Au
         if any("_samples_" in file.name for file in inside):
             yield from (read_log(log, source, notes) for log in find_logs(path))
         for file in inside:
-            if re.search(r"\.(json|jsonl|parquet)(\.gz)?$", file.name) and not re.search(
-                r"_samples_|_results\.", file.name
-            ):
+            if _SELECTION_FILE.search(file.name) and not _LOG_FILE.search(file.name):
                 yield from _file(file, source, notes, is_asked=False)
     else:
         yield from _file(path, source, notes, is_asked=True)
@@ -161,7 +157,7 @@ def read_log(log: LmmsLog, source: AuditSource, notes: list[str]) -> AuditedRun:
         group=" ".join((log.task or log.samples.name, log.model)),
         answers=answers,
         frames=frames,
-        k=_k(log, frames),
+        k=log.frames_asked or max(map(len, frames.values()), default=None),
         lengths=source.lengths("frames"),
         positions=positions,
         expected=source.expected if any(key in source.expected for key in answers) else frozenset(),
@@ -305,13 +301,6 @@ def _positions(record: LogRecord, key: str) -> dict[str, tuple[int, ...]]:
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         return {}
     return {key: tuple(int(value) for value in listed)}
-
-
-def _k(log: LmmsLog, frames: Mapping[str, Sequence[float]]) -> int | None:
-    stated = next((log.model_args[name] for name in K_ARGUMENTS if log.model_args.get(name, "").isdigit()), None)
-    if stated is not None:
-        return int(stated)
-    return max((len(shown) for shown in frames.values()), default=None)
 
 
 def _is_table(path: Path) -> bool:

@@ -48,12 +48,9 @@ def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
     """
     if not run.answers:
         return None
-    wanted = baseline_labels(run, baseline)
     pairs = []
-    for where, part in run.answer_frame.groupby(["benchmark", "model", "k"]):
-        first, *_ = [*(name for name in wanted if name in set(part["label"])), None]
-        others = sorted(set(part["label"]) - {first}, key=sampler_order) if first else []
-        pairs += _pairs(part, "score", [(str(first), other) for other in others], tuple(map(str, where)))
+    for where, part, first, others in _against(run.answer_frame, ["benchmark", "model", "k"], run, baseline):
+        pairs += _pairs(part, "score", [(first, other) for other in others if first], where)
     return comparison_table(pairs, name="against_baseline", title="Samplers on the same questions") if pairs else None
 
 
@@ -63,18 +60,15 @@ def not_compared(run: Run, *, baseline: str | None = None) -> tuple[str, ...]:
     Raises:
         UnknownName: no sampler of the run is called `baseline`.
     """
-    wanted = baseline_labels(run, baseline)
     without: list[str] = []
     apart: list[str] = []
-    for where, part in run.answer_frame.groupby(["benchmark", "model", "k"]) if run.answers else ():
-        labels = sorted(set(part["label"]), key=sampler_order)
-        first = next((name for name in wanted if name in labels), None)
+    for where, part, first, others in _against(run.answer_frame, ["benchmark", "model", "k"], run, baseline):
         place = f"{where[0]}, {where[1]}, K {where[2]}"
-        if first is None:
-            without += [place] if len(labels) > 1 else []
+        if not first:
+            without += [place] if len(others) > 1 else []
             continue
-        means = {label: question_means(rows, "score") for label, rows in part.groupby("label")}
-        alone = [label for label in labels if label != first and not set(means[first].keys) & set(means[label].keys)]
+        asked = {label: set(question_means(rows, "score").keys) for label, rows in part.groupby("label")}
+        alone = [label for label in others if not asked[first] & asked[label]]
         apart += [f"{', '.join(alone)} ({place})"] if alone else []
     notes = []
     if without:
@@ -93,19 +87,13 @@ def recall_tables(run: Run, *, baseline: str | None = None) -> list[Table]:
     Raises:
         UnknownName: no sampler of the run is called `baseline`.
     """
-    if run.selection_frame.empty:
-        return []
-    wanted = baseline_labels(run, baseline)
     against: list[Pair] = []
     between: list[Pair] = []
-    for (benchmark, k), part in run.selection_frame.groupby(["benchmark", "k"]):
-        labels = sorted(set(part["label"]), key=sampler_order)
-        first = next((name for name in wanted if name in labels), None)
+    for place, part, first, others in _against(run.selection_frame, ["benchmark", "k"], run, baseline):
         for distance in RECALL_SECONDS:
-            column, where = recall_column(distance), (str(benchmark), str(k), f"{distance:g} s")
-            against += _pairs(part, column, [(first, label) for label in labels if first and label != first], where)
-            others = itertools.combinations([label for label in labels if label != first], 2)
-            between += _pairs(part, column, list(others), where)
+            column, where = recall_column(distance), (*place, f"{distance:g} s")
+            against += _pairs(part, column, [(first, label) for label in others if first], where)
+            between += _pairs(part, column, list(itertools.combinations(others, 2)), where)
     made = []
     for pairs, name, title in (
         (against, "recall_against_baseline", "Evidence recall on the same questions"),
@@ -128,8 +116,9 @@ def run_comparison(a: Run, b: Run) -> Table:
     keys = ["benchmark", "model", "k", "label"]
     if not a.answers or not b.answers:
         raise InvalidInput(f"{a.name if not a.answers else b.name}: has no answers to compare")
-    cells_a = {_texts(where): part for where, part in a.answer_frame.groupby(keys, sort=False)}
-    cells_b = {_texts(where): part for where, part in b.answer_frame.groupby(keys, sort=False)}
+    cells_a, cells_b = (
+        {tuple(map(str, where)): part for where, part in run.answer_frame.groupby(keys, sort=False)} for run in (a, b)
+    )
     matched = [(where, where) for where in cells_a if where in cells_b]
     if not matched and len(cells_a) == len(cells_b) == 1:
         matched = [(where, other) for where in cells_a for other in cells_b if where[0] == other[0]]
@@ -179,10 +168,8 @@ def run_discordance(run: Run) -> Discordance:
     for _, part in run.answer_frame.groupby(["benchmark", "model", "k"]) if run.answers else ():
         means = {label: question_means(rows, "score") for label, rows in part.groupby("label")}
         for a, b in itertools.combinations(means.values(), 2):
-            place = {key: at for at, key in enumerate(b.keys)}
-            shared = [at for at, key in enumerate(a.keys) if key in place]
-            differences = b.values[[place[a.keys[at]] for at in shared]] - a.values[shared]
-            seen = seen_discordance(differences, [a.videos[at] for at in shared]) if shared else None
+            first, second = paired(a, b)
+            seen = seen_discordance(second.values - first.values, first.videos) if first.keys else None
             found += [seen] if seen is not None else []
     if not found:
         raise InvalidInput(f"{run.name}: no two samplers whose answers differ; state a share (--discordance 0.2)")
@@ -230,6 +217,17 @@ def baseline_labels(run: Run, baseline: str | None) -> tuple[str, ...]:
     return tuple(sorted(named, key=sampler_order))
 
 
+def _against(
+    frame: pd.DataFrame, keys: list[str], run: Run, baseline: str | None
+) -> Iterator[tuple[tuple[str, ...], pd.DataFrame, str, list[str]]]:
+    """Yield each group of lines with the label of its baseline, "" where it has none, and all other labels in order."""
+    wanted = baseline_labels(run, baseline)
+    for where, part in () if frame.empty else frame.groupby(keys):
+        labels = set(part["label"])
+        first = next((name for name in wanted if name in labels), "")
+        yield tuple(map(str, where)), part, first, sorted(labels - {first}, key=sampler_order)
+
+
 def _cells(compared: PairedComparison) -> Cells:
     return {
         "B − A (points)": compared,
@@ -275,13 +273,8 @@ def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, where: t
     first, second = paired(a, b)
     if not first.keys:
         return None
-    compared = compare_paired(
-        first.values,
-        second.values,
-        first.videos,
-        strata=first.strata,
-        seeds=max(a.seeds, b.seeds),
-    )
+    seeds = max(a.seeds, b.seeds)
+    compared = compare_paired(first.values, second.values, first.videos, strata=first.strata, seeds=seeds)
     return Pair(where=where, a=name_a, b=name_b, compared=compared, is_over_types=first.strata is not None)
 
 
@@ -293,7 +286,3 @@ def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
         return labels
     named = zip(labels, encoders, strict=True)
     return [f"{label} ({item})" if item and f"({item})" not in label else label for label, item in named]
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    return tuple(str(value) for value in values) if isinstance(values, tuple) else (str(values),)

@@ -15,7 +15,7 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray
-from focus_eval.report.evidence import SERIES, evidence_answers
+from focus_eval.report.evidence import SERIES, evidence_answers, lengths_text
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run
 from focus_eval.report.statistics import Estimate
@@ -214,10 +214,9 @@ def estimate_table(run: Run, others: Run | None = None, *, min_seconds: float = 
         for name, lines, answered in _targets(key, part, parts, others):
             fitted, share = expected_share(part, lines, draws=draws)
             rows.append(TableRow((*key[:2], f"{key[2]}, K = {key[3]}", name), _figures(fitted, share, answered)))
-    who = f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
     return Table(
         name="estimate",
-        title=f"Expected share of right answers (an estimate), {who}",
+        title=f"Expected share of right answers (an estimate), {lengths_text(min_seconds)}",
         key_titles=("Benchmark", "Model", "Answers from A", "Expected from B"),
         columns=("Expected share", "Answered", "Off by", "Questions", "Calibration error", "Brier"),
         rows=tuple(rows),

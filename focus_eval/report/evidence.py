@@ -85,6 +85,11 @@ def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
     return kept
 
 
+def lengths_text(min_seconds: float) -> str:
+    """Return which videos a table is about, for its title."""
+    return f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
+
+
 def view_of(shares: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
     """Return "all", "some" or "none" for each share of the evidence moments with a keyframe near enough."""
     values = np.asarray(shares, dtype=np.float64)
@@ -247,8 +252,7 @@ def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds:
     """
     answers = evidence_answers(run, min_seconds=min_seconds)
     every_length = evidence_answers(run)
-    parts = _series(answers)
-    who = f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
+    parts, who = _series(answers), lengths_text(min_seconds)
     tables = [
         _view_table(
             [((*key, f"{d:g}"), accuracy_by_view(part, distance=d)) for key, part in parts for d in RECALL_SECONDS],

@@ -44,7 +44,7 @@ PUBLISHED = Discordance(
 )
 
 
-def seen_discordance(differences: ArrayLike, videos: Sequence[object], *, source: str = "") -> Discordance | None:
+def seen_discordance(differences: ArrayLike, videos: Sequence[object]) -> Discordance | None:
     """Return how far two series differ; None where nothing does.
 
     Args:
@@ -58,7 +58,7 @@ def seen_discordance(differences: ArrayLike, videos: Sequence[object], *, source
     effect = standard_error(values, videos) ** 2 * values.size / variance
     repeats = _weighted_size(np.unique([str(video) for video in videos], return_counts=True)[1]) - 1
     correlation = 0.0 if repeats <= 0 else float(np.clip((effect - 1) / repeats, -1, 1))
-    return Discordance(share=min(1.0, variance), video_correlation=correlation, source=source)
+    return Discordance(share=min(1.0, variance), video_correlation=correlation)
 
 
 def least_difference(questions_per_video: Sequence[int], discordance: Discordance) -> float:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray
+from focus_eval.report.evidence import lengths_text
 from focus_eval.report.run import Run
 from focus_eval.report.table import Table, TableRow, Value
 from focus_eval.report.within import NEAR_RECALL, within_answers
@@ -235,7 +236,7 @@ def predict_tables(
             made = predict(known, lines, found[0])
             keys = (str(benchmark), str(model), f"{label}, K = {k}")
             expected.append(TableRow(keys, tuple(_prediction_values(made, known))))
-    who = f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
+    who = lengths_text(min_seconds)
     return [_expected_table(expected, who), _error_table(errors, who)]
 
 

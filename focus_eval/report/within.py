@@ -11,7 +11,7 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.clustered import Coefficient, clustered_fit, deviations, indicators
-from focus_eval.report.evidence import evidence_answers
+from focus_eval.report.evidence import evidence_answers, lengths_text
 from focus_eval.report.nearness import MEASURES
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run
@@ -183,7 +183,7 @@ def within_tables(run: Run, *, min_seconds: float = 180.0, measures: Sequence[st
     ]
     if not parts:
         raise InvalidInput(f"{run.name}: effects within questions need one model's answers from two selections")
-    who = f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
+    who = lengths_text(min_seconds)
     return [_effect_table(parts, measures, who), *_frame_table(parts, who)]
 
 

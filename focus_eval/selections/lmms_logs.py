@@ -40,6 +40,8 @@ TABLE_COLUMNS = ("run", "id", "frames", "resp", "target", "score")
 PREDICTED = ("parsed_pred", "pred_answer", "parsed_answer", "pred", "prediction")
 RIGHT = ("answer", "gt_answer", "ground_truth", "target", "gt")
 WORTH = ("score", "correct", "is_correct", "accuracy")
+# Arguments of lmms-eval's wrappers that say how many frames a model is shown.
+FRAME_ARGUMENTS = ("max_num_frames", "max_frames_num", "max_frames", "num_frames", "num_frame", "nframes", "num_frm")
 _SAMPLES = re.compile(r"(?P<stamp>.+?)_samples_(?P<task>.+)\.jsonl(?:\.gz)?")
 _DECIMAL = re.compile(r"\d+\.\d+")
 
@@ -71,7 +73,7 @@ class LogRecord:
         response: what the model said, after the task's filter.
         prompt: what the model was asked.
         metrics: the task's own entries by name: numbers, or dictionaries for `verdict_of`.
-        doc_hash, prompt_hash: "" where the log has none; some versions write one `doc_hash` for all documents.
+        prompt_hash: "" where the log has none.
     """
 
     doc_id: int | str
@@ -82,7 +84,6 @@ class LogRecord:
     response: str
     prompt: str
     metrics: Mapping[str, Any]
-    doc_hash: str = ""
     prompt_hash: str = ""
 
     def value(self, name: str) -> Any:
@@ -141,6 +142,12 @@ class LmmsLog:
     n_samples: int | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def frames_asked(self) -> int | None:
+        """How many frames the wrapper was told to show; None where its arguments do not say."""
+        stated = (self.model_args.get(name, "") for name in FRAME_ARGUMENTS)
+        return next((int(text) for text in stated if text.isdecimal()), None)
 
     def records(self) -> Iterator[LogRecord]:
         """Yield the documents in the file's order; only one line is held.
@@ -386,7 +393,6 @@ def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
         response=_text(values.get("filtered_resps", values.get("resps", ""))),
         prompt=_text(values.get("input", "")),
         metrics={name: value for name, value in values.items() if name not in LINE_KEYS},
-        doc_hash=str(values.get("doc_hash") or ""),
         prompt_hash=str(values.get("prompt_hash") or ""),
     )
 

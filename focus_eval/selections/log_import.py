@@ -31,8 +31,6 @@ from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, verdict
 from focus_eval.selections.log_questions import QuestionSource
 from focus_eval.selections.published_rows import part_name
 
-# Arguments of lmms-eval's wrappers that say how many frames a model is shown.
-FRAME_ARGUMENTS = ("max_num_frames", "max_frames_num", "max_frames", "num_frames", "num_frame", "nframes", "num_frm")
 # Above so many different values a field is no grouping of questions.
 _MOST_GROUPS = 100
 # Answers in doubt that are held to be named; all are counted.
@@ -228,8 +226,7 @@ class LogImport:
     def _frames_asked(self) -> int:
         if self.options.k:
             return self.options.k
-        stated = next((self.log.model_args[name] for name in FRAME_ARGUMENTS if name in self.log.model_args), "")
-        k = max(int(stated) if stated.isdecimal() else 0, self.counts.most_frames)
+        k = max(self.log.frames_asked or 0, self.counts.most_frames)
         if k:
             return k
         where = self.log.results or self.log.samples

@@ -15,7 +15,7 @@ from focus_eval.selections.lmms_logs import LmmsLog, LogRecord
 VIDEO_FIELDS = ("video_path", "video", "video_name", "video_id", "videoID", "video_uid", "vid", "video_idx")
 _QUERY_FIELDS = ("question", "query", "Question")
 _OPTION_FIELDS = ("candidates", "options", "choices")
-_CATEGORY_FIELDS = ("question_category", "task_type", "task_category", "question_type", "category")
+CATEGORY_FIELDS = ("question_category", "task_type", "task_category", "question_type", "category")
 _OPTION_LINE = re.compile(r"^\s*\(?([A-Z])(?:\)|[.:])\s*(.+?)\s*$", re.MULTILINE)
 
 
@@ -160,7 +160,7 @@ def _as_they_stand(log: LmmsLog, first: LogRecord, video_field: str, *, why: str
             answer=None,
             duration_seconds=float(duration) if is_length else None,
             bucket=duration if duration in BUCKETS else None,
-            category=_category(_field(record, _CATEGORY_FIELDS)),
+            category=_category(_field(record, CATEGORY_FIELDS)),
         )
 
     videos = (
