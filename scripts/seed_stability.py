@@ -16,7 +16,7 @@ from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.benchmarks.question import BUCKETS
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import load_run, sampler_order
-from focus_eval.report.statistics import difference_estimate, spread_over_seeds
+from focus_eval.report.statistics import difference_estimate
 
 RECALL = [recall_column(seconds) for seconds in RECALL_SECONDS]
 NEAR = recall_column(NEAR_SECONDS)
@@ -70,10 +70,8 @@ def print_split(frame):
 def spread(part, column):
     if part.empty:
         return "–"
-    spread_over_seed = spread_over_seeds(part.groupby("seed")[column].mean().tolist())
-    return f"{100 * spread_over_seed.mean:.1f}" + (
-        f" ± {100 * spread_over_seed.deviation:.1f}" if spread_over_seed.seeds > 1 else ""
-    )
+    means = 100 * part.groupby("seed")[column].mean()
+    return f"{means.mean():.1f}" + (f" ± {means.std():.1f}" if len(means) > 1 else "")
 
 
 def of_label(run, label):

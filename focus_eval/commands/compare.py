@@ -13,7 +13,7 @@ import typer
 from focus_eval.commands.console import completed, print_folded, print_table
 from focus_eval.commands.lab import RelevanceOption, ScanRelevanceOption, check, replayed, run_with_progress
 from focus_eval.core.options import parse_named
-from focus_eval.rows.records import replace_file
+from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +66,7 @@ def compare_samplers(
     Checks the sampler contract, then measures how much evidence each sampler finds, even controls at the new sampler's
     own cost among them. Exits with code 1 at once if the contract is broken.
     """
+    from focus_eval.report.page.html import render_sections
     from focus_eval.report.verdict import LOOKS
     from focus_eval.samplers.registry import make_sampler
 
@@ -81,7 +82,8 @@ def compare_samplers(
     if demo:
         sections.append(_demo_section(folder, [sampler, *named]))
     page = folder / "compare.html"
-    _write(page, f"{new.name} against {', '.join([*named, 'controls at its cost'])}", sections)
+    title = f"{new.name} against {', '.join([*named, 'controls at its cost'])}"
+    write_text(page, render_sections(title, sections))
     typer.echo(str(page))
 
 
@@ -327,11 +329,3 @@ def _demo_section(folder: Path, samplers: list[str]) -> Section:
     print_table(table)
     said = "Two short videos through the real pipeline: reading, encoding, answering. Too few to decide anything."
     return ("The quick demo", [said, table])
-
-
-def _write(page: Path, title: str, sections: list[Section]) -> None:
-    from focus_eval.report.page.html import render_sections
-
-    page.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(page) as part:
-        part.write_text(render_sections(title, sections), encoding="utf-8")

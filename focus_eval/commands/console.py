@@ -26,7 +26,7 @@ from rich.progress import (
 )
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.rows.records import replace_file
+from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,9 +118,7 @@ def write_table(tables: Sequence[Table], path: Path) -> None:
     writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
     if path.suffix not in writers:
         raise InvalidInput(f"{path}: tables are written as {', '.join(writers)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as part:
-        part.write_text("\n".join(writers[path.suffix](table) for table in tables), encoding="utf-8")
+    write_text(path, "\n".join(writers[path.suffix](table) for table in tables))
 
 
 def completed(kind: str) -> Callable[[], list[str]]:

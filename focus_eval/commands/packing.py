@@ -51,12 +51,10 @@ def cite(
     from focus_eval.registry.cards import read_registry
     from focus_eval.registry.cite import cited
     from focus_eval.report.run import load_run
-    from focus_eval.rows.records import replace_file
+    from focus_eval.rows.records import write_text
 
     text = cited(load_run(run), read_registry())
     if out is None:
         typer.echo(text, nl=False)
-        return
-    with replace_file(out) as part:
-        part.write_text(text, encoding="utf-8")
-    typer.echo(str(out))
+    else:
+        typer.echo(str(write_text(out, text)))

@@ -207,16 +207,13 @@ def _write_comparison(path: Path, runs: Sequence[Run], table: Table) -> None:
     """Write a page with the comparison and what each run is, which needs no other file."""
     from focus_eval.report.page.html import render_sections, run_facts
     from focus_eval.report.tables import results_table
-    from focus_eval.rows.records import replace_file
+    from focus_eval.rows.records import write_text
 
     sections: list[tuple[str, list[str | Table]]] = [("The comparison", [table])]
     for name, run in zip("AB", runs, strict=True):
         said = "; ".join(f"{what}: {text}" for what, text in run_facts(run))
         sections.append((f"{name}: {run.name}", [f"{said}.", results_table(run, "overview")]))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as part:
-        part.write_text(render_sections(table.title, sections), encoding="utf-8")
-    typer.echo(str(path))
+    typer.echo(str(write_text(path, render_sections(table.title, sections))))
 
 
 def acf(

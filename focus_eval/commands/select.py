@@ -14,7 +14,7 @@ import typer
 from focus_eval.commands.console import SeedOption, completed, print_folded, pull_progress, say_if_slow, table_console
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
-from focus_eval.rows.records import replace_file
+from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,8 +89,7 @@ def select(
     if sheet is not None:
         chosen.save_sheet(sheet)
     if out is not None:
-        with replace_file(out) as part:
-            part.write_text(chosen.to_json(), encoding="utf-8")
+        write_text(out, chosen.to_json())
     if to_stdout:
         typer.echo(chosen.to_json(), nl=False)
     elif not quiet:

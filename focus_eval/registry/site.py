@@ -13,7 +13,7 @@ from focus_eval.registry.figures import NEAR, Figure
 from focus_eval.registry.simulated import COST, WORLD
 from focus_eval.report.page.html import render_sections
 from focus_eval.report.table import Table, TableRow, Value
-from focus_eval.rows.records import replace_file
+from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -208,6 +208,4 @@ def write_site(folder: Path, cards: Mapping[str, Card], figures: Sequence[Figure
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> Path:
     """Write one page and return its path."""
-    with replace_file(path) as part:
-        part.write_text(render_sections(title, sections), encoding="utf-8")
-    return path
+    return write_text(path, render_sections(title, sections))

@@ -83,7 +83,7 @@ def fit_answers(answers: pd.DataFrame) -> AnswerModel:
 
 
 def expected_share(
-    answers: pd.DataFrame, selection: pd.DataFrame, *, draws: int = DRAWS, seed: int = SEED
+    answers: pd.DataFrame, selection: pd.DataFrame, *, draws: int = DRAWS
 ) -> tuple[AnswerModel, Estimate]:
     """Return the estimate fitted on `answers`, and the share of right answers it expects from `selection`.
 
@@ -102,7 +102,7 @@ def expected_share(
     place = {video: at for at, video in enumerate(videos)}
     of_answer = np.array([place[video] for video in answers["video"]])
     of_question = np.array([place[video] for video in selection["video"]])
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     shares = []
     for _ in range(draws):
         counts = np.bincount(rng.integers(0, len(videos), len(videos)), minlength=len(videos)).astype(np.float64)

@@ -197,7 +197,8 @@ def relevance_autocorrelation(rows: Iterable[SelectionRow], *, max_lag_seconds: 
         raise InvalidInput(
             "autocorrelation needs rows whose pulls are a regular grid (topk, aks, aks_dense); there is none"
         )
-    curves = np.array([_mean_where_known(np.array(item)) for item in by_video.values()])
+    # Masked: a mean over the questions that are long enough for the lag, NaN where none is.
+    curves = np.array([np.ma.masked_invalid(item).mean(axis=0).filled(np.nan) for item in by_video.values()])
     known = ~np.isnan(curves).all(axis=0)
     low, median, high = np.nanquantile(curves[:, known], [0.25, 0.5, 0.75], axis=0)
     lags = lags[known]
@@ -239,13 +240,6 @@ def _at_lags(values: FloatArray, step_seconds: float, lags: FloatArray) -> Float
     curve = autocorrelation(values)
     usable = curve[: max(2, values.size // 2)]
     return np.interp(lags, np.arange(usable.size) * step_seconds, usable, right=np.nan)
-
-
-def _mean_where_known(curves: NDArray[np.float64]) -> FloatArray:
-    known = ~np.isnan(curves)
-    counts = known.sum(axis=0)
-    sums = np.where(known, curves, 0.0).sum(axis=0)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def draw_timeline(axes: Axes, row: SelectionRow, *, colour: str) -> None:
@@ -364,29 +358,22 @@ _STYLE: Any = {
 
 def draw_acf(curve: Autocorrelation) -> Figure:
     """Return the paper's figure 1: median and quartiles over videos, and the half-life."""
+    from matplotlib.figure import Figure
+
     with figure_style():
-        return _acf_figure(curve)
-
-
-def _acf_figure(curve: Autocorrelation) -> Figure:
-    figure, axes = _column(2.2)
-    colour = STYLES[0].light
-    axes.fill_between(curve.lags_seconds, curve.low, curve.high, color=colour, alpha=0.2, lw=0, label="quartiles")
-    axes.plot(curve.lags_seconds, curve.median, color=colour, lw=1.4, label=f"median of {curve.videos} videos")
-    axes.axhline(0.5, color=FAINT, lw=0.7, ls=(0, (4, 3)))
-    if curve.half_life_seconds is not None:
-        axes.plot([curve.half_life_seconds] * 2, [0, 0.5], color=STYLES[1].light, lw=0.9)
-        axes.plot(curve.half_life_seconds, 0.5, "o", color=STYLES[1].light, ms=3.5)
-        axes.annotate(
-            f"half-life {curve.half_life_seconds:.1f} s",
-            (curve.half_life_seconds, 0.5),
-            xytext=(5, 5),
-            textcoords="offset points",
-            fontsize=7,
-        )
-    axes.set(xlabel="Lag (s)", ylabel="Autocorrelation", xlim=(0, curve.lags_seconds[-1]))
-    axes.set_ylim(min(0.0, float(curve.low.min())) - 0.02, 1.02)
-    axes.legend(frameon=False, loc="upper right")
+        figure = Figure(figsize=(COLUMN_INCHES, 2.2), layout="constrained")
+        axes, (first, second, *_) = figure.subplots(), STYLES
+        lags, half = curve.lags_seconds, curve.half_life_seconds
+        axes.fill_between(lags, curve.low, curve.high, color=first.light, alpha=0.2, lw=0, label="quartiles")
+        axes.plot(lags, curve.median, color=first.light, lw=1.4, label=f"median of {curve.videos} videos")
+        axes.axhline(0.5, color=FAINT, lw=0.7, ls=(0, (4, 3)))
+        if half is not None:
+            axes.plot([half] * 2, [0, 0.5], color=second.light, lw=0.9)
+            axes.plot(half, 0.5, "o", color=second.light, ms=3.5)
+            axes.annotate(f"half-life {half:.1f} s", (half, 0.5), (5, 5), textcoords="offset points", fontsize=7)
+        axes.set(xlabel="Lag (s)", ylabel="Autocorrelation", xlim=(0, lags[-1]))
+        axes.set_ylim(min(0.0, float(curve.low.min())) - 0.02, 1.02)
+        axes.legend(frameon=False, loc="upper right")
     return figure
 
 
@@ -497,13 +484,6 @@ def figure_style() -> AbstractContextManager[None]:
     from matplotlib import rc_context
 
     return rc_context(_STYLE)
-
-
-def _column(height_inches: float) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(COLUMN_INCHES, height_inches), layout="constrained")
-    return figure, figure.subplots()
 
 
 def log_if_wide(axes: Axes, costs: Sequence[float]) -> None:

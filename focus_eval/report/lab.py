@@ -105,14 +105,8 @@ def recall_overview(frame: pd.DataFrame) -> Table:
         title="Evidence recall",
         key_titles=("Benchmark", "K", "Sampler"),
         columns=(
-            *COSTS,
-            f"within {first:g} s (%)",
-            *others,
-            "near frames",
-            *_at_any_size(frame, frame),
-            "ms",
-            "questions",
-            "errors",
+            *(*COSTS, f"within {first:g} s (%)", *others, "near frames"),
+            *(*_at_any_size(frame, frame), "ms", "questions", "errors"),
         ),
         rows=tuple(rows),
         notes=(
@@ -237,12 +231,8 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
         title=f"What finds the evidence, at what cost (K = {k})",
         key_titles=("Sampler",),
         columns=(
-            f"recall {WITHIN} (%)",
-            *_at_any_size(part, part),
-            *COSTS,
-            f"minus {base}",
-            "accuracy (%)",
-            "answerable only (%)",
+            *(f"recall {WITHIN} (%)", *_at_any_size(part, part), *COSTS),
+            *(f"minus {base}", "accuracy (%)", "answerable only (%)"),
         ),
         notes=(
             *forwards_notes(part),
@@ -306,7 +296,7 @@ def baseline_label(frame: pd.DataFrame, baseline: str) -> str:
     labels = [label for label in set(frame["label"]) if label == baseline or label.startswith(f"{baseline} [")]
     if not labels:
         raise InvalidInput(f"the baseline {baseline!r} is none of {', '.join(sorted(set(frame['label'])))}")
-    return str(labels[0])
+    return min(labels)
 
 
 def _differences(
@@ -444,14 +434,7 @@ def draw_against(frame: pd.DataFrame, column: str, edges: Sequence[float], *, la
                 bins = pd.cut(rows[column], list(edges), labels=middles, include_lowest=True)
                 means = 100 * rows.groupby(bins, observed=True)[RECALL].mean()
                 style = styles[str(sampler)]
-                axes.plot(
-                    means.index.astype(float),
-                    means,
-                    **style.filled,
-                    ms=4,
-                    lw=1,
-                    label=str(sampler),
-                )
+                axes.plot(means.index.astype(float), means, **style.filled, ms=4, lw=1, label=str(sampler))
             axes.set(xlabel=label, title=f"K = {k}", xscale="log")
         _finish(figure, panels)
         return figure

@@ -12,7 +12,7 @@ import pandas as pd
 from focus_eval.core.types import WEAKEST_RHO, FloatArray
 from focus_eval.report.cost import FORWARDS_NOTE
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.statistics import mean_estimate, spread_over_seeds, stratum_weights
+from focus_eval.report.statistics import mean_estimate, stratum_weights
 from focus_eval.report.table import Counts, Table, TableRow, Value
 from focus_eval.rows.records import BESIDE_STAGES, DECODED, HELD_STAGES
 
@@ -106,14 +106,9 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
         return Value(published=published)
     estimate = mean_estimate(questions.values, questions.videos, strata=strata)
     per_seed = [question_means(rows, "score") for _, rows in answered.groupby("seed")] if "seed" in answered else []
-    means = [_mean(scores, scores.strata if over_types else None) for scores in per_seed if scores.keys]
-    spread = spread_over_seeds([100 * mean for mean in means or [estimate.value]])
-    return replace(
-        Value.of(estimate),
-        published=published,
-        spread=spread.deviation if spread.seeds > 1 else None,
-        seeds=spread.seeds,
-    )
+    means = [100 * _mean(scores, scores.strata if over_types else None) for scores in per_seed if scores.keys]
+    spread = float(np.std(means, ddof=1)) if len(means) > 1 else None
+    return replace(Value.of(estimate), published=published, spread=spread, seeds=max(1, len(means)))
 
 
 def reported_figure(part: pd.DataFrame) -> Value:
@@ -253,8 +248,7 @@ def selections_of(run: Run, part: pd.DataFrame) -> pd.DataFrame:
         return frame
     keys = ["benchmark", "question_id", "selection_id"]
     wanted = part[keys].drop_duplicates()
-    chosen: pd.DataFrame = frame.merge(wanted, on=keys)
-    return chosen
+    return frame.merge(wanted, on=keys)
 
 
 def _mean(questions: QuestionMeans, strata: Sequence[str] | None) -> float:
@@ -297,10 +291,9 @@ def _per_question_table(frame: pd.DataFrame) -> Table:
         "Decoded: frames that the decoder gave out for the line's forwards, those passed through included; frames "
         "whose embeddings were there already are not decoded.",
     )
-    title = "What choosing costs, per question"
     return Table(
         name="cost_per_question",
-        title=title,
+        title="What choosing costs, per question",
         key_titles=("Benchmark", "Sampler", "K"),
         columns=tuple(columns.values()),
         rows=tuple(rows),

@@ -23,13 +23,7 @@ MEASURES = {
 }
 
 
-def nearness(
-    evidence_seconds: FloatArray,
-    times: Times,
-    *,
-    stops: FloatArray | None = None,
-    scale_seconds: float = SCALE_SECONDS,
-) -> float:
+def nearness(evidence_seconds: FloatArray, times: Times, *, stops: FloatArray | None = None) -> float:
     """Return the mean over the moments of exp(-distance of the nearest frame / scale), in [0, 1].
 
     It has no edge: a frame that is a little nearer counts a little more. 0 without frames.
@@ -43,7 +37,7 @@ def nearness(
         return 0.0
     ends = evidence_seconds if stops is None else stops
     outside = np.maximum(evidence_seconds[:, np.newaxis] - chosen, chosen - ends[:, np.newaxis])
-    return float(np.exp(-np.maximum(outside, 0).min(axis=1) / scale_seconds).mean())
+    return float(np.exp(-np.maximum(outside, 0).min(axis=1) / SCALE_SECONDS).mean())
 
 
 def random_nearness(starts: FloatArray, stops: FloatArray, case: EvidenceCase, k: int) -> float:
@@ -63,15 +57,15 @@ def random_nearness(starts: FloatArray, stops: FloatArray, case: EvidenceCase, k
     return float(np.mean(expected))
 
 
-def near_frames(evidence_seconds: FloatArray, times: Times, *, within_seconds: float = SCALE_SECONDS) -> float:
-    """Return the mean over the moments of log(1 + frames within some seconds); a repeated frame counts once.
+def near_frames(evidence_seconds: FloatArray, times: Times) -> float:
+    """Return the mean over the moments of log(1 + frames within 5 seconds); a repeated frame counts once.
 
     Args:
         evidence_seconds: moments, shape `(n,)`, n >= 1.
     """
     chosen = np.unique(np.asarray(times, dtype=np.float64))
     distances = np.abs(evidence_seconds[:, np.newaxis] - chosen)
-    return float(np.log1p((distances <= within_seconds + SLACK_SECONDS).sum(axis=1)).mean())
+    return float(np.log1p((distances <= SCALE_SECONDS + SLACK_SECONDS).sum(axis=1)).mean())
 
 
 def spread(times: Times, *, duration_seconds: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from focus_eval.core.errors import InvalidInput, RowsChanged
 from focus_eval.core.resources import resource_path
@@ -59,11 +58,12 @@ class KeptOutputs:
         """
         self._record.unlink(missing_ok=True)
         written: list[Path] = []
-        with redirect_stdout(_Copied(sys.stdout)) as copied:
+        copied = _Copied(sys.stdout)
+        with redirect_stdout(cast(TextIO, copied)):
             yield written
         if written:
             outputs = {os.path.relpath(path, self._record.parent): _state(path) for path in written}
-            document = {"inputs": self._inputs, "outputs": outputs, "printed": copied.text}
+            document = {"inputs": self._inputs, "outputs": outputs, "printed": "".join(copied.parts)}
             with replace_file(self._record) as part:
                 write_sealed_json(part, document)
 
@@ -128,31 +128,17 @@ def _versions() -> dict[str, str]:
     return found
 
 
-class _Copied(io.TextIOBase):
-    """Writes to `to`, and keeps what was written."""
+class _Copied:
+    """The stream `to`, whose texts are kept."""
 
     def __init__(self, to: TextIO) -> None:
         self._to = to
-        self._parts: list[str] = []
-
-    @property
-    def text(self) -> str:
-        return "".join(self._parts)
+        self.parts: list[str] = []
 
     def write(self, text: str, /) -> int:
         n = self._to.write(text)  # first: it refuses what is not text
-        self._parts.append(text)
+        self.parts.append(text)
         return n
 
-    def flush(self) -> None:
-        self._to.flush()
-
-    def isatty(self) -> bool:
-        return self._to.isatty()
-
-    def fileno(self) -> int:
-        return self._to.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._to.encoding
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._to, name)

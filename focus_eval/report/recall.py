@@ -98,20 +98,13 @@ def recall_table(
         if missing is not None:
             raise InvalidInput(f"{name}: no selection for question {missing!r}")
         scales = (scales_of or {}).get(name, {})
-        recalls = np.array(
-            [
-                recall_within(
-                    case.evidence_seconds,
-                    times[case.question_id],
-                    RECALL_SECONDS,
-                    scales=scales.get(case.question_id),
-                )
-                for case in with_evidence
-            ]
-        ).reshape(-1, len(RECALL_SECONDS))
-        n_frames = np.array([np.unique(times[case.question_id]).size for case in with_evidence])
-        rows += _rows(name, with_evidence, recalls, n_frames)
-    return _frame(rows)
+        recalls, n_frames = [], []
+        for case in with_evidence:
+            at, sizes = times[case.question_id], scales.get(case.question_id)
+            recalls.append(recall_within(case.evidence_seconds, at, RECALL_SECONDS, scales=sizes))
+            n_frames.append(np.unique(at).size)
+        rows += _rows(name, with_evidence, np.array(recalls), np.array(n_frames))
+    return pd.DataFrame(rows)
 
 
 def recall_within(
@@ -185,15 +178,13 @@ def random_recall(cases: Sequence[EvidenceCase], *, k: int) -> pd.DataFrame:
     An evidence time is missed when none of the frames within reach is drawn: hypergeometric.
     """
     with_evidence = [case for case in cases if case.evidence_seconds.size]
-    recalls = np.array([_expected_recall(case, k) for case in with_evidence])
-    n_frames = np.array([min(k, case.n_frames) for case in with_evidence])
-    return _frame(_rows("random", with_evidence, recalls, n_frames))
-
-
-def _expected_recall(case: EvidenceCase, k: int) -> FloatArray:
     reach = np.asarray(RECALL_SECONDS)[:, None] + 1e-6
-    hit = chance_of_hit(case.evidence_seconds - reach, case.evidence_seconds + reach, case, k)
-    return np.asarray(hit.mean(axis=1))
+    recalls = [
+        chance_of_hit(case.evidence_seconds - reach, case.evidence_seconds + reach, case, k).mean(axis=1)
+        for case in with_evidence
+    ]
+    n_frames = np.array([min(k, case.n_frames) for case in with_evidence])
+    return pd.DataFrame(_rows("random", with_evidence, np.array(recalls), n_frames))
 
 
 def chance_of_hit(starts: FloatArray, stops: FloatArray, case: EvidenceCase, k: int) -> FloatArray:
@@ -231,11 +222,6 @@ def bucket_masks(cases: Sequence[EvidenceCase]) -> list[tuple[str, np.ndarray]]:
     return [*masks, ("all", np.ones(len(cases), dtype=bool))] if len(cases) else []
 
 
-def _frame(rows: list[dict[str, object]]) -> pd.DataFrame:
-    frame: pd.DataFrame = pd.DataFrame(rows)
-    return frame
-
-
 def evidence_cases(benchmark: str, questions: Sequence[Question], fps: Mapping[str, float]) -> list[EvidenceCase]:
     """Return the annotated evidence of `questions`; those without any are part of it and do not count."""
     made = make_benchmark(benchmark)
@@ -253,9 +239,8 @@ def evidence_cases(benchmark: str, questions: Sequence[Question], fps: Mapping[s
                 n_dropped=question.n_evidence_dropped,
             )
         )
-    if not any(case.evidence_seconds.size for case in cases) and not any(
-        question.evidence_intervals for question in questions
-    ):
+    has_intervals = any(question.evidence_intervals for question in questions)
+    if not has_intervals and not any(case.evidence_seconds.size for case in cases):
         raise InvalidInput(f"{benchmark}: its annotation marks no evidence; longvideobench's does")
     return cases
 
@@ -264,9 +249,8 @@ def recall_rows(
     cases: Sequence[EvidenceCase], loaded: Mapping[str, Mapping[str, ImportedSelection]], fps: Mapping[str, float]
 ) -> Table:
     """Return the recall table: uniform and random at every K that occurs, then the selections."""
-    ks = sorted({max(selection.k for selection in chosen.values()) for chosen in loaded.values()})
     parts: list[pd.DataFrame] = []
-    for k in ks:
+    for k in ks_of(loaded):
         parts.append(recall_table(cases, {f"uniform, K = {k}": uniform_times(cases, k=k)}))
         drawn = random_recall(cases, k=k)
         drawn["selection"] = f"random, K = {k}"
@@ -291,6 +275,11 @@ def recall_rows(
     )
 
 
+def ks_of(loaded: Mapping[str, Mapping[str, ImportedSelection]]) -> list[int]:
+    """Return every K that occurs, ascending."""
+    return sorted({max(selection.k for selection in chosen.values()) for chosen in loaded.values()})
+
+
 def times_by_selection(
     loaded: Mapping[str, Mapping[str, ImportedSelection]], fps: Mapping[str, float]
 ) -> dict[str, Mapping[str, Times]]:
@@ -305,16 +294,14 @@ def by_bucket(frame: pd.DataFrame, names: Sequence[str], *, name: str, title: st
     """One line per selection, one column per bucket and figure."""
     buckets = list(dict.fromkeys(frame["bucket"]))
     columns = [(bucket, item) for bucket in buckets for item in names if item != "mean_frames" or bucket == "all"]
+    digits = {"mean_frames": 1}
     rows = []
     for selection, part in frame.groupby("selection", sort=False):
         figures = part.set_index("bucket")
-        texts = tuple(
-            f"{figures.loc[bucket, column]:.{1 if column == 'mean_frames' else 4}f}" for bucket, column in columns
-        )
+        texts = tuple(f"{figures.loc[bucket, column]:.{digits.get(column, 4)}f}" for bucket, column in columns)
         rows.append(TableRow((str(selection),), texts))
-    counts = ", ".join(
-        f"{bucket} {int(frame.loc[frame['bucket'] == bucket, 'questions'].iloc[0])}" for bucket in buckets
-    )
+    asked = frame.drop_duplicates("bucket")
+    counts = ", ".join(f"{bucket} {n}" for bucket, n in zip(asked["bucket"], asked["questions"], strict=True))
     titles = tuple(
         "frames" if column == "mean_frames" else f"{bucket} {column.removeprefix('recall').replace('_', ' ')}"
         for bucket, column in columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,28 +141,24 @@ def interval_table(
 ) -> Table:
     """Return how selections, and uniform and random frames at every K that occurs, meet annotated intervals."""
     annotated = _annotated(cases, intervals_of)
-
-    def figures_of(times: Mapping[str, recall.Times]) -> Callable[[recall.EvidenceCase], dict[str, float]]:
-        return lambda case: interval_figures(intervals_of[case.question_id], times[case.question_id])
-
-    short = {case.question_id for case in annotated if _longest(intervals_of[case.question_id]) <= SHORT_SECONDS}
-    parts = []
-    for k in _ks(loaded):
-        parts.append(_series(f"uniform, K = {k}", annotated, figures_of(recall.uniform_times(annotated, k=k)), short))
-        parts.append(
-            _series(
-                f"random, K = {k}",
-                annotated,
-                lambda case, k=k: random_figures(  # type: ignore[misc]
-                    intervals_of[case.question_id], case, k
-                ),
-                short,
-            )
+    asked = [(case, intervals_of[case.question_id]) for case in annotated]
+    short = {case.question_id for case, own in asked if max(stop - start for start, stop in own) <= SHORT_SECONDS}
+    groups, rows = _groups(annotated, short), list[dict[str, object]]()
+    times: dict[str, Mapping[str, recall.Times] | int] = {}
+    for k in recall.ks_of(loaded):
+        times |= {f"uniform, K = {k}": recall.uniform_times(annotated, k=k), f"random, K = {k}": k}
+    for name, chosen in (times | recall.times_by_selection(loaded, fps)).items():
+        figures = pd.DataFrame(
+            random_figures(own, case, chosen)
+            if isinstance(chosen, int)
+            else interval_figures(own, chosen[case.question_id])
+            for case, own in asked
         )
-    for name, times in recall.times_by_selection(loaded, fps).items():
-        parts.append(_series(name, annotated, figures_of(times), short))
+        for bucket, inside in groups:
+            means = figures[inside].mean().to_dict()
+            rows.append({"selection": name, "bucket": bucket, "questions": int(inside.sum()), **means})
     return recall.by_bucket(
-        pd.concat(parts),
+        pd.DataFrame(rows),
         ["frames inside", *(f"hit@{d:g}" for d in TOLERANCES_SECONDS)],
         name="scenes",
         title="Annotated intervals",
@@ -182,7 +178,7 @@ def scene_table(
     """Return KFS-Bench's measures of selections, and of uniform frames at every K that occurs."""
     annotated = _annotated(cases, scenes_of)
     times: dict[str, Mapping[str, recall.Times]] = {
-        f"uniform, K = {k}": recall.uniform_times(annotated, k=k) for k in _ks(loaded)
+        f"uniform, K = {k}": recall.uniform_times(annotated, k=k) for k in recall.ks_of(loaded)
     } | recall.times_by_selection(loaded, fps)
     rows = []
     for name, chosen in times.items():
@@ -254,28 +250,6 @@ def _annotated(
     if unknown is not None:
         raise InvalidInput(f"scenes of {unknown!r}, which is not a question of this benchmark")
     return [case for case in cases if known.get(case.question_id)]
-
-
-def _ks(loaded: Mapping[str, Mapping[str, ImportedSelection]]) -> list[int]:
-    return sorted({max(selection.k for selection in chosen.values()) for chosen in loaded.values()})
-
-
-def _longest(intervals: Sequence[Interval]) -> float:
-    return max(stop - start for start, stop in intervals)
-
-
-def _series(
-    name: str,
-    cases: Sequence[recall.EvidenceCase],
-    figures_of: Callable[[recall.EvidenceCase], dict[str, float]],
-    short: set[str],
-) -> pd.DataFrame:
-    frame: pd.DataFrame = pd.DataFrame([figures_of(case) for case in cases])
-    rows = [
-        {"selection": name, "bucket": bucket, "questions": int(inside.sum()), **frame[inside].mean().to_dict()}
-        for bucket, inside in _groups(cases, short)
-    ]
-    return pd.DataFrame(rows)
 
 
 def _groups(cases: Sequence[recall.EvidenceCase], short: set[str]) -> list[tuple[str, np.ndarray]]:

@@ -14,6 +14,8 @@ from focus_eval.report.sign_flips import INTERVAL_DRAWS, SignFlips, sign_flip_p
 
 # No interval rests on fewer videos; where fewer differ, a difference's is that of how many do.
 FEWEST_VIDEOS = 5
+# Of every interval.
+LEVEL = 0.95
 # Weight of an imagined video, in videos of average size.
 IMAGINED_VIDEO = 0.5
 
@@ -53,18 +55,7 @@ class Tested:
     is_exact: bool = True
 
 
-@dataclass(frozen=True)
-class SeedSpread:
-    """Mean over seeds and the sample standard deviation (n - 1), NaN for a single seed."""
-
-    mean: float
-    deviation: float
-    seeds: int
-
-
-def mean_estimate(
-    scores: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None, level: float = 0.95
-) -> Estimate:
+def mean_estimate(scores: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None) -> Estimate:
     """Return the mean of `scores` in [0, 1] with a t interval on the logit scale, clustered by video.
 
     The standard error is the delete-one-video jackknife's (CR3), within each task type where the mean is that of types,
@@ -95,14 +86,14 @@ def mean_estimate(
     if parts.error < 1e-12:
         from statsmodels.stats.proportion import proportion_confint
 
-        low, high = proportion_confint(value * n_videos, n_videos, alpha=1 - level, method="wilson")
+        low, high = proportion_confint(value * n_videos, n_videos, alpha=1 - LEVEL, method="wilson")
         return Estimate(value, float(low), float(high), values.size, n_videos)
-    ends = [_logit_ends(value, parts.error, parts.freedom, level), _shrunk_ends(value, parts, level)]
+    ends = [_logit_ends(value, parts.error, parts.freedom), _shrunk_ends(value, parts)]
     return Estimate(value, min(low for low, _ in ends), max(high for _, high in ends), values.size, n_videos)
 
 
 def difference_estimate(
-    differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None, level: float = 0.95
+    differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None, level: float = LEVEL
 ) -> Estimate:
     """Return the mean of paired `differences` in [-1, 1] with the means that the sign-flip test does not reject.
 
@@ -137,9 +128,7 @@ def difference_estimate(
     return Estimate(value, low, high, values.size, sums.size)
 
 
-def equivalence_p(
-    differences: ArrayLike, videos: Sequence[object], *, margin: float, strata: Sequence[str] | None = None
-) -> float:
+def equivalence_p(differences: ArrayLike, videos: Sequence[object], *, margin: float) -> float:
     """Return the p of two one-sided tests that the mean difference lies beyond `margin` (Schuirmann 1987).
 
     Below 0.05 where the 90 % interval lies within the margin; made in the same way as the interval.
@@ -150,7 +139,7 @@ def equivalence_p(
     if not margin > 0:
         raise InvalidInput(f"an equivalence margin must be above 0, got {margin:g}")
     values = _checked(differences, videos, low=-1.0)
-    sums, shares = _parts_of_difference(values, videos, strata)
+    sums, shares = _parts_of_difference(values, videos, None)
     if sums.size < FEWEST_VIDEOS:
         return 1.0
     if _n_differing(sums) < FEWEST_VIDEOS:
@@ -192,14 +181,6 @@ def standard_error(differences: ArrayLike, videos: Sequence[object], *, strata: 
     values = _checked(differences, videos, low=-1.0)
     weights = stratum_weights(strata if strata is not None else [""] * values.size)
     return _by_video(values, videos, weights, strata).error
-
-
-def spread_over_seeds(values: Sequence[float]) -> SeedSpread:
-    """Return mean and sample standard deviation of one figure over several seeds, at least one."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.size == 0:
-        raise InvalidInput("a spread over seeds needs at least one value")
-    return SeedSpread(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else float("nan"), array.size)
 
 
 def _checked(scores: ArrayLike, videos: Sequence[object], *, low: float) -> FloatArray:
@@ -290,21 +271,21 @@ def _flips(sums: FloatArray, shares: FloatArray) -> SignFlips:
     return SignFlips(np.append(sums, [imagined, -imagined]), np.append(shares, [added, added]), draws=INTERVAL_DRAWS)
 
 
-def _logit_ends(value: float, error: float, freedom: float, level: float) -> tuple[float, float]:
+def _logit_ends(value: float, error: float, freedom: float) -> tuple[float, float]:
     from scipy.special import expit, logit, stdtrit
 
-    reach = stdtrit(freedom, (1 + level) / 2) * error / (value * (1 - value))
+    reach = stdtrit(freedom, (1 + LEVEL) / 2) * error / (value * (1 - value))
     return float(expit(logit(value) - reach)), float(expit(logit(value) + reach))
 
 
-def _shrunk_ends(value: float, parts: _VideoParts, level: float) -> tuple[float, float]:
+def _shrunk_ends(value: float, parts: _VideoParts) -> tuple[float, float]:
     n_videos = parts.residuals.size
     added = IMAGINED_VIDEO / n_videos
     centre = (value + 0.5 * added) / (1 + added)
     imagined = (0.5 - centre) * added * np.sqrt(n_videos / (n_videos - 1))
     moved = np.array([*(parts.residuals + (value - centre) * parts.shares), imagined])
     error = float(np.sqrt(moved @ moved)) / (1 + added)
-    low, high = _logit_ends(centre, error, parts.freedom, level)
+    low, high = _logit_ends(centre, error, parts.freedom)
     return min(low, value), max(high, value)
 
 
@@ -392,28 +373,22 @@ def holm(p_values: Sequence[float]) -> FloatArray:
 
 
 def detectable_difference(
-    differences: ArrayLike,
-    videos: Sequence[object],
-    *,
-    strata: Sequence[str] | None = None,
-    power: float = 0.8,
-    level: float = 0.05,
+    differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None
 ) -> float | None:
-    """Return the minimum detectable difference: what a test at `level` finds with `power`, given the spread seen.
+    """Return the minimum detectable difference: what a test at 5 % finds with 80 % power, given the spread seen.
 
-    `(t_(1 - level/2) + t_power)` times the standard error clustered by video, t with one degree of freedom less than
-    videos (Bloom 1995). At the level of one comparison, before Holm.
+    `power_reach` times the standard error clustered by video (Bloom 1995). At the level of one comparison, before Holm.
 
     Returns:
         A difference above 0; None where nothing varies.
     """
     error = standard_error(differences, videos, strata=strata)
-    found = power_reach(len(set(map(str, videos))), power=power, level=level) * error
+    found = power_reach(len(set(map(str, videos)))) * error
     return found if found > 0 else None
 
 
-def power_reach(videos: int, *, power: float = 0.8, level: float = 0.05) -> float:
-    """Return how many standard errors from 0 a difference lies that a test at `level` finds with `power`."""
+def power_reach(videos: int) -> float:
+    """Return how many standard errors from 0 a difference lies that a t test at 5 % finds with 80 % power."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(videos - 1, 1 - level / 2) + stdtrit(videos - 1, power))
+    return float(stdtrit(videos - 1, 1 - 0.05 / 2) + stdtrit(videos - 1, 0.8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from focus_eval.report.statistics import Estimate, Tested, holm
 
@@ -52,27 +52,16 @@ class Value:
     suffix: str = ""
 
     @classmethod
-    def of(
-        cls,
-        estimate: Estimate | None,
-        *,
-        is_difference: bool = False,
-        p_adjusted: float | None = None,
-        suffix: str = "",
-    ) -> Value:
-        """Return an estimate of a share, or of a difference of shares, in percent; an empty value for None."""
+    def of(cls, estimate: Estimate | None, **said: Any) -> Value:
+        """Return an estimate of a share, or of a difference of shares, in percent; an empty value for None.
+
+        Args:
+            said: other fields: is_difference, p_adjusted, suffix.
+        """
         if estimate is None:
             return cls()
         low, high = (None if end is None else 100 * end for end in (estimate.low, estimate.high))
-        return cls(
-            ours=100 * estimate.value,
-            low=low,
-            high=high,
-            has_too_few_videos=low is None,
-            is_difference=is_difference,
-            p_adjusted=p_adjusted,
-            suffix=suffix,
-        )
+        return cls(ours=100 * estimate.value, low=low, high=high, has_too_few_videos=low is None, **said)
 
     @classmethod
     def of_p(cls, p_value: float | None, *, is_exact: bool = True) -> Value:
@@ -210,7 +199,6 @@ def difference_table(
     key_titles: tuple[str, ...],
     columns: tuple[str, ...],
     notes: Sequence[str] = (),
-    shows_p: bool = False,
 ) -> Table:
     """Return a table of differences, the p of all its `Tested` cells adjusted together by Holm's method.
 
@@ -218,7 +206,6 @@ def difference_table(
         lines: names and cells by column; a cell that is not there is empty. The columns "p" and "p (Holm)" hold those
             of the line's `Tested` cell.
         notes: the table says itself how p was made.
-        shows_p: put the adjusted p in parentheses behind each difference.
     """
     p_values = [cell.p_value for _, cells in lines for cell in cells.values() if isinstance(cell, Tested)]
     adjusted = iter(holm([p_value for p_value in p_values if p_value is not None]))
@@ -230,8 +217,7 @@ def difference_table(
                 made[column] = cell
                 continue
             p_adjusted = None if cell.p_value is None else float(next(adjusted))
-            suffix = f"({p_text(p_adjusted)})" if shows_p and p_adjusted is not None else ""
-            value = Value.of(cell.difference, is_difference=True, p_adjusted=p_adjusted, suffix=suffix)
+            value = Value.of(cell.difference, is_difference=True, p_adjusted=p_adjusted)
             made |= {column: value, "p": Value.of_p(cell.p_value, is_exact=cell.is_exact)}
             made["p (Holm)"] = Value.of_p(p_adjusted)
             is_starred = is_starred or ("p" in columns and not cell.is_exact)
@@ -323,11 +309,6 @@ def number(value: float, digits: int, *, signed: bool = False) -> str:
 def p_text(value: float) -> str:
     """Return a p-value with three decimals, "<0.001" below that."""
     return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def merge_notes(*groups: Sequence[str]) -> tuple[str, ...]:
-    """Return the notes of all groups, each once, in order."""
-    return tuple(dict.fromkeys(note for group in groups for note in group))
 
 
 def to_terminal(table: Table, width: int) -> list[RichTable]:

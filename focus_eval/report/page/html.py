@@ -21,7 +21,7 @@ from focus_eval.report.page.thumbnails import Thumbnails
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, narrowed, notes_once, to_csv
 from focus_eval.report.tables import asked_otherwise, results_table
-from focus_eval.rows.records import replace_file
+from focus_eval.rows.records import write_text
 
 _SCRIPTS = (
     "elements.js",
@@ -36,28 +36,15 @@ _SCRIPTS = (
 )
 
 
-def write_html(
-    run: Run,
-    path: Path,
-    *,
-    tables: Sequence[Table] | None = None,
-    thumbnails: Thumbnails | None = None,
-    thumbnail_bytes: int | None = 12_000_000,
-    videos: Path | None = None,
-) -> Path:
+def write_html(run: Run, path: Path, *, videos: Path | None = None, **shown: Any) -> Path:
     """Write the report of `run`: one self-contained file, no request to anywhere, texts of the data escaped.
 
     Args:
-        tables: what `report_tables` gave, where that was asked already.
-        thumbnails, thumbnail_bytes: as in `pack_browser`.
         videos: the folder that the rows' video paths start from; an enlarged frame then plays its video, where it is.
+        shown: other arguments of `render_html`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = None if videos is None else quote(Path(os.path.relpath(videos, path.parent)).as_posix())
-    text = render_html(run, tables=tables, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes, videos=beside)
-    with replace_file(path) as part:
-        part.write_text(text, encoding="utf-8")
-    return path
+    return write_text(path, render_html(run, videos=beside, **shown))
 
 
 def render_html(
@@ -68,7 +55,13 @@ def render_html(
     thumbnail_bytes: int | None = 12_000_000,
     videos: str | None = None,
 ) -> str:
-    """Return the page as text; arguments as in `write_html`, but `videos` is an address relative to the page."""
+    """Return the page as text.
+
+    Args:
+        tables: what `report_tables` gave, where that was asked already.
+        thumbnails, thumbnail_bytes: as in `pack_browser`.
+        videos: address of the videos' folder, relative to the page.
+    """
     browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
     script, styles, panels = _script(), styles_of_run(run), figures_of(run)
     charts = charts_of(run, panels)
