@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -25,6 +24,7 @@ from focus_eval.matrix.config import (
     MatrixConfig,
     ModelConfig,
     SamplerConfig,
+    safe_name,
 )
 from focus_eval.matrix.questions import find_documents, read_questions
 from focus_eval.rows.identity import answer_identity, identity_hash, selection_identity, with_effect
@@ -49,13 +49,13 @@ def questions_digest(config: BenchmarkConfig) -> str:
     """
     try:
         # Read again only when a file has changed: many parts of a matrix ask for the same benchmark.
-        return _digest(config, _stamp(config))
+        return _digest(config.model_dump_json(), _stamp(config))
     except (FocusEvalError, OSError):
         return ""
 
 
 @lru_cache(maxsize=64)
-def _digest_of(key: str, stamp: Hashable) -> str:
+def _digest(key: str, stamp: Hashable) -> str:
     config = BenchmarkConfig.model_validate_json(key)
     questions, _ = read_questions(config)
     asked = [
@@ -65,10 +65,6 @@ def _digest_of(key: str, stamp: Hashable) -> str:
     rates = Path(config.rates).read_text(encoding="utf-8") if config.rates and not config.videos else ""
     # Sorted: the order of the questions changes no row.
     return identity_hash({"asked": sorted(asked, key=lambda entry: str(entry[0])), "rates": rates})
-
-
-def _digest(config: BenchmarkConfig, stamp: Hashable) -> str:
-    return _digest_of(config.model_dump_json(), stamp)
 
 
 def _stamp(config: BenchmarkConfig) -> Hashable:
@@ -149,10 +145,9 @@ class SelectionSpec:
         """The sampler with its options that differ from the defaults, e.g. `focus,alpha=0.1`."""
         defaults = type(self.sampler)().options
         # Only these: names stay short, and two variants differ by what was varied.
-        said = {
-            **self.sampler.options,
-            **({"llm": llm_text(self.sampler.options["llm"])} if self.sampler.needs_llm else {}),
-        }
+        said = {**self.sampler.options}
+        if self.sampler.needs_llm:
+            said["llm"] = llm_text(said["llm"])
         changed = [f"{key}={value}" for key, value in said.items() if value != defaults[key]]
         changed += [] if self.query == "question" else [f"query={self.query}"]
         return ",".join([self.sampler.name, *changed])
@@ -161,7 +156,7 @@ class SelectionSpec:
     def name(self) -> str:
         """Readable, unique among all runs: its hash stands at the end."""
         encoder = f"-{self.encoder.name}" if self.encoder else ""
-        label = re.sub(r"[^\w.,=+-]+", "_", self.label)  # a query's template may hold anything
+        label = safe_name(self.label)  # a query's template may hold anything
         # Same choice, other cost: a folder of its own keeps the two kinds of seconds apart.
         alone = "" if self.share_frames else "-alone"
         readable = f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}{alone}"
@@ -310,7 +305,7 @@ def _scan_encoder(matrix: MatrixConfig, sampler: FrameSampler) -> EncoderConfig 
     text = getattr(sampler, "scan_encoder", "")
     if sampler.needs_scan and text in known:
         return known[text]
-    return EncoderConfig(name=re.sub(r"[^\w.,=+-]+", "_", text), encoder=text) if scan_encoder_of(sampler) else None
+    return EncoderConfig(name=safe_name(text), encoder=text) if scan_encoder_of(sampler) else None
 
 
 def all_encoders(matrix: MatrixConfig) -> list[EncoderConfig]:

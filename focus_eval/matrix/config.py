@@ -52,12 +52,11 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
         mistakes = error.errors()
         # An unknown key comes first: it is often the reason why another one is missing.
         first = next((found for found in mistakes if found["type"] == "extra_forbidden"), mistakes[0])
-        location = [part for part in first["loc"] if not _is_union_tag(part, values)] or list(first["loc"][-1:])
+        location = [part for part in first["loc"] if not _is_union_tag(part)] or list(first["loc"][-1:])
         key = ".".join(str(part) for part in location)
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            known = _fields_at(model, location[:-1])
-            what = _unknown_key(str(location[-1]), known)
+            what = _unknown_key(str(location[-1]), _fields_at(model, location[:-1]))
         if location and location[0] in replaced:
             raise InvalidInput(f"{key} (set over {path}): {what}") from error
         # A check of the whole part is about no key.
@@ -65,8 +64,8 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
 
 
 def _unknown_key(key: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    return f"unknown key; did you mean {nearest[0]!r}?" if nearest else f"unknown key; known: {', '.join(known)}"
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known: {', '.join(known)}"
 
 
 def read_yaml_value(text: str) -> Any:
@@ -98,8 +97,13 @@ def expand_variables(text: str, path: Path) -> str:
     return os.path.expanduser(_VARIABLE.sub(value, text))
 
 
-def _is_union_tag(part: Any, values: Any) -> bool:
+def _is_union_tag(part: Any) -> bool:
     return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
+
+
+def safe_name(text: str) -> str:
+    """Return `text` as it may stand in the name of a folder."""
+    return re.sub(r"[^\w.,=+-]+", "_", text)
 
 
 def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
@@ -116,11 +120,7 @@ def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
 
 def _inner_types(annotation: Any) -> list[Any]:
     arguments = getattr(annotation, "__args__", ())
-    return (
-        [annotation]
-        if not arguments
-        else [inner_type for argument in arguments for inner_type in _inner_types(argument)]
-    )
+    return [kind for argument in arguments for kind in _inner_types(argument)] or [annotation]
 
 
 def _line_of(path: Path, location: list[Any]) -> int:
@@ -413,11 +413,7 @@ class MatrixConfig(StrictModel):
     answer_resources: Resources = Resources()
 
 
-_PARTS: dict[str, type[StrictModel]] = {
-    "benchmarks": BenchmarkConfig,
-    "models": ModelConfig,
-    "encoders": EncoderConfig,
-}
+_PARTS: dict[str, type[StrictModel]] = {"benchmarks": BenchmarkConfig, "models": ModelConfig, "encoders": EncoderConfig}
 
 
 def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) -> MatrixConfig:
@@ -467,13 +463,11 @@ def _check_names(matrix: MatrixConfig, file: Path) -> None:
 
 def _part(kind: str, model: type[StrictModel], entry: Any, matrix_file: Path) -> Any:
     if not isinstance(entry, str):
-        if isinstance(entry, dict):
-            return _expanded(entry, matrix_file)
-        return entry
+        return _expanded(entry, matrix_file) if isinstance(entry, dict) else entry
     file = _part_file(kind, entry, matrix_file)
     if file is None:
         # A registered encoder needs no file of its own.
-        return check(model, {"name": re.sub(r"[^\w.,=+-]+", "_", entry), "encoder": entry}, matrix_file)
+        return check(model, {"name": safe_name(entry), "encoder": entry}, matrix_file)
     values = load_yaml(file)
     values.setdefault("name", file.stem)
     return check(model, _expanded(values, file), file)

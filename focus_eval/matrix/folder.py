@@ -25,6 +25,7 @@ from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
 from focus_eval.rows.identity import git_revision, identity_hash, versions
+from focus_eval.rows.locks import FolderLock, Timeout
 from focus_eval.rows.packed import object_url
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, naming, replace_file
 from focus_eval.rows.sealed import read_sealed_json, set_aside, write_sealed_json
@@ -77,23 +78,10 @@ class Pool:
         except OSError as error:
             raise RunError(f"{link}: cannot be linked to {self.path} ({error.strerror or error})") from error
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Mark that this run is writing; the mark is released when the process ends, however it ends."""
-        from focus_eval.rows.locks import FolderLock
-
+    def writing(self) -> FolderLock:
+        """Return the lock by which others see that this run is writing."""
         (self.path / ".writers").mkdir(parents=True, exist_ok=True)
-        # A lock of the operating system: it is gone with the process, also after a kill.
-        with FolderLock(self._lock_of(self.run_id)):
-            yield
-
-    @contextmanager
-    def alone_in(self, part: Path) -> Iterator[None]:
-        """Lock `part` while its lines are turned into Parquet."""
-        from focus_eval.rows.locks import FolderLock
-
-        with FolderLock(part / ".lock"):
-            yield
+        return FolderLock(self._lock_of(self.run_id))
 
     def files_in_use(self, part: Path) -> list[Path]:
         """Return the files of `part` that another run still writes to."""
@@ -104,8 +92,6 @@ class Pool:
         return [file for run, files in by_run.items() if self._is_alive(run) for file in files]
 
     def _is_alive(self, run_id: str) -> bool:
-        from focus_eval.rows.locks import FolderLock, Timeout
-
         # A lock that can be taken belongs to nobody who lives; its files are this run's to compact.
         if run_id == self.run_id or not self._lock_of(run_id).exists():
             return False
@@ -134,8 +120,6 @@ class RunFolder:
         Raises:
             RunError: another run holds it.
         """
-        from focus_eval.rows.locks import FolderLock, Timeout
-
         if self.path.name == POOL_NAME:
             raise InvalidInput(f"{self.path}: runs share this folder for their rows; name another one with --out")
         if (url := object_url(self.path)) is not None:
@@ -144,18 +128,13 @@ class RunFolder:
                 "then focus-eval pack RUN --out URL.zip"
             )
         self.path.mkdir(parents=True, exist_ok=True)
-        # A lock of the operating system: a killed run leaves none behind.
-        lock = FolderLock(self.path / ".lock", timeout=0)
         try:
-            lock.acquire()
+            held = FolderLock(self.path / ".lock", timeout=0).acquire()
         except Timeout as error:
             raise RunError(f"{self.path}: another run is writing here; wait for it, or use another folder") from error
-        try:
-            # Other runs see from this which files in the pool are still being written.
-            with self.pool.writing():
-                yield
-        finally:
-            lock.release()
+        # Other runs see from the second which files in the pool are still being written.
+        with held, self.pool.writing():
+            yield
 
     def part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Return the folder of a selection or a cell: in the pool, or in the run's own folder where it was unpacked."""
@@ -179,7 +158,7 @@ class RunFolder:
 
     def finished(self, spec: SelectionSpec | AnswerSpec) -> FinishedQuestions:
         """Return the finished questions of a selection or a cell; it can be read again while the run goes on."""
-        return FinishedQuestions(self.part(spec), AnswerRow if isinstance(spec, AnswerSpec) else SelectionRow)
+        return FinishedQuestions(self.part(spec), _rows_of(spec))
 
     def selections(self, spec: SelectionSpec) -> StoredRows[SelectionRow]:
         """Return the finished rows of `spec`, read as they are iterated over."""
@@ -189,37 +168,31 @@ class RunFolder:
         """Return the finished rows of `cell`, read as they are iterated over."""
         return StoredRows(self.part(cell), AnswerRow)
 
-    @contextmanager
-    def unchanged(self, part: SelectionSpec | AnswerSpec) -> Iterator[None]:
-        """Keep other runs from turning the lines of a part into Parquet while this one reads its rows."""
-        with self.pool.alone_in(self.part(part)):
-            yield
+    def unchanged(self, part: SelectionSpec | AnswerSpec) -> FolderLock:
+        """Return the lock of a part: whoever holds it may turn its lines into Parquet, and nobody else."""
+        return FolderLock(self.part(part) / ".lock")
 
     def errors(self, part: SelectionSpec | AnswerSpec) -> dict[str, str | None]:
         """Return the error of each finished row of a selection or a cell by question id; None where it went well."""
-        rows = self.answers(part) if isinstance(part, AnswerSpec) else self.selections(part)
-        return {question_id: error for (_, question_id, _), error in rows.states()}
+        states = StoredRows(self.part(part), _rows_of(part)).states()
+        return {question_id: error for (_, question_id, _), error in states}
 
     def compact(self, spec: SelectionSpec | AnswerSpec, order: list[str]) -> None:
         """Turn the lines of a finished part into Parquet; lines that another run still writes stay."""
         part = self.open_part(spec)
         # Two runs that end together must not both fold the same lines.
-        with self.pool.alone_in(part):
-            in_use = self.pool.files_in_use(part)
-            if isinstance(spec, AnswerSpec):
-                compact(part, AnswerRow, order, in_use=in_use)
-            else:
-                compact(part, SelectionRow, order, in_use=in_use)
+        with self.unchanged(spec):
+            compact(part, _rows_of(spec), order, in_use=self.pool.files_in_use(part))
 
     def keep_damaged_aside(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
         """Rename what cannot be read of the run and its parts, so that it is written or asked again; say each file."""
         descriptions = [self.path / "run.json"]
         for part in parts:
-            folder, kind = self.part(part), AnswerRow if isinstance(part, AnswerSpec) else SelectionRow
+            folder = self.part(part)
             if folder.is_dir():
                 descriptions.append(folder / _description_name(part))
-                with self.pool.alone_in(folder):
-                    keep_damaged_aside(folder, kind, in_use=self.pool.files_in_use(folder))
+                with self.unchanged(part):
+                    keep_damaged_aside(folder, _rows_of(part), in_use=self.pool.files_in_use(folder))
         for file in descriptions:
             try:
                 if file.exists():
@@ -233,10 +206,11 @@ class RunFolder:
         Raises:
             RunError: another run writes to one of them.
         """
-        for folder in map(self.part, parts):
+        for part in parts:
+            folder = self.part(part)
             if not folder.is_dir():
                 continue
-            with self.pool.alone_in(folder):
+            with self.unchanged(part):
                 if self.pool.files_in_use(folder):
                     raise RunError(f"{folder}: another run writes here; drop its rows when that run has ended")
                 # The rows first: costs alone are no part, rows without costs cannot be read.
@@ -252,7 +226,7 @@ class RunFolder:
         """
         for part in parts:
             if self.part(part).is_dir():
-                with self.pool.alone_in(self.part(part)):
+                with self.unchanged(part):
                     self._drop_errors(part)
 
     def _drop_errors(self, spec: SelectionSpec | AnswerSpec) -> None:
@@ -268,7 +242,7 @@ class RunFolder:
         old += [path for path in folder.glob("rows-*.jsonl") if path != file]
         with replace_file(file) as part:
             writer = RowWriter(part)
-            for row in self.answers(spec) if isinstance(spec, AnswerSpec) else self.selections(spec):
+            for row in StoredRows(folder, _rows_of(spec)):
                 if row.error is None:
                     writer.write(row)
             writer.close()
@@ -287,7 +261,8 @@ class RunFolder:
         shown = document.setdefault("parts", {})
         for part in parts:
             # By what the matrix says, without weights and versions: this is how the part it replaces is found.
-            key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': _plain_name(part.name)})}"
+            plain_name = part.name.rpartition("-")[0]  # without its hash
+            key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': plain_name})}"
             before = self.path / kind_of(part) / shown.get(key, part.name)
             # Only the link goes: the rows of the earlier weights stay in the pool.
             if before.name != part.name and before.is_symlink():
@@ -377,13 +352,12 @@ def kind_of(spec: SelectionSpec | AnswerSpec) -> str:
     return "answers" if isinstance(spec, AnswerSpec) else "selections"
 
 
+def _rows_of(spec: SelectionSpec | AnswerSpec) -> type[Any]:
+    return AnswerRow if isinstance(spec, AnswerSpec) else SelectionRow
+
+
 def _description_name(spec: SelectionSpec | AnswerSpec) -> str:
     return "cell.json" if isinstance(spec, AnswerSpec) else "spec.json"
-
-
-def _plain_name(name: str) -> str:
-    """Return a part's name without its hash."""
-    return name.rpartition("-")[0]
 
 
 def _write_json(document: dict[str, Any], path: Path) -> None:

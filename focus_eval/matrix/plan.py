@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -20,7 +22,7 @@ from focus_eval.core.resources import resource_path
 from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import EncoderConfig, MatrixConfig, StrictModel, check, load_yaml
-from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.folder import RunFolder, kind_of
 from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.pipeline.selector import texts_of
 from focus_eval.pipeline.timing import device_name
@@ -98,9 +100,8 @@ class SelectionPlan:
             unit: as of `llm_equivalents`.
         """
         units = unit_costs(self.spec.gmacs, relative_cost=self.spec.sampler.options.get("relative_cost"))
-        encoded, scanned = (self.embedded_alone, self.scanned)
-        if shared:
-            encoded, scanned = (self.embedded_shared, self.scanned_shared)
+        encoded = self.embedded_shared if shared else self.embedded_alone
+        scanned = self.scanned_shared if shared else self.scanned
         asked = {"calls": self.asked.get("calls", 0)}
         asked |= {"input": self.asked.get("tokens_sent", 0), "output": self.asked.get("tokens_back", 0)}
         frames = forward_equivalents(units, encoded=encoded, scanned=scanned, pulls=self.pulls)
@@ -132,11 +133,10 @@ class Plan:
         totals: dict[str, tuple[int, int]] = {}
         for selection in self.selections:
             # A selection has its main encoder first, then the one that scans.
-            for encoder, more in zip(
-                selection.spec.encoders, ((selection.pulls, 0), (0, selection.scanned)), strict=False
-            ):
-                pulls, scanned = totals.get(encoder.name, (0, 0))
-                totals[encoder.name] = (pulls + more[0], scanned + more[1])
+            seen = ((selection.pulls, 0), (0, selection.scanned))
+            for encoder, (pulled, scanned) in zip(selection.spec.encoders, seen, strict=False):
+                pulls, scans = totals.get(encoder.name, (0, 0))
+                totals[encoder.name] = (pulls + pulled, scans + scanned)
         return totals
 
     @property
@@ -172,7 +172,8 @@ def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = la
     selections, done = list[SelectionPlan](), 0
     for name, questions in sets.items():
         mine = [spec for spec in specs if spec.benchmark.name == name]
-        counted, distinct = count_selections(mine, questions.infos(), progress=partial(_further, progress, done, of))
+        further = partial(lambda before, now: progress(before + now, of), done)
+        counted, distinct = count_selections(mine, questions.infos(), progress=further)
         selections += counted
         done += len(questions.questions) * len(mine)
         for encoder, n_frames in distinct.items():
@@ -253,17 +254,6 @@ def count_selections(
     return [counting.plan() for counting in countings], {name: round(n) for name, n in distinct.items()}
 
 
-def _further(progress: Callable[[int, int], None], before: int, of: int, done: int) -> None:
-    """Tell `progress` of what is done in all benchmarks so far."""
-    progress(before + done, of)
-
-
-def plan_selection(spec: SelectionSpec, questions: QuestionSet) -> SelectionPlan:
-    """Return the plan of one selection of `questions`."""
-    ((counted,), _) = count_selections([spec], questions.infos())
-    return counted
-
-
 @dataclass(frozen=True)
 class _Frames:
     """Frames of one video that some questions look at.
@@ -291,11 +281,10 @@ class _Counting:
 
     def __init__(self, spec: SelectionSpec) -> None:
         self.spec = spec
-        self._questions = self._frames = self._keyframes = self._unknown = 0
-        self._pulls = self._alone = self._shared = 0.0
-        self._scanned = self._scanned_shared = self._looked = 0
+        # By the field of a `SelectionPlan`; expectations are fractions until the end.
+        self._sums: dict[str, float] = defaultdict(float, questions=0, pulls=0, frames=0)
         self._asked: Counter[str] = Counter()
-        self._reason = (0, "")
+        self._reason: tuple[float, str] = (inf, "")
         self._warnings: dict[str, tuple[int, PlanWarning]] = {}
 
     def add_video(self, asked: list[_Asked]) -> tuple[_Frames, _Frames]:
@@ -308,9 +297,12 @@ class _Counting:
             seen = [self._seen(number, question, info) for number, question, info in asked]
             pulled, scanned = (np.unique(np.concatenate(parts)) for parts in zip(*seen, strict=True))
             frames = _Frames(pulled), _Frames(scanned)
-        self._shared += _n_distinct(frames[:1])
-        self._scanned_shared += frames[1].known.size
+        self._add(embedded_shared=_n_distinct(frames[:1]), scanned_shared=frames[1].known.size)
         return frames
+
+    def _add(self, **counts: float) -> None:
+        for name, count in counts.items():
+            self._sums[name] += count
 
     def _without_runs(self, asked: list[_Asked], info: VideoInfo) -> tuple[_Frames, _Frames] | None:
         """Count questions that all see `info` without running each; None where only that tells."""
@@ -323,8 +315,8 @@ class _Counting:
             return None
         self._add_questions(asked, info)
         pulls = n * expected.n_pulls
-        self._pulls, self._alone = self._pulls + pulls, self._alone + pulls
-        self._keyframes += n * (min(spec.k, info.n_frames) if expected.n_keyframes is None else expected.n_keyframes)
+        keyframes = min(spec.k, info.n_frames) if expected.n_keyframes is None else expected.n_keyframes
+        self._add(pulls=pulls, embedded_alone=pulls, keyframes=n * keyframes)
         # Selections that draw alike from one generator, for instance at another K, draw the same frames.
         draws: dict[Hashable, tuple[Draw, int]] = {
             (spec.seed, spec.sampler.name, stage, draw.key): (draw, n) for stage, draw in enumerate(expected.more)
@@ -337,8 +329,7 @@ class _Counting:
 
     def _add_questions(self, asked: list[_Asked], info: VideoInfo) -> None:
         """Count questions about a video that is known."""
-        self._questions += len(asked)
-        self._frames += len(asked) * info.n_frames
+        self._add(questions=len(asked), frames=len(asked) * info.n_frames)
         # Said before the run: such questions become errors, and too many of them fail it.
         if (why := self.spec.sampler.why_no_frames(info, k=self.spec.k)) is not None:
             for number, question, _ in asked:
@@ -346,19 +337,11 @@ class _Counting:
 
     def plan(self) -> SelectionPlan:
         """Return what was counted."""
+        counts: dict[str, Any] = {name: round(count) for name, count in self._sums.items()}
         return SelectionPlan(
             spec=self.spec,
-            questions=self._questions,
-            pulls=round(self._pulls),
-            frames=self._frames,
-            keyframes=self._keyframes,
-            embedded_alone=round(self._alone),
-            embedded_shared=round(self._shared),
-            scanned=self._scanned,
-            scanned_shared=self._scanned_shared,
-            looked=self._looked,
+            **counts,
             asked=dict(self._asked),
-            unknown=self._unknown,
             reason=self._reason[1],
             warnings=tuple(warning for _, warning in sorted(self._warnings.values(), key=lambda item: item[0])),
         )
@@ -366,10 +349,9 @@ class _Counting:
     def _seen(self, number: int, question: Question, info: VideoInfo | FocusEvalError) -> tuple[IntArray, IntArray]:
         nothing = NO_FRAMES, NO_FRAMES
         if isinstance(info, FocusEvalError):
-            self._questions += 1
             # The first by number, since videos are visited in another order than questions.
-            self._reason = min(self._reason, (number, str(info))) if self._unknown else (number, str(info))
-            self._unknown += 1
+            self._reason = min(self._reason, (number, str(info)))
+            self._add(questions=1, unknown=1)
             return nothing
         self._add_questions([(number, question, info)], info)
         try:
@@ -378,12 +360,9 @@ class _Counting:
             kind = getattr(error, "promise", "") or type(error).__name__
             self._warn(kind, f"will be errors: {error}", number, question, info)
             return nothing
-        self._pulls += selection.n_pulls
-        self._keyframes += len(selection.keyframes)
         # A frame pulled twice by one question is embedded once.
-        self._alone += selection.encoded_frames.size
-        self._scanned += selection.n_scanned
-        self._looked += selection.looked_frames.size
+        self._add(pulls=selection.n_pulls, embedded_alone=selection.encoded_frames.size)
+        self._add(keyframes=len(selection.keyframes), scanned=selection.n_scanned, looked=selection.looked_frames.size)
         self._asked.update(selection.asked)
         return selection.encoded_frames, selection.scanned_frames
 
@@ -610,7 +589,8 @@ def _rates(machine: Machine, encoder: EncoderConfig) -> tuple[dict[str, float], 
 
 def _with_shared_coarse_pulls(selection: SelectionPlan, sets: dict[str, QuestionSet]) -> int:
     spec = replace(selection.spec, coarse_seed="video")
-    return plan_selection(spec, sets[spec.benchmark.name]).embedded_shared
+    ((counted,), _) = count_selections([spec], sets[spec.benchmark.name].infos())
+    return counted.embedded_shared
 
 
 def _line(
@@ -750,7 +730,7 @@ def run_status(folder: str | Path) -> list[PartStatus]:
         statuses.append(
             PartStatus(
                 name=part.name,
-                kind="answers" if isinstance(part, AnswerSpec) else "selections",
+                kind=kind_of(part),
                 rows=len(errors),
                 questions=len(asked),
                 errors=sum(error is not None for error in errors),

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, MissingWeights, unknown_name
@@ -31,6 +31,9 @@ from focus_eval.matrix.questions import (
     read_questions,
     task_source,
 )
+
+if TYPE_CHECKING:
+    from focus_eval.encoders.weights import Located
 
 
 @dataclass(frozen=True)
@@ -172,13 +175,8 @@ def embedding_bytes(encoder: EncoderConfig) -> int | None:
 
 def _checkpoint_size(made: Any, encoder: EncoderConfig) -> int:
     """Return the numbers of an embedding as the checkpoint's config states them; 0 where it is not here."""
-    from focus_eval.encoders.weights import locate
-
-    checkpoint, revision = encoder.options.get("checkpoint"), encoder.options.get("revision")
-    name = str(checkpoint or getattr(made, "default_checkpoint", encoder.name))
     try:
-        found = locate(name, revision=str(revision) if revision else None, model_type=made.model_type)
-        stated = json.loads(found.config.read_text(encoding="utf-8"))
+        stated = json.loads(_located(encoder, made.model_type).config.read_text(encoding="utf-8"))
     except (FocusEvalError, AttributeError, OSError, ValueError):
         return 0
     if stated.get("model_type") == "qwen3_vl":  # the language model gives the embedding
@@ -210,12 +208,8 @@ def _left(run: RunFolder | None, part: SelectionSpec | AnswerSpec, n_bytes: floa
     if run is None:
         return n_bytes
     folder = run.part(part)
-    lines = sum(_size(path) for path in _rows_files(folder))
+    lines = sum(map(_size, folder.glob("rows-*.jsonl")))
     return max(0.0, n_bytes * (1 - min(1.0, _finished_rows(folder) / n_questions)) - lines)
-
-
-def _rows_files(folder: Path) -> Iterator[Path]:
-    return folder.glob("rows-*.jsonl")
 
 
 def _finished_rows(folder: Path) -> int:
@@ -487,17 +481,19 @@ def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
         yield from _checkpoint_problems(encoder, model_type)
 
 
-def _checkpoint_problems(encoder: EncoderConfig, model_type: str | tuple[str, ...]) -> Iterator[Missing]:
+def _located(encoder: EncoderConfig, model_type: str | tuple[str, ...]) -> Located:
+    """Return the checkpoint of `encoder`. Raises as `locate`."""
     from focus_eval.encoders.registry import ENCODERS
     from focus_eval.encoders.weights import locate
 
     checkpoint, revision = encoder.options.get("checkpoint"), encoder.options.get("revision")
+    name = str(checkpoint or ENCODERS.fact(encoder.encoder, "default_checkpoint", encoder.name))
+    return locate(name, revision=str(revision) if revision else None, model_type=model_type)
+
+
+def _checkpoint_problems(encoder: EncoderConfig, model_type: str | tuple[str, ...]) -> Iterator[Missing]:
     try:
-        found = locate(
-            str(checkpoint or ENCODERS.fact(encoder.encoder, "default_checkpoint", encoder.name)),
-            revision=str(revision) if revision else None,
-            model_type=model_type,
-        )
+        found = _located(encoder, model_type)
     except FocusEvalError as error:
         # Only what must be fetched takes room on the disk.
         size = encoder.disk_gigabytes if isinstance(error, MissingWeights) else 0.0

@@ -73,11 +73,6 @@ class DocumentFiles:
     format: str
     files: tuple[Path, ...]
 
-    @property
-    def stamp(self) -> tuple[tuple[str, int, int], ...]:
-        """Changes when a file does."""
-        return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in self.files)
-
 
 def find_documents(config: BenchmarkConfig) -> DocumentFiles:
     """Return the files with the documents of `config.task`.
@@ -180,11 +175,8 @@ def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
     except (yaml.YAMLError, AttributeError, ValueError, TypeError):
         return []
     wanted = [config for config in configs if not source.subset or config.get("config_name") == source.subset]
-    patterns: list[str] = []
     # A task without a subset means the first configuration of the card.
-    for item in wanted[:1]:
-        patterns += _patterns_of(item.get("data_files"), source.split)
-    return patterns
+    return _patterns_of(wanted[0].get("data_files"), source.split) if wanted else []
 
 
 def _patterns_of(data_files: Any, split: str) -> list[str]:
@@ -271,8 +263,7 @@ class QuestionSet:
         Raises:
             VideoError: no rates, and a video that cannot be read.
         """
-        known = self.known_info(question)
-        if known is not None:
+        if known := self.known_info(question):
             return known
         with open_video(self.video_path(question.video)) as reader:
             return reader.info
