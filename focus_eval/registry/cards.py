@@ -174,9 +174,8 @@ def read_registry(folder: Path | None = None) -> dict[str, Card]:
     owners: dict[tuple[object, ...], str] = {}
     for name, card in cards.items():
         claimed: list[tuple[object, ...]] = [("the title", card.title)]
-        claimed += (
-            [("the sampler", card.sampler, str(card.options))] if card.sampler and ".py" not in card.sampler else []
-        )
+        if card.sampler and ".py" not in card.sampler:
+            claimed.append(("the sampler", card.sampler, str(card.options)))
         claimed += [("the rows of", card.label(item), item.benchmark, item.k) for item in card.selections]
         for what in claimed:
             if owners.setdefault(what, name) != name:

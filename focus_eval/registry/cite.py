@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -47,9 +47,9 @@ def _used(run: Run, cards: Mapping[str, Card]) -> dict[str, str]:
         used.setdefault(_paper(row.sampler, cards), f"sampler {row.sampler}")
         for encoder in filter(None, (row.encoder, row.scan_encoder)):
             used.setdefault(_plain(encoder), f"encoder {encoder}")
-    for benchmark in _unique(row.benchmark for row in run.variants):
-        used.setdefault(benchmark, f"benchmark {benchmark}")
-    for _, model, made in _cells(run):
+    for row in run.variants:
+        used.setdefault(row.benchmark, f"benchmark {row.benchmark}")
+    for model, made in _cells(run):
         used.setdefault(str(made.get("model", model)), f"model {model}")
     if run.answers:
         used.setdefault("lmms-eval", "lmms-eval")
@@ -68,8 +68,7 @@ def _plain(encoder: str) -> str:
 
 
 def _paragraph(run: Run, cards: Mapping[str, Card], references: Mapping[str, Any]) -> str:
-    starts = run.provenance.get("starts", [])
-    last = starts[-1] if starts else {}
+    last = (run.provenance.get("starts") or [{}])[-1]
     revision = f", revision {str(last['git'])[:10]}" if last.get("git") else ""
     sentences = [f"Frames were chosen by focus-eval {_version(last)}{revision}~\\cite{{{OURS}}}."]
     sentences.append(f"Samplers: {'; '.join(_samplers(run, cards, references))}.")
@@ -78,7 +77,7 @@ def _paragraph(run: Run, cards: Mapping[str, Card], references: Mapping[str, Any
     ks, seeds = ({str(getattr(row, name)) for row in run.variants} for name in ("k", "seed"))
     sentences.append(f"K = {', '.join(sorted(ks, key=int))}; seeds {', '.join(sorted(seeds, key=int))}.")
     sentences.append(f"Benchmarks: {'; '.join(_benchmarks(run, references))}.")
-    models = _unique(_model(model, made, references) for _, model, made in _cells(run))
+    models = _unique(_model(model, made, references) for model, made in _cells(run))
     sentences += [f"Answers: {'; '.join(models)}, scored with lmms-eval~\\cite{{lmms-eval}}."] if models else []
     versions = ", ".join(f"{name} {text}" for name, text in last.get("versions", {}).items() if name != "focus-eval")
     sentences += [f"Versions: {latex_escaped(versions)}."] if versions else []
@@ -93,10 +92,8 @@ def _version(last: Mapping[str, Any]) -> str:
 
 
 def _samplers(run: Run, cards: Mapping[str, Card], references: Mapping[str, Any]) -> list[str]:
-    versions = {
-        str(made.get("selection", {}).get("sampler", "")): made.get("selection", {}).get("sampler_version")
-        for _, _, made in _cells(run)
-    }
+    chosen = [made.get("selection", {}) for _, made in _cells(run)]
+    versions = {str(how.get("sampler", "")): how.get("sampler_version") for how in chosen}
     texts = []
     for row in run.variants:
         changed = ", ".join(f"{name}={value}" for name, value in row.changed_options.items())
@@ -123,10 +120,9 @@ def _model(model: str, made: Mapping[str, Any], references: Mapping[str, Any]) -
     return latex_escaped(model) + _cite(str(made.get("model", model)), references) + weights + frames
 
 
-def _cells(run: Run) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield cell, model and identity of each cell."""
-    for *_, cell, model in run.cells:
-        yield cell, model, run.made_with.get(cell, {})
+def _cells(run: Run) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return model and identity of each cell."""
+    return [(model, run.made_with.get(cell, {})) for *_, cell, model in run.cells]
 
 
 def _cite(key: str, references: Mapping[str, Any]) -> str:
@@ -150,5 +146,4 @@ def _ours() -> str:
 
 
 def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
-    lines: Sequence[str] = [f"  {name} = {{{value}}}," for name, value in fields.items()]
-    return "\n".join([f"@{kind}{{{key},", *lines, "}"])
+    return "\n".join([f"@{kind}{{{key},", *(f"  {name} = {{{value}}}," for name, value in fields.items()), "}"])

@@ -15,12 +15,11 @@ from focus_eval.benchmarks.evidence import NEAR_SECONDS
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import resource_path
 from focus_eval.registry.cards import CLAIMED, COMPUTED, DERIVED, REPLAYED, Card, PublishedFile
-from focus_eval.registry.replayed import LONG_SECONDS, Group, Material
+from focus_eval.registry.replayed import LONG_SECONDS, Group, Material, read_csv, write_csv
 from focus_eval.report.audit_reading import AuditSource, read_log
 from focus_eval.report.sign_flips import sign_flip_p
-from focus_eval.report.statistics import holm, mean_estimate, video_sums
+from focus_eval.report.statistics import Estimate, holm, mean_estimate, video_sums
 from focus_eval.report.table import SIGNIFICANT
-from focus_eval.rows.records import replace_file
 from focus_eval.selections import load_selections
 from focus_eval.selections.lmms_logs import find_logs
 
@@ -74,23 +73,14 @@ def read_figures(folder: Path) -> list[Figure]:
     Raises:
         InvalidInput: other columns.
     """
-    path = folder / FIGURES_FILE
-    if not path.exists():
-        return []
-    with open(path, newline="", encoding="utf-8") as file:
-        head, *rows = list(csv.reader(file)) or [[]]
-    if tuple(head) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
-        raise InvalidInput(f"{path}: not a registry's figures; its columns are {', '.join(head)}")
-    return [Figure(**dict(zip(COLUMNS, row, strict=True))) for row in rows]
+    return [Figure(**dict(zip(COLUMNS, row, strict=True))) for row in read_csv(folder / FIGURES_FILE, COLUMNS)]
 
 
 def write_figures(folder: Path, old: Iterable[Figure], new: Iterable[Figure]) -> list[Figure]:
     """Write `old` with `new` in place of those of the same key, and return them; earlier versions and months stay."""
     by_key = {item.key: item for item in old} | {item.key: item for item in new}
     ordered = sorted(by_key.values(), key=lambda item: (item.benchmark, int(item.k), item.name, item.key))
-    with replace_file(folder / FIGURES_FILE) as part, open(part, "w", newline="", encoding="utf-8") as file:
-        rows = ([getattr(item, name) for name in COLUMNS] for item in ordered)
-        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+    write_csv(folder / FIGURES_FILE, COLUMNS, [[getattr(item, name) for name in COLUMNS] for item in ordered])
     return ordered
 
 
@@ -128,9 +118,12 @@ def measured(
     tiers = tiers_of(values, videos)
     for name, found in values.items():
         mean = mean_estimate(found, videos)
-        ends = ("" if end is None else f"{end:.4f}" for end in (mean.low, mean.high))
-        said = {"measure": measure, "value": f"{mean.value:.4f}", "tier": str(tiers[name])}
-        yield replace(about[name], **said, **dict(zip(("low", "high"), ends, strict=True)), questions=str(len(videos)))
+        yield replace(about[name], measure=measure, tier=str(tiers[name]), **_texts(mean))
+
+
+def _texts(mean: Estimate) -> dict[str, str]:
+    low, high = ("" if end is None else f"{end:.4f}" for end in (mean.low, mean.high))
+    return {"value": f"{mean.value:.4f}", "low": low, "high": high, "questions": str(mean.questions)}
 
 
 def replayed_figures(group: Group, cards: Mapping[str, Card]) -> list[Figure]:
@@ -170,8 +163,6 @@ def computed_figures(card: Card, material: Material) -> Iterator[Figure]:
         if path is None or item.benchmark not in material.annotations:
             continue
         scores, video_of = _scores(item, path, material), material.videos(item.benchmark)
-        videos = [video_of.get(key, key) for key in scores]
-        mean = mean_estimate(list(scores.values()), videos)
         yield Figure(
             status=COMPUTED,
             sampler=card.name,
@@ -180,10 +171,7 @@ def computed_figures(card: Card, material: Material) -> Iterator[Figure]:
             benchmark=item.benchmark,
             k=str(item.k),
             measure=f"accuracy, {item.model}",
-            value=f"{mean.value:.4f}",
-            low="" if mean.low is None else f"{mean.low:.4f}",
-            high="" if mean.high is None else f"{mean.high:.4f}",
-            questions=str(len(scores)),
+            **_texts(mean_estimate(list(scores.values()), [video_of.get(key, key) for key in scores])),
         )
 
 
@@ -195,10 +183,7 @@ def _scores(item: PublishedFile, path: Path, material: Material) -> dict[str, fl
     else:
         questions = material.questions(item.benchmark)
         loaded = load_selections(path, format=item.format, questions=questions, left_out=[])
-        found = {
-            key: None if chosen.answered is None or chosen.answered.is_correct is None else chosen.answered.is_correct
-            for key, chosen in loaded.items()
-        }
+        found = {key: chosen.answered and chosen.answered.is_correct for key, chosen in loaded.items()}
     scores = {key: float(score) for key, score in found.items() if score is not None}
     if len(scores) < len(found) or not scores:
         raise InvalidInput(f"{path}: {len(scores)} of {len(found)} questions say whether the answer is right")

@@ -20,7 +20,7 @@ from focus_eval.report.recall import EvidenceCase, Times, evidence_cases, unifor
 from focus_eval.report.scenes import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, interval_figures, random_figures
 from focus_eval.report.statistics import compare_paired, holm
 from focus_eval.report.table import Table, TableRow, Value, to_markdown
-from focus_eval.rows.records import replace_file
+from focus_eval.rows.records import replace_file, write_text
 from focus_eval.selections import load_selections
 
 BASELINES = ("random", "uniform")
@@ -260,17 +260,8 @@ def rows_of(ground: Ground, name: str, k: int, figures: pd.DataFrame) -> list[Ro
     for bucket, inside in ground.groups:
         means = figures[inside].mean()
         texts = tuple(f"{means[measure]:.4f}" if measure in ground.measures else "" for measure in MEASURES)
-        made.append(
-            Row(
-                benchmark=ground.benchmark,
-                name=name,
-                k=str(k),
-                bucket=bucket,
-                questions=str(int(inside.sum())),
-                frames=f"{means['frames']:.1f}",
-                figures=texts,
-            )
-        )
+        about = {"questions": str(int(inside.sum())), "frames": f"{means['frames']:.1f}"}
+        made.append(Row(benchmark=ground.benchmark, name=name, k=str(k), bucket=bucket, figures=texts, **about))
     return made
 
 
@@ -305,11 +296,9 @@ def difference_rows(ground: Ground, k: int, figures: Mapping[str, pd.DataFrame])
     return rows
 
 
-def replaced_differences(rows: Sequence[tuple[str, ...]], new: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def replaced_differences(rows: Iterable[tuple[str, ...]], new: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Return `rows` with `new` in place of those of the same selections and measure."""
-    by_key = {(*row[:4], row[5]): row for row in rows}
-    by_key.update({(*row[:4], row[5]): row for row in new})
-    return list(by_key.values())
+    return list({(*row[:4], row[5]): row for row in (*rows, *new)}.values())
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -319,30 +308,28 @@ def read_rows(path: Path) -> list[Row]:
         InvalidInput: other columns.
     """
     at = len(COLUMNS) - len(MEASURES)
-    return [Row(**dict(zip(COLUMNS[:at], row[:at], strict=True)), figures=row[at:]) for row in _read(path, COLUMNS)]
+    return [Row(**dict(zip(COLUMNS[:at], row[:at], strict=True)), figures=row[at:]) for row in read_csv(path, COLUMNS)]
 
 
 def read_differences(path: Path) -> list[tuple[str, ...]]:
     """Return the differences in a CSV file; none where there is no file. Raises as `read_rows`."""
-    return _read(path, DIFFERENCE_COLUMNS)
+    return read_csv(path, DIFFERENCE_COLUMNS)
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
     """Write rows: by benchmark, fewer frames first, baselines first, then by name. No order says who is best."""
     ordered = sorted(rows, key=lambda row: (row.benchmark, int(row.k), row.name not in BASELINES, row.name))
-    _write(path, COLUMNS, [row.texts for row in ordered])
+    write_csv(path, COLUMNS, [row.texts for row in ordered])
 
 
 def write_differences(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
     """Write differences in the order of `write_rows`."""
-    _write(path, DIFFERENCE_COLUMNS, sorted(rows, key=lambda row: (row[0], int(row[1]), row[2])))
+    write_csv(path, DIFFERENCE_COLUMNS, sorted(rows, key=lambda row: (row[0], int(row[1]), row[2])))
 
 
-def replaced(rows: Sequence[Row], new: Iterable[Row]) -> list[Row]:
+def replaced(rows: Iterable[Row], new: Iterable[Row]) -> list[Row]:
     """Return `rows` with `new` in place of those of the same benchmark, name, K and bucket."""
-    by_key = {row.texts[:4]: row for row in rows}
-    by_key.update({row.texts[:4]: row for row in new})
-    return list(by_key.values())
+    return list({row.texts[:4]: row for row in (*rows, *new)}.values())
 
 
 def leaderboard_tables(rows: Sequence[Row]) -> list[Table]:
@@ -477,23 +464,28 @@ def update_page(page: Path, text: str) -> None:
     _, end, after = rest.partition(_MARKS[1])
     if not start or not end:
         raise InvalidInput(f"{page}: lacks the lines {_MARKS[0]} and {_MARKS[1]} to put the table between")
-    with replace_file(page) as part:
-        part.write_text(f"{before}{start}\n{text.strip()}\n{end}{after}", encoding="utf-8")
+    write_text(page, f"{before}{start}\n{text.strip()}\n{end}{after}")
 
 
-def _read(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
+def read_csv(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the lines of a file that `write_csv` wrote; none where there is no file.
+
+    Raises:
+        InvalidInput: other columns.
+    """
     if not path.exists():
         return []
     with open(path, newline="", encoding="utf-8") as file:
         head, *rows = list(csv.reader(file)) or [[]]
-    if tuple(head) != tuple(columns):
+    if tuple(head) != tuple(columns) or any(len(row) != len(columns) for row in rows):
         raise InvalidInput(
-            f"{path}: not a leaderboard's figures within {distances_text()} s; its columns are {', '.join(head)}"
+            f"{path}: not a registry's figures within {distances_text()} s; its columns are {', '.join(head)}"
         )
     return [tuple(row) for row in rows]
 
 
-def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write lines of texts under their columns, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as part, open(part, "w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([columns, *rows])

@@ -58,8 +58,7 @@ def submission(
         if code:
             document["sampler"] = _copied_code(code, made)
         for key in ("selections", "answers"):
-            items = getattr(card, key)
-            if items:
+            if items := getattr(card, key):
                 document[key] = [_kept(item, key, card_file.parent, made, material) for item in items]
         (made / CARD_FILE).write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), encoding="utf-8")
         finished = read_card(made / CARD_FILE)
