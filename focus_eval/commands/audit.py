@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focus_eval.commands.console import print_folded
+from focus_eval.commands.console import AnnotationsFile, print_folded
 from focus_eval.core.errors import InvalidInput, printable
 
 
@@ -17,7 +17,7 @@ def audit(
         str, typer.Option(help="Field of the logs that holds the frames that were fed; frames are not read without it.")
     ] = "",
     benchmark: Annotated[str, typer.Option(help="Name of the benchmark of --annotations.")] = "longvideobench",
-    annotations: Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")] = None,
+    annotations: AnnotationsFile = None,
     rates: Annotated[
         Path | None, typer.Option(help="CSV with the columns id, duration_s and fps. [default: as stated]")
     ] = None,

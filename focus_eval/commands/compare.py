@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import completed, print_folded, print_table
+from focus_eval.commands.console import DemoOption, MinutesOption, completed, print_folded, print_table
 from focus_eval.commands.lab import RelevanceOption, ScanRelevanceOption, check, replayed, run_with_progress
 from focus_eval.core.options import parse_named
 from focus_eval.rows.records import write_text
@@ -49,14 +49,14 @@ def compare_samplers(
         int | None,
         typer.Option(help="Simulated videos of each world. [default: 150 to 1200, until all is decided]", min=5),
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Start no more videos that would take longer than this.")] = 10.0,
+    minutes: MinutesOption = 10.0,
     margin: Annotated[float, typer.Option(help="Points of recall within which samplers are equivalent.")] = 3.0,
     world: Annotated[
         list[str], typer.Option(metavar="NAME", help="Simulated world; repeatable. [default: realistic]")
     ] = [],  # noqa: B006
     relevance: RelevanceOption = None,
     scan_relevance: ScanRelevanceOption = None,
-    demo: Annotated[bool, typer.Option(help="Run the quick demo too.")] = True,
+    demo: DemoOption = True,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the videos. [default: 0; for FILE.py:Class drawn after the check]")
     ] = None,

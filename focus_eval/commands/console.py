@@ -14,23 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import progress as columns
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, Task
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from focus_eval.report.table import Table
 
 
@@ -42,8 +33,6 @@ _COMMAND = re.compile(r"(?:^|[:`] ?|^ +)(?P<command>(?:hf|pip|focus-eval|lmms-ev
 
 def table_console() -> Console:
     """Return the console: as wide as the terminal or `COLUMNS`, else `PIPED_WIDTH`; without markup."""
-    from rich.console import Console
-
     # The stream is asked, not rich: FORCE_COLOR makes a pipe a terminal to rich.
     is_wide_as_said = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     # Without markup: an interval such as [0.1, 0.2] is text, not a style.
@@ -213,16 +202,17 @@ def progress_bar(unit: str = "frames") -> Progress:
     console = Console(stderr=True)
     if not console.is_terminal:
         return ProgressLines(unit)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
+    shown = (columns.TextColumn("{task.description}"), columns.BarColumn(), columns.MofNCompleteColumn())
+    times = (columns.TextColumn(unit), columns.TimeElapsedColumn(), columns.TimeRemainingColumn())
+    return Progress(*shown, *times, console=console, transient=True)
+
+
+@contextmanager
+def count_progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar inside the block; what it yields is told how many are done, and of how many."""
+    with progress_bar(unit) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 @contextmanager
@@ -259,4 +249,20 @@ def pull_progress(title: str, *, waiting: str) -> Iterator[PullProgress]:
             progress.stop_waiting()
 
 
-SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
+def clock_text(seconds: float) -> str:
+    """Return e.g. "1:02:03"."""
+    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
+
+
+AnnotationsFile = Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")]
+BenchmarkOption = Annotated[str, typer.Option(help="Name of the benchmark.")]
+FormatsOption = Annotated[
+    list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
+]
+SamplerOptions = Annotated[
+    list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
+]
+MinSecondsOption = Annotated[float, typer.Option(help="Leave out videos shorter than this.")]
+MinutesOption = Annotated[float, typer.Option(help="Start no more videos that would take longer than this.")]
+DemoOption = Annotated[bool, typer.Option(help="Run the quick demo too.")]
+AlsoOption = Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")]

@@ -51,10 +51,10 @@ def doctor(
 
 def devices() -> dict[str, str]:
     """Return the devices an encoder can run on by torch's name, with what they are."""
+    from focus_eval.matrix.machine import host_gigabytes
     from focus_eval.pipeline.timing import cpu_name
 
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIGABYTE if hasattr(os, "sysconf") else 0
-    found = {"cpu": f"{cpu_name()}, {os.cpu_count()} cores, {memory:.0f} GB"}
+    found = {"cpu": f"{cpu_name()}, {os.cpu_count()} cores, {host_gigabytes() or 0:.0f} GB"}
     if find_spec("torch") is None:
         return {**found, "cuda": "torch is not installed"}
     import torch

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
-from focus_eval.commands.console import print_folded, print_table, print_tables, write_table
+from focus_eval.commands.console import (
+    AlsoOption,
+    AnnotationsFile,
+    BenchmarkOption,
+    FormatsOption,
+    MinSecondsOption,
+    print_folded,
+    print_tables,
+)
 from focus_eval.core.errors import InvalidInput, printable
 from focus_eval.core.options import make, named_options, parse_assignments
 from focus_eval.core.resources import whole_text
@@ -22,8 +30,6 @@ if TYPE_CHECKING:
     from focus_eval.selections import ImportedSelection
 
 
-AnnotationsOption = Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")]
-BenchmarkOption = Annotated[str, typer.Option(help="Name of the benchmark.")]
 AllowOutside = Annotated[bool, typer.Option(help="Leave out and count frames past the end, and rows of no question.")]
 FormatOption = Annotated[
     list[str],
@@ -38,7 +44,7 @@ def import_(
     file: Annotated[Path, typer.Argument(help="Selection file, a run's folder, a folder of logs, or scores.json.")],
     out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write.")],
     frames: Annotated[Path | None, typer.Argument(help="relevance: frames.json, the frames of the scores.")] = None,
-    annotations: AnnotationsOption = None,
+    annotations: AnnotationsFile = None,
     benchmark: Annotated[
         str, typer.Option(help="Name of the benchmark. [default: longvideobench; of a log, its task's]")
     ] = "",
@@ -63,38 +69,26 @@ def import_(
         said = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
         _import_logs(file, out, {**said, **options}, benchmark=benchmark, annotations=annotations, rates=rates)
         return
+    benchmark = benchmark or "longvideobench"
     if kind == "relevance":
         from focus_eval.commands.relevance import import_relevance
 
-        benchmark = benchmark or "longvideobench"
         import_relevance(
             file, frames, out, options, benchmark=benchmark, annotations=annotations, rates=rates, name=name
         )
         return
-    how: dict[str, Any] = {"unit": unit, "allow_missing": allow_missing, "options": options}
-    questions = read_questions(benchmark or "longvideobench", annotations)
-    _import_selections(
-        file,
-        out,
-        how,
-        kind=kind,
-        questions=questions,
-        rates=rates,
-        allow_outside=allow_outside,
-        name=name,
-        model=model,
-    )
+    questions, left_out = read_questions(benchmark, annotations), list[str]() if allow_outside else None
+    how = {"format": kind, "unit": unit, "allow_missing": allow_missing, "options": options, "left_out": left_out}
+    _import_selections(file, out, how, questions=questions, rates=rates, name=name, model=model)
 
 
 def _import_selections(
     file: Path,
     out: Path,
-    said: Mapping[str, Any],
+    how: Mapping[str, Any],
     *,
-    kind: str,
     questions: Sequence[Question] | None,
     rates: Path | None,
-    allow_outside: bool,
     name: str,
     model: str,
 ) -> None:
@@ -104,9 +98,8 @@ def _import_selections(
 
     rate_of = read_rates(rates) if rates is not None else None
     fps = {key: float(rate.fps) for key, rate in rate_of.items()} if rate_of is not None else None
-    left_out: list[str] | None = [] if allow_outside else None
-    selections = load_selections(file, format=kind, questions=questions, fps=fps, left_out=left_out, **said)
-    for line in left_out or ():
+    selections = load_selections(file, questions=questions, fps=fps, **how)
+    for line in how["left_out"] or ():
         print_folded(line)
     if out.suffix == ".parquet":
         write_parquet(selections, out)
@@ -166,8 +159,8 @@ def recall(
         Path | None,
         typer.Option(help="CSV with the columns id, duration_s and fps, if the annotation does not state them."),
     ] = None,
-    format: Annotated[list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order.")] = [],  # noqa: B006
-    benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
+    format: FormatsOption = [],  # noqa: B006
+    benchmark: BenchmarkOption = "longvideobench",
     scenes: Annotated[
         Path | None,
         typer.Option(help="Scenes by question: KFS-Bench's CSV, or JSON id: [[start, stop], ..] in seconds."),
@@ -176,7 +169,7 @@ def recall(
     allow_missing: Annotated[
         bool, typer.Option(help="Compare on the questions that every selection has, and count the others.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the table to this file (.md, .csv or .tex).")] = None,
+    out: AlsoOption = None,
 ) -> None:
     """Compute evidence recall of selection files.
 
@@ -198,12 +191,9 @@ def recall(
     tables = [recall_rows(cases, loaded, fps)] if any(case.evidence_seconds.size for case in cases) else []
     known = {question.id for question in questions}
     tables += _scene_tables(scenes, asked, cases, loaded, fps, known=known, left_out=left_out)
-    for table in tables:
-        print_table(table)
+    print_tables(tables, out)
     for line in [*_left_out(questions, asked), *(left_out or ())]:
         print_folded(line)
-    if out is not None:
-        write_table(tables, out)
 
 
 def _scene_tables(
@@ -219,9 +209,7 @@ def _scene_tables(
     """Return the tables of annotated intervals, and of the scenes in a file."""
     from focus_eval.report.scenes import interval_table, read_scenes, scene_table
 
-    intervals = {
-        question.id: list(question.evidence_intervals) for question in questions if question.evidence_intervals
-    }
+    intervals = {asked.id: list(asked.evidence_intervals) for asked in questions if asked.evidence_intervals}
     tables = [interval_table(cases, intervals, loaded, fps)] if intervals else []
     if path is None:
         return tables
@@ -248,6 +236,24 @@ def _left_out(questions: Sequence[Question], asked: Sequence[Question]) -> list[
     return lines
 
 
+def for_each(given: Sequence[str], n_files: int, *, what: str, default: str) -> list[str]:
+    """Return what is given of each selection file: one for all, or one for each; `default` where nothing is."""
+    if given and len(given) not in (1, n_files):
+        raise InvalidInput(f"{len(given)} {what} for {n_files} selection files; give one, or one for each")
+    return list(given) if len(given) == n_files else [*(given or [default])] * n_files
+
+
+def selection_files(texts: Sequence[str | Path], formats: Sequence[str]) -> list[tuple[str, Path, str]]:
+    """Return name, file and format of each [NAME=]FILE; a file without a name is called after itself."""
+    made = []
+    for text, kind in zip(texts, for_each(formats, len(texts), what="formats", default="auto"), strict=True):
+        name, equals, file = str(text).partition("=")
+        path = Path(file if equals else text)
+        own = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+        made.append((name if equals else own, path, kind))
+    return made
+
+
 def _load(
     paths: Sequence[Path],
     formats: Sequence[str],
@@ -259,16 +265,10 @@ def _load(
 ) -> dict[str, dict[str, ImportedSelection]]:
     from focus_eval.selections import load_selections
 
-    if formats and len(formats) not in (1, len(paths)):
-        raise InvalidInput(f"{len(formats)} formats for {len(paths)} selection files; give one, or one for each")
     loaded: dict[str, dict[str, ImportedSelection]] = {}
-    for number, path in enumerate(paths):
-        name, equals, file = str(path).partition("=")
-        if not equals:
-            name, file = path.name.removesuffix(".gz").rpartition(".")[0], str(path)
+    for name, file, kind in selection_files(paths, formats):
         if name in loaded:
             raise InvalidInput(f"two selections are called {name!r}; write NAME=FILE")
-        kind = formats[number if len(formats) > 1 else 0] if formats else "auto"
         loaded[name] = load_selections(
             file, format=kind, questions=questions, fps=fps, allow_missing=allow_missing, left_out=left_out
         )
@@ -279,21 +279,19 @@ def evidence(
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs, instead of --selections.")
     ] = None,
-    annotations: Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")] = None,
+    annotations: AnnotationsFile = None,
     rates: Annotated[
         Path | None, typer.Option(help="CSV with the columns id, duration_s and fps, if there are no videos.")
     ] = None,
     selections: Annotated[
         list[str], typer.Option(metavar="[NAME=]FILE", help="Selections published with answers; repeatable.")
     ] = [],  # noqa: B006
-    format: Annotated[
-        list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
-    ] = [],  # noqa: B006
+    format: FormatsOption = [],  # noqa: B006
     option: FormatOption = [],  # noqa: B006
     model: Annotated[
         list[str], typer.Option(help="Name of the model that gave the answers, or one for each file; repeatable.")
     ] = [],  # noqa: B006
-    benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
+    benchmark: BenchmarkOption = "longvideobench",
     within: Annotated[bool, typer.Option("--within", help="Also compare each question with itself.")] = False,
     measure: Annotated[
         list[str], typer.Option(help="Measure for --within: recall@2, nearness, ...; repeatable. [default: all]")
@@ -301,11 +299,11 @@ def evidence(
     distance: Annotated[
         float, typer.Option(help=f"Seconds within which evidence is in view: {distances_text(last=' or ')}.")
     ] = IN_VIEW_SECONDS,
-    min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 180.0,
+    min_seconds: MinSecondsOption = 180.0,
     estimate: Annotated[
         list[str], typer.Option(metavar="[NAME=]FILE", help="Estimate the accuracy of these selections; repeatable.")
     ] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")] = None,
+    out: AlsoOption = None,
 ) -> None:
     """Compare accuracy with and without the evidence in view.
 
@@ -322,13 +320,8 @@ def evidence(
         raise InvalidInput("--measure goes with --within")
     if runs and estimate:
         raise InvalidInput("--estimate goes with --selections, --annotations and --rates")
-    answered, others = (
-        (load_runs(runs), None)
-        if runs
-        else _from_files(
-            selections, format, option, estimate, benchmark=benchmark, model=model, annotations=annotations, rates=rates
-        )
-    )
+    given: dict[str, Any] = {"benchmark": benchmark, "model": model, "annotations": annotations, "rates": rates}
+    answered, others = (load_runs(runs), None) if runs else _from_files(selections, format, option, estimate, **given)
     tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
     if within:
         tables += within_tables(answered, min_seconds=min_seconds, measures=measure)
@@ -356,20 +349,13 @@ def _from_files(
 
     if annotations is None or rates is None:
         raise InvalidInput("--selections need --annotations and --rates")
-    if formats and len(formats) not in (1, len(selections)):
-        raise InvalidInput(f"{len(formats)} formats for {len(selections)} selection files; give one, or one for each")
-    if model and len(model) not in (1, len(selections)):
-        raise InvalidInput(f"{len(model)} models for {len(selections)} selection files; give one, or one for each")
-    models = list(model) * len(selections) if len(model) == 1 else list(model) or ["model"] * len(selections)
+    models = for_each(model, len(selections), what="models", default="model")
+    files = selection_files(selections, formats)
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
-    named = parse_assignments(options)
-    kinds = list(formats) * len(selections) if len(formats) == 1 else list(formats) or ["auto"] * len(selections)
-    made = []
-    files = [(text, kind, who, named) for text, kind, who in zip(selections, kinds, models, strict=True)]
-    for text, kind, who, given in [*files, *((text, "auto", "-", {}) for text in estimate)]:
-        name, equals, file = text.partition("=")
-        name, file = (name, file) if equals else (Path(text).stem, text)
+    made, named = [], parse_assignments(options)
+    asked = [(*file, who, named) for file, who in zip(files, models, strict=True)]
+    for name, file, kind, who, given in [*asked, *((*file, "-", {}) for file in selection_files(estimate, []))]:
         loaded = load_selections(file, format=kind, questions=questions, fps=fps, options=given)
         made.append(published_rows(loaded, questions, rate_of, name=name, model=who))
     answered, others = made[: len(selections)], made[len(selections) :]

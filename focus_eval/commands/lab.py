@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.commands.console import (
+    SamplerOptions,
     completed,
+    count_progress,
     print_folded,
     print_table,
-    progress_bar,
     say_what_is_kept,
     write_table,
 )
@@ -29,9 +30,7 @@ def check(
     sampler: Annotated[
         str, typer.Argument(help="Name of a sampler, or FILE.py:Class.", autocompletion=completed("sampler"))
     ],
-    option: Annotated[
-        list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
-    ] = [],  # noqa: B006
+    option: SamplerOptions = [],  # noqa: B006
     seconds: Annotated[float, typer.Option(help="Processor seconds allowed for a ten-hour video.")] = 30.0,
 ) -> None:
     """Check that a sampler keeps the sampler contract.
@@ -148,15 +147,8 @@ def run_with_progress(loaded: SimulationConfig, folder: Path, *, limit: int | No
     """Run a simulation under a bar."""
     from focus_eval.simulation.running import run_simulation
 
-    with say_what_is_kept("finished questions"), progress_bar("rows") as bar:
-        task = bar.add_task("simulate", total=None)
-        run_simulation(
-            loaded,
-            folder,
-            limit=limit,
-            n_workers=workers,
-            progress=lambda done, of: bar.update(task, completed=done, total=of),
-        )
+    with say_what_is_kept("finished questions"), count_progress("simulate", "rows") as progress:
+        run_simulation(loaded, folder, limit=limit, n_workers=workers, progress=progress)
 
 
 def show_simulation(folder: Path, *, baseline: str) -> list[Path]:
@@ -181,21 +173,14 @@ def show_simulation(folder: Path, *, baseline: str) -> list[Path]:
 
 def simulation_tables(run: Run, folder: Path, baseline: str) -> list[Table]:
     """Return recall, its differences to the baseline by length of the video, and by length and height of events."""
+    from focus_eval.report import lab
     from focus_eval.report.events import event_table, with_events
-    from focus_eval.report.lab import (
-        differences_by_event,
-        differences_by_length,
-        lab_frame,
-        read_traces,
-        recall_overview,
-    )
 
-    frame = lab_frame(run)
-    traces = read_traces(folder)
+    frame, traces = lab.lab_frame(run), lab.read_traces(folder)
     met = with_events(frame, run, traces)
     events = [event_table(met)] if len(met) else []
-    by_event = differences_by_event(frame, traces, baseline)
-    return [recall_overview(frame), differences_by_length(frame, baseline), *events, *by_event]
+    by_event = lab.differences_by_event(frame, traces, baseline)
+    return [lab.recall_overview(frame), lab.differences_by_length(frame, baseline), *events, *by_event]
 
 
 def _figures(run: Run, folder: Path) -> list[Path]:

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focus_eval.commands.console import print_folded, print_tables
-from focus_eval.commands.exchange import AllowOutside
-from focus_eval.core.errors import InvalidInput
+from focus_eval.commands.console import (
+    AlsoOption,
+    BenchmarkOption,
+    FormatsOption,
+    MinSecondsOption,
+    print_folded,
+    print_tables,
+)
+from focus_eval.commands.exchange import AllowOutside, selection_files
 from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
@@ -21,17 +27,15 @@ def predict(
     logs: Annotated[list[Path], typer.Option(metavar="RUN", help="Run with the model's answers; repeatable.")],
     annotations: Annotated[Path, typer.Option(help="The benchmark's annotation file.")],
     rates: Annotated[Path, typer.Option(help="CSV with the columns id, duration_s and fps.")],
-    format: Annotated[
-        list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
-    ] = [],  # noqa: B006
+    format: FormatsOption = [],  # noqa: B006
     family: Annotated[
         list[str],
         typer.Option(metavar="NAME=PATTERN", help="Runs of one method; repeatable. [default: a family per sampler]"),
     ] = [],  # noqa: B006
-    benchmark: Annotated[str, typer.Option(help="Name of the benchmark.")] = "longvideobench",
+    benchmark: BenchmarkOption = "longvideobench",
     allow_outside: AllowOutside = False,
-    min_seconds: Annotated[float, typer.Option(help="Leave out videos shorter than this.")] = 0.0,
-    out: Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")] = None,
+    min_seconds: MinSecondsOption = 0.0,
+    out: AlsoOption = None,
 ) -> None:
     """Predict a model's accuracy from a selection.
 
@@ -60,16 +64,10 @@ def _selections(
     from focus_eval.selections import load_selections
     from focus_eval.selections.published_rows import published_rows
 
-    if formats and len(formats) not in (1, len(texts)):
-        raise InvalidInput(f"{len(formats)} formats for {len(texts)} selection files; give one, or one for each")
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
     rows = []
-    for at, text in enumerate(texts):
-        name, equals, file = text.partition("=")
-        name, file = (name, file) if equals else (Path(text).name.split(".")[0], text)
-        kind = formats[at if len(formats) > 1 else 0] if formats else "auto"
+    for name, file, kind in selection_files(texts, formats):
         loaded = load_selections(file, format=kind, questions=questions, fps=fps, left_out=left_out)
-        made = published_rows(loaded, questions, rate_of, name=name, model="-")
-        rows += made.selections
+        rows += published_rows(loaded, questions, rate_of, name=name, model="-").selections
     return Run("selections", rows, [])

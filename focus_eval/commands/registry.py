@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focus_eval.commands.console import print_folded, print_table, progress_bar, say_what_is_kept
+from focus_eval.commands.console import count_progress, print_folded, print_table, say_what_is_kept
 from focus_eval.core.errors import unknown_name
 from focus_eval.core.resources import resource_path
 
@@ -67,7 +67,7 @@ def registry(
     cards, figures = read_registry(place), read_figures(place)
     material = Material(files, dict(annotation_of(text) for text in annotations), rates)
     if action == "verify":
-        _verify(cards, figures, material, name, rows if simulate else None, simulate=simulate)
+        _verify(cards, figures, material, name, rows, simulate)
     elif action == "build":
         figures = _derive(place, cards, figures, material, page)
         if simulate:
@@ -149,15 +149,8 @@ def _simulated(cards: list[Card], rows: Path | None, month: str, seed: int) -> l
     from focus_eval.registry.simulated import simulated_figures
 
     folder = rows or Path("results/runs") / f"registry-{month}"
-    with say_what_is_kept("finished questions"), progress_bar("rows") as bar:
-        task = bar.add_task("simulate", total=None)
-        return simulated_figures(
-            cards,
-            folder,
-            seed=seed,
-            month=month,
-            progress=lambda done, of: bar.update(task, completed=done, total=of),
-        )
+    with say_what_is_kept("finished questions"), count_progress("simulate", "rows") as progress:
+        return simulated_figures(cards, folder, seed=seed, month=month, progress=progress)
 
 
 def _build(cards: Mapping[str, Card], figures: list[Figure], out: Path) -> None:
@@ -165,19 +158,12 @@ def _build(cards: Mapping[str, Card], figures: list[Figure], out: Path) -> None:
 
     written = write_site(out, cards, _with_claims(cards, figures))
     size = sum(path.stat().st_size for path in written) / 1e6
-    typer.echo(
-        f"{out / 'index.html'}: {len(written)} pages of {len(cards)} samplers, {len(figures)} figures, {size:.1f} MB"
-    )
+    counts = f"{len(written)} pages of {len(cards)} samplers, {len(figures)} figures"
+    typer.echo(f"{out / 'index.html'}: {counts}, {size:.1f} MB")
 
 
 def _verify(
-    cards: Mapping[str, Card],
-    figures: list[Figure],
-    material: Material,
-    name: str,
-    rows: Path | None,
-    *,
-    simulate: bool,
+    cards: Mapping[str, Card], figures: list[Figure], material: Material, name: str, rows: Path | None, simulate: bool
 ) -> None:
     """Derive the recorded figures again and compare them to the last digit."""
     from focus_eval.registry.cards import card_named
@@ -191,9 +177,8 @@ def _verify(
         again = replayed_figures(group, cards)
         if not group.is_whole:
             again = [replace(item, tier="") for item in again]
-            verified.not_derived.append(
-                f"tiers of {group.ground.benchmark}, K = {group.k}: not all of its files are at hand"
-            )
+            where = f"{group.ground.benchmark}, K = {group.k}"
+            verified.not_derived.append(f"tiers of {where}: not all of its files are at hand")
         verified.compare(recorded, [item for item in again if not name or item.sampler == name])
     for card in chosen.values():
         verified.compare(recorded, computed_figures(card, material))

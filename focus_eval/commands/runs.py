@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import isnan
 from pathlib import Path
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.commands.console import (
+    clock_text,
     completed,
+    count_progress,
     print_folded,
     print_table,
     progress_bar,
@@ -73,7 +75,7 @@ def plan(
     for config, folder in folders:
         if not all(f"{config.name}/{benchmark.name}" in found.sets for benchmark in config.benchmarks):
             continue  # what it lacks is listed below
-        with plan_progress() as progress:
+        with count_progress("counting pulls", "selections") as progress:
             plans.append(make_plan(config, progress=progress))
         _print_plan(plans[-1], calibrate, is_estimated=node is not None)
         _print_scans_so_far(plans[-1], folder)
@@ -93,30 +95,18 @@ def _print_against(matrices: list[MatrixConfig], found: Preflight, other: str) -
     from focus_eval.matrix.against import differences
 
     for matrix in matrices:
-        sets = {
-            item.name: found.sets[key]
-            for item in matrix.benchmarks
-            if (key := f"{matrix.name}/{item.name}") in found.sets
-        }
+        keys = {item.name: f"{matrix.name}/{item.name}" for item in matrix.benchmarks}
+        sets = {name: found.sets[key] for name, key in keys.items() if key in found.sets}
         lines = [item.line for item in differences(matrix, sets, other)]
         typer.echo(f"{matrix.name} against {other}: {len(lines)} differences")
         for line in lines:
             print_folded(f"- {line}")
 
 
-@contextmanager
-def plan_progress() -> Iterator[Callable[[int, int], None]]:
-    """Show a bar of the selections that are counted, with the time left."""
-    with progress_bar("selections") as bar:
-        task = bar.add_task("counting pulls", total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
-
-
 def with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
     """Return `matrix` with the files of --annotations and --rates; --rates stands in for the videos when planning."""
     if annotations is None and rates is None:
         return matrix
-
     if len(matrix.benchmarks) != 1:
         raise InvalidInput("--annotations and --rates need one benchmark; narrow the matrix with --only benchmark=NAME")
     changes: dict[str, Any] = {"annotations": str(annotations)} if annotations else {}
@@ -417,14 +407,9 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
         table.add_column(name, justify="left" if name == "part" else "right", overflow="fold")
     parts = run_status(folder)
     for part in parts:
-        left = "done" if part.rows >= part.questions else _duration(part.seconds_left)
-        table.add_row(
-            f"{part.kind}/{part.name}",
-            str(part.rows),
-            str(part.questions),
-            str(part.errors),
-            left,
-        )
+        seconds = part.seconds_left
+        left = "done" if part.rows >= part.questions else "-" if seconds is None else clock_text(seconds)
+        table.add_row(f"{part.kind}/{part.name}", str(part.rows), str(part.questions), str(part.errors), left)
     table_console().print(table)
     for kind in dict.fromkeys(part.kind for part in parts):
         of_kind = [part for part in parts if part.kind == kind]
@@ -483,10 +468,8 @@ def _load(path: Path, only: list[str], set_: list[str], limit: int | None, avail
     overrides = {key: read_yaml_value(value) for key, value in parse_assignments(set_).items()}
     if "k" in overrides and not isinstance(overrides["k"], list):
         overrides["k"] = [overrides["k"]]
-    if limit is not None:
-        overrides["limit"] = limit
-    if available_only:
-        overrides["available_only"] = True
+    overrides |= {"limit": limit} if limit is not None else {}
+    overrides |= {"available_only": True} if available_only else {}
     chosen = {key: value.split(",") for key, value in parse_assignments(only).items()}
     matrix = narrow(load_matrix(path, overrides=overrides), chosen)
     check_lists(matrix)
@@ -507,9 +490,3 @@ def print_missing(found: Preflight) -> bool:
         print_folded(f"- {lack.what}")
         print_folded(f"    {lack.fix}", 6)
     return True
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from focus_eval.commands.console import SeedOption, completed, print_folded, pull_progress, say_if_slow, table_console
+from focus_eval.commands.console import (
+    SamplerOptions,
+    clock_text,
+    completed,
+    print_folded,
+    pull_progress,
+    say_if_slow,
+    table_console,
+)
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
 from focus_eval.rows.records import write_text
@@ -43,9 +51,7 @@ def select(
     query: Annotated[str, typer.Option(help="What to look for, in words.")],
     k: Annotated[int, typer.Option("-k", help="Number of keyframes.")] = 8,
     sampler: SamplerOption = None,
-    option: Annotated[
-        list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
-    ] = [],  # noqa: B006
+    option: SamplerOptions = [],  # noqa: B006
     share: Annotated[
         float | None, typer.Option(help="Share of the video's frames that even_cover scores, e.g. 0.05.")
     ] = None,
@@ -57,7 +63,7 @@ def select(
         list[str],
         typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable."),
     ] = [],  # noqa: B006
-    seed: SeedOption = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Write the selection to this JSON file; - for standard output.")
     ] = None,
@@ -140,9 +146,9 @@ def _print(chosen: VideoSelection) -> None:
     for frame, time, relevance, is_scored in zip(
         chosen.keyframes, chosen.times, chosen.relevance, chosen.is_scored, strict=True
     ):
-        clock = f"{int(time) // 3600}:{int(time) // 60 % 60:02d}:{int(time) % 60:02d}"
         value = "-" if np.isnan(relevance) else f"{relevance:.4f}" if is_scored else f"~{relevance:.4f}"
-        table.add_row(str(frame), clock, f"{time:.2f}", value, *([str(alike.get(frame, ""))] if alike else []))
+        other = [str(alike.get(frame, ""))] if alike else []
+        table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *other)
     table_console().print(table)
     if not chosen.is_scored.all() and chosen.n_pulls:
         print_folded("~: not scored; between the nearest scored frames")
@@ -164,9 +170,8 @@ def _print(chosen: VideoSelection) -> None:
 
 def _asked_line(row: SelectionRow) -> str:
     asked = row.asked
-    tokens = (
-        f"{asked['input'] + asked['output']:,.0f} tokens" if {"input", "output"} <= asked.keys() else "tokens unknown"
-    )
+    is_known = {"input", "output"} <= asked.keys()
+    tokens = f"{asked['input'] + asked['output']:,.0f} tokens" if is_known else "tokens unknown"
     dollars = f", {asked['dollars']:.4f} dollars" if "dollars" in asked else ""
     return (
         f"{row.llm} asked {asked['calls']:.0f} times about {asked['images']:.0f} pictures, {tokens}{dollars}; "

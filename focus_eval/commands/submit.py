@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import print_folded, print_table
+from focus_eval.commands.console import DemoOption, MinutesOption, print_folded, print_table
 from focus_eval.commands.registry import AnnotationsOption, RatesOption, RegistryOption, annotation_of
 from focus_eval.core.errors import printable
 
@@ -34,8 +34,8 @@ def submit(
     videos: Annotated[
         int | None, typer.Option(help="Simulated videos of the verdict. [default: until all is decided]", min=5)
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Start no more videos that would take longer than this.")] = 10.0,
-    demo: Annotated[bool, typer.Option(help="Run the quick demo too.")] = True,
+    minutes: MinutesOption = 10.0,
+    demo: DemoOption = True,
     seed: Annotated[int | None, typer.Option(help="Seed of the verdict's videos. [default: drawn now]")] = None,
 ) -> None:
     """Make a registry folder of a sampler or selections.

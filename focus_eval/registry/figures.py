@@ -183,7 +183,7 @@ def _scores(item: PublishedFile, path: Path, material: Material) -> dict[str, fl
     else:
         questions = material.questions(item.benchmark)
         loaded = load_selections(path, format=item.format, questions=questions, left_out=[])
-        found = {key: chosen.answered and chosen.answered.is_correct for key, chosen in loaded.items()}
+        found = {key: chosen.answered.is_correct if chosen.answered else None for key, chosen in loaded.items()}
     scores = {key: float(score) for key, score in found.items() if score is not None}
     if len(scores) < len(found) or not scores:
         raise InvalidInput(f"{path}: {len(scores)} of {len(found)} questions say whether the answer is right")

@@ -296,7 +296,7 @@ def baseline_label(frame: pd.DataFrame, baseline: str) -> str:
     labels = [label for label in set(frame["label"]) if label == baseline or label.startswith(f"{baseline} [")]
     if not labels:
         raise InvalidInput(f"the baseline {baseline!r} is none of {', '.join(sorted(set(frame['label'])))}")
-    return min(labels)
+    return str(min(labels))
 
 
 def _differences(
