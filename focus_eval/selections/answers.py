@@ -40,29 +40,20 @@ class Answers(SelectionFormat):
         Raises:
             SelectionMismatch: a row without id, keyframes or answer, or whose verdict contradicts its letters.
         """
-        data = source.data
-        if not isinstance(data, list) or not all(isinstance(row, Mapping) for row in data):
-            raise SelectionMismatch(f"{source.path.name}: format {source.format!r} is a list of rows, one per question")
-        for at, row in enumerate(data):
-            keyframes = self._keyframes_field(row, at, source)
+        needed = filter(None, (self.id, self.answer, self.correct_answer, self.correct))
+        for at, row in enumerate(source.records(*needed)):
+            keyframes = next((name for name in (self.times, self.frames) if name and name in row), None)
+            if keyframes is None:
+                names = " or ".join(filter(None, (self.times, self.frames)))
+                raise SelectionMismatch(
+                    f"{source.path.name}: row {at} lacks {names}; it has: {', '.join(map(str, row))}"
+                )
             question_id = str(row[self.id])
             answered = _answer(row, self, where=f"{source.path.name}: row {at} ({question_id})")
             unit = "seconds" if keyframes == self.times else "frames"
             yield from source.selection(
                 row[keyframes], question_id=question_id, where=f"row {at}", unit=unit, details={"answered": answered}
             )
-
-    def _keyframes_field(self, row: Mapping[str, Any], at: int, source: Source) -> str:
-        keyframes = next((name for name in (self.times, self.frames) if name and name in row), None)
-        missing = [name for name in (self.id, self.answer, self.correct_answer, self.correct) if name]
-        missing = [name for name in missing if name not in row]
-        if keyframes is None:
-            missing.append(" or ".join(name for name in (self.times, self.frames) if name))
-        if missing or keyframes is None:
-            raise SelectionMismatch(
-                f"{source.path.name}: row {at} lacks {', '.join(missing)}; it has: {', '.join(map(str, row))}"
-            )
-        return keyframes
 
 
 def _answer(row: Mapping[str, Any], shape: Answers, *, where: str) -> PublishedAnswer:

@@ -96,10 +96,8 @@ def _details(row: int, selection: imported.ImportedSelection) -> dict[str, Any]:
         )
     return {
         "original_idx": row,
-        "coarse_sampling": _stage(
-            selection.pulled_frames, [float(value or 0.0) for value in selection.pulled_relevance], selection.fps
-        ),
-        "fine_sampling": _stage((), [], selection.fps),
+        "coarse_sampling": _stage(selection.pulled_frames, selection.pulled_relevance, selection.fps),
+        "fine_sampling": _stage((), (), selection.fps),
         "arms_info": {
             "total_arms": len(selection.clips),
             "frames_per_arm": selection.n_frames // max(1, len(selection.clips)),
@@ -113,22 +111,17 @@ def _details(row: int, selection: imported.ImportedSelection) -> dict[str, Any]:
             "duration_seconds": selection.n_frames / max(1.0, selection.fps),
             "budget_used": len(selection.pulled_frames),
         },
-        "focus_eval": {
-            "sampler": selection.sampler,
-            "k": selection.k,
-            "clips": [list(clip) for clip in selection.clips],
-        },
+        "focus_eval": {"sampler": selection.sampler, "k": selection.k, "clips": [*map(list, selection.clips)]},
     }
 
 
-def _stage(frames: Sequence[int], relevance: Sequence[float], fps: float) -> dict[str, Any]:
+def _stage(frames: Sequence[int], given: Sequence[float | None], fps: float) -> dict[str, Any]:
+    relevance = [float(value or 0.0) for value in given]
     in_time = sorted(zip(frames, relevance, strict=True))
     return {
         "frame_indices": list(frames),
-        "relevance_scores": list(relevance),
-        "temporal_order": [
-            {"frame_idx": frame, "score": score, "timestamp": frame / max(1.0, fps)} for frame, score in in_time
-        ],
+        "relevance_scores": relevance,
+        "temporal_order": [{"frame_idx": f, "score": score, "timestamp": f / max(1.0, fps)} for f, score in in_time],
         "budget_used": len(frames),
     }
 

@@ -207,6 +207,22 @@ class Source:
         said: dict[str, Any] = {"sampler": self.format, "video": video, **stated, **(details or {})}
         yield ImportedSelection(question_id=question_id, where=where, **said)
 
+    def records(self, *fields: str) -> list[Mapping[str, Any]]:
+        """Return the objects of a list, each with these fields.
+
+        Raises:
+            SelectionMismatch: not a list of objects, or one that lacks a field; names it.
+        """
+        name = self.path.name
+        if not isinstance(self.data, list) or not all(isinstance(row, Mapping) for row in self.data):
+            raise SelectionMismatch(f"{name}: format {self.format!r} is a list of rows, one per question")
+        for at, row in enumerate(self.data):
+            if missing := [field for field in fields if field not in row]:
+                raise SelectionMismatch(
+                    f"{name}: row {at} lacks {', '.join(missing)}; it has: {', '.join(map(str, row))}"
+                )
+        return self.data
+
     def rows_with_questions(self, data: Any) -> Iterable[tuple[Any, AskedQuestion]]:
         """Return the entries of a list, each with the question of the same row of the annotation.
 
@@ -284,9 +300,10 @@ def is_list_of_lists(data: Any) -> bool:
     return isinstance(data, list) and bool(data) and all(isinstance(row, list) for row in data)
 
 
-def is_list_of_rows(data: Any) -> bool:
-    """Return whether `data` is a list of objects, at least one."""
-    return isinstance(data, list) and bool(data) and all(isinstance(row, Mapping) for row in data)
+def is_list_of_rows(data: Any, *fields: str) -> bool:
+    """Return whether `data` is a list of objects that have these fields, at least one."""
+    is_list = isinstance(data, list) and bool(data)
+    return is_list and all(isinstance(row, Mapping) and all(field in row for field in fields) for row in data)
 
 
 def is_mapping_of_lists(data: Any) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from focus_eval.core.errors import SelectionMismatch
 from focus_eval.selections.imported import ImportedSelection, SelectionFormat, Source, is_list_of_rows
 
 
@@ -20,16 +19,9 @@ class Kfs(SelectionFormat):
 
     def detects(self, source: Source) -> bool:
         """Return whether it is a list of objects with `id` and `frame_timestamps`."""
-        return is_list_of_rows(source.data) and all("id" in row and "frame_timestamps" in row for row in source.data)
+        return is_list_of_rows(source.data, "id", "frame_timestamps")
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
         """Yield the selections of the rows."""
-        rows = source.data
-        if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
-            raise SelectionMismatch(f"{source.path.name}: format 'kfs' is a list of rows with id and frame_timestamps")
-        for row, values in enumerate(rows):
-            if "id" not in values or "frame_timestamps" not in values:
-                raise SelectionMismatch(
-                    f"{source.path.name}: row {row} lacks id or frame_timestamps; it has: {', '.join(map(str, values))}"
-                )
+        for row, values in enumerate(source.records("id", "frame_timestamps")):
             yield from source.selection(values["frame_timestamps"], question_id=str(values["id"]), where=f"row {row}")

@@ -217,9 +217,8 @@ def read_lines(path: Path, *, expected: int | None = None) -> Iterator[tuple[int
     try:
         with _opened(path) as file:
             for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                yield number, _parsed(line, path, number, expected)
+                if line.strip():
+                    yield number, _parsed(line, path, number, expected)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _cut_off(path, number + 1, expected) from error
     except OSError as error:
@@ -242,9 +241,7 @@ def verdict_of(entry: Any) -> Verdict | None:
 
 
 def _log(samples: Path, run: str) -> LmmsLog:
-    found = _SAMPLES.fullmatch(samples.name)
-    assert found is not None
-    stamp, task = found["stamp"], whole_text(found["task"])
+    stamp, task = _stamp_and_task(samples)
     results = _results_file(samples, stamp)
     if results is None:
         return LmmsLog(run=run, stamp=stamp, task=task, samples=samples, metric_names=_metrics_of_first(samples))
@@ -348,14 +345,13 @@ def _run_names(files: Sequence[Path]) -> dict[Path, str]:
     """
     stamps: dict[Path, set[str]] = {}
     for file in files:
-        stamps.setdefault(file.parent, set()).add(_stamp(file))
+        stamps.setdefault(file.parent, set()).add(_stamp_and_task(file)[0])
     short = {folder: _folder_name(folder) for folder in stamps}
     taken = list(short.values())
     names = {folder: name if taken.count(name) == 1 else str(folder).strip("/") for folder, name in short.items()}
-    return {
-        file: names[file.parent] if len(stamps[file.parent]) == 1 else f"{names[file.parent]}/{_stamp(file)}"
-        for file in files
-    }
+    several = {folder for folder, of_folder in stamps.items() if len(of_folder) > 1}
+    ends = {file: f"/{_stamp_and_task(file)[0]}" if file.parent in several else "" for file in files}
+    return {file: f"{names[file.parent]}{end}" for file, end in ends.items()}
 
 
 def _folder_name(folder: Path) -> str:
@@ -363,10 +359,10 @@ def _folder_name(folder: Path) -> str:
     return folder.parent.name if "__" in folder.name and folder.parent.name else folder.name
 
 
-def _stamp(file: Path) -> str:
+def _stamp_and_task(file: Path) -> tuple[str, str]:
     found = _SAMPLES.fullmatch(file.name)
     assert found is not None
-    return found["stamp"]
+    return found["stamp"], whole_text(found["task"])
 
 
 def _refuse_twice(files: Sequence[Path]) -> None:

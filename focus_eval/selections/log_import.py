@@ -144,7 +144,7 @@ class LogImport:
         identity = {"selection": self.selection_id, "model": self.model, "arguments": dict(self.log.model_args)}
         cell = f"{self.source.benchmark}-{self.model}-{self.name}-k{self.k}"
         names = CellNames(cell_id=identity_hash({**identity, "task": self.log.task}), cell=cell)
-        for answered in self._answered():
+        for answered in self._answered(self.counts.metric):
             selection = self._selection(answered)
             yield selection, self._answer(answered, selection, names)
 
@@ -158,13 +158,11 @@ class LogImport:
             for selection, answer in self.rows():
                 put_selection(selection)
                 put_answer(answer)
-        cell = {"name": said.name, "identity": {"versions": self._versions()}, "log": self._origin()}
+        revision = self.log.facts.get("git_hash")
+        versions = {"lmms_eval": str(revision)} if revision else {}
+        cell = {"name": said.name, "identity": {"versions": versions}, "log": self._origin()}
         write_text(said / "cell.json", whole_text(json.dumps(cell, indent=1, ensure_ascii=False)) + "\n")
         return [chosen / "rows.parquet", said / "rows.parquet"]
-
-    def _versions(self) -> dict[str, str]:
-        revision = self.log.facts.get("git_hash")
-        return {"lmms_eval": str(revision)} if revision else {}
 
     def _origin(self) -> dict[str, object]:
         log = self.log
@@ -204,8 +202,7 @@ class LogImport:
             "a task that is scored elsewhere cannot be imported"
         )
 
-    def _answered(self, metric: str = "") -> Iterator[Answered]:
-        metric = metric or self.counts.metric
+    def _answered(self, metric: str) -> Iterator[Answered]:
         name, unit = self.options.frames_field, self.options.unit
         for record in self.log.records():
             verdict = verdict_of(record.metrics.get(metric))
@@ -297,7 +294,7 @@ def _add(counts: LogCounts, answered: Answered, rate: VideoRate | None, unit: st
     if answered.parsed is None:
         counts.unparsed += 1
         if len(counts.doubtful) < _MOST_LISTED:
-            counts.doubtful.append((question.id, _line(record)))
+            counts.doubtful.append((question.id, f"line {record.line}"))
     _add_groups(counts, answered)
     content = json.dumps([question.id, fed], separators=(",", ":"))
     counts.digest = (counts.digest + int(hashlib.sha256(content.encode()).hexdigest()[:32], 16)) % 2**128
@@ -310,11 +307,7 @@ def _add(counts: LogCounts, answered: Answered, rate: VideoRate | None, unit: st
     counts.unsorted += any(later < earlier for earlier, later in pairwise(fed))
     if rate is not None and fed and _seconds(max(fed), rate, unit) > rate.duration_seconds + 1.0:
         counts.past_end += 1
-        counts.first_past_end = counts.first_past_end or f"{_line(record)} ({question.id}): {max(fed):,.10g}"
-
-
-def _line(record: LogRecord) -> str:
-    return f"line {record.line}"
+        counts.first_past_end = counts.first_past_end or f"line {record.line} ({question.id}): {max(fed):,.10g}"
 
 
 def _add_groups(counts: LogCounts, answered: Answered) -> None:
@@ -382,9 +375,7 @@ def stated_accuracy(made: LogImport) -> tuple[float | None, bool]:
     Tasks state a share or per cent, rounded or not.
     """
     stated = made.log.scores.get(made.counts.metric)
-    if stated is None:
-        return None, False
-    return stated, _is_equal(made.counts.accuracy, stated)
+    return stated, stated is not None and _is_equal(made.counts.accuracy, stated)
 
 
 def explained_by(made: LogImport, stated: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,10 +100,8 @@ def _from_annotation(
             raise SelectionMismatch(f"{record.where}: {found!r} is not a question of {name} ({len(by_id)} questions)")
         return by_id[found]
 
-    bucket = benchmark.bucket if benchmark is not None else LengthEdges().bucket
-    return QuestionSource(
-        benchmark=name, taken=f"questions of the annotation, by {taken}", question=question, bucket=bucket
-    )
+    bucket, said = (benchmark or LengthEdges()).bucket, f"questions of the annotation, by {taken}"
+    return QuestionSource(benchmark=name, taken=said, question=question, bucket=bucket)
 
 
 def _key_of(
@@ -117,11 +116,9 @@ def _key_of(
         return (lambda record: str(record.doc_id)), "id"
     if benchmark is not None and first.doc is not None:
         made = benchmark
-        try:
+        with suppress(InvalidInput):
             made.question(first.doc)
-        except InvalidInput:
-            return None, "row (doc_id); each is compared with the prompt"
-        return (lambda record: made.question(record.doc or {}).id), f"the document's id as in {made.name}"
+            return (lambda record: made.question(record.doc or {}).id), f"the document's id as in {made.name}"
     return None, "row (doc_id); each is compared with the prompt"
 
 
@@ -163,17 +160,10 @@ def _as_they_stand(log: LmmsLog, first: LogRecord, video_field: str, *, why: str
             category=_category(_field(record, CATEGORY_FIELDS)),
         )
 
-    videos = (
-        f"videos by {video_name}"
-        if video_name
-        else "no video is named: each question has its own (-o video_field=NAME)"
-    )
-    return QuestionSource(
-        benchmark=benchmark,
-        taken=f"{why}: questions by task, split and doc_id; {videos}",
-        question=question,
-        bucket=LengthEdges().bucket,
-    )
+    unnamed = "no video is named: each question has its own (-o video_field=NAME)"
+    videos = f"videos by {video_name}" if video_name else unnamed
+    taken = f"{why}: questions by task, split and doc_id; {videos}"
+    return QuestionSource(benchmark=benchmark, taken=taken, question=question, bucket=LengthEdges().bucket)
 
 
 def _field(record: LogRecord, names: Sequence[str]) -> Any:
@@ -205,12 +195,9 @@ def _category(value: Any) -> str:
 
 
 def _fields_of(record: LogRecord) -> str:
-    fields = [*(record.doc or ()), *(f"{name}.{key}" for name, entry in record.metrics.items() for key in _keys(entry))]
+    entries = {name: entry for name, entry in record.metrics.items() if isinstance(entry, Mapping)}
+    fields = [*(record.doc or ()), *(f"{name}.{key}" for name, entry in entries.items() for key in entry)]
     return f"there are {', '.join(map(str, fields[:40]))}" if fields else "the log has no documents"
-
-
-def _keys(entry: Any) -> list[str]:
-    return list(map(str, entry)) if isinstance(entry, Mapping) else []
 
 
 def _folded(text: str) -> str:

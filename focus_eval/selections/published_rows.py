@@ -73,9 +73,7 @@ def write_run(folder: Path, published: PublishedRows) -> list[Path]:
     part = f"{published.name}-k{published.selections[0].k}"
     chosen = folder / "selections" / part_name(part, where=folder) / "rows-0.jsonl"
     said = folder / "answers" / part_name(f"{published.model}-{part}", where=folder) / "rows-0.jsonl"
-    written = [_write(chosen, published.selections)]
-    if published.answers:
-        written.append(_write(said, published.answers))
+    written = [_write(path, rows) for path, rows in ((chosen, published.selections), (said, published.answers)) if rows]
     name_run(folder)
     return written
 

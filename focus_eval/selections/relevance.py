@@ -162,8 +162,7 @@ def _numbers(values: Any, what: str) -> FloatArray:
         raise ValueError(f"no {what}")
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
         raise ValueError(f"its {what} are not a list of numbers")
-    array = np.asarray(values)
-    return array.astype(np.float64)
+    return np.asarray(values).astype(np.float64)
 
 
 def _check_finite(scores: FloatArray) -> None:

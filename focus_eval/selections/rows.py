@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -62,14 +62,11 @@ def load_rows(path: Path, *, sampler: str | None = None, allow_missing: bool = F
     if not rows:
         raise InvalidInput(f"{path}: no selection rows (*.jsonl or *.parquet) here")
     rows = _of_one_sampler(rows, sampler, path)
-    selections = []
-    for where, row in rows:
-        if row.get("error"):
-            if not allow_missing:
-                raise SelectionMismatch(f"{where} ({row.get('question_id')}): no selection, {row['error']}")
-            continue
-        selections.append(_selection(row, where))
-    return selections
+    failed = next(((where, row) for where, row in rows if row.get("error")), None)
+    if failed is not None and not allow_missing:
+        where, row = failed
+        raise SelectionMismatch(f"{where} ({row.get('question_id')}): no selection, {row['error']}")
+    return [_selection(row, where) for where, row in rows if not row.get("error")]
 
 
 def _row_files(folder: Path) -> list[Path]:
@@ -147,40 +144,18 @@ def read_parquet(path: Path) -> dict[str, ImportedSelection]:
         InvalidInput: no such file, or not Parquet.
         SelectionMismatch: rows of several samplers.
     """
-
-    return {load_row.question_id: load_row for load_row in load_rows(path)}
+    return {chosen.question_id: chosen for chosen in load_rows(path)}
 
 
 def _table(selections: Mapping[str, ImportedSelection]) -> Any:
     import pyarrow as pa
 
-    identity = selections_hash(selections)
-    names = [declared.name for declared in fields(ImportedSelection) if declared.name not in ("where", "answered")]
-    records: list[dict[str, Any]] = []
-    for selection in selections.values():
-        values = asdict(selection)
-        record = {name: values[name] for name in names}
-        record["clips"] = json.dumps(values["clips"])
-        record["selection_id"] = identity
-        records.append(record)
-    return pa.Table.from_pylist(records, schema=_schema(pa))
-
-
-def _schema(pa: Any) -> Any:
-    kinds: Iterable[tuple[str, Any]] = (
-        ("question_id", pa.string()),
-        ("sampler", pa.string()),
-        ("keyframes", pa.list_(pa.int64())),
-        ("times_seconds", pa.list_(pa.float64())),
-        ("benchmark", pa.string()),
-        ("video", pa.string()),
-        ("k", pa.int64()),
-        ("n_frames", pa.int64()),
-        ("fps", pa.float64()),
-        ("pulled_frames", pa.list_(pa.int64())),
-        ("pulled_relevance", pa.list_(pa.float64())),
-        ("clips", pa.string()),
-        ("scales", pa.list_(pa.float64())),
-        ("selection_id", pa.string()),
-    )
-    return pa.schema(list(kinds))
+    text, whole, number = pa.string(), pa.int64(), pa.float64()
+    kinds = {"question_id": text, "sampler": text, "keyframes": pa.list_(whole), "times_seconds": pa.list_(number)}
+    kinds |= {"benchmark": text, "video": text, "k": whole, "n_frames": whole, "fps": number}
+    kinds |= {"pulled_frames": pa.list_(whole), "pulled_relevance": pa.list_(number), "clips": text}
+    kinds |= {"scales": pa.list_(number), "selection_id": text}
+    said = {"selection_id": selections_hash(selections)}
+    # `vars` and not `asdict`, which copies every frame of every list.
+    rows = [{**vars(chosen), "clips": json.dumps(chosen.clips), **said} for chosen in selections.values()]
+    return pa.Table.from_pylist([{name: row[name] for name in kinds} for row in rows], schema=pa.schema(kinds))

@@ -31,7 +31,7 @@ class ToolMerge(Answers):
 
     def detects(self, source: Source) -> bool:
         """Return whether it is a list of objects with `uid` and `timestamps_used`."""
-        return is_list_of_rows(source.data) and all("uid" in row and "timestamps_used" in row for row in source.data)
+        return is_list_of_rows(source.data, "uid", "timestamps_used")
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
         """Yield the selections and answers of a ToolMerge file."""

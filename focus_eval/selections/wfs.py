@@ -34,15 +34,10 @@ class Wfs(SelectionFormat):
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
         """Yield the selections of the annotation's rows."""
-        rows = source.data
-        if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
-            raise SelectionMismatch(f"{source.path.name}: format 'wfs' is a list of the annotation's rows")
+        rows = source.records()
         frames_field = self.field or _first_field(rows, _FRAME_FIELDS, source.path, "frames")
         id_field = _first_field(rows, _ID_FIELDS, source.path, "an id")
-        for row, values in enumerate(rows):
-            if frames_field not in values or id_field not in values:
-                missing = frames_field if frames_field not in values else id_field
-                raise SelectionMismatch(f"{source.path.name}: row {row} has no field {missing!r}")
+        for row, values in enumerate(source.records(frames_field, id_field)):
             video = str(values.get("video_path") or values.get("video_name") or values.get("videoID") or "")
             yield from source.selection(
                 values[frames_field], question_id=str(values[id_field]), where=f"row {row}", video=video

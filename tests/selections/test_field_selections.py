@@ -101,7 +101,7 @@ def test_a_file_of_another_benchmark_is_refused_whatever_may_go(tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([{"id": "a", "times": [1]}], "row 0 lacks id or frame_timestamps; it has: id, times"),
+        ([{"id": "a", "times": [1]}], "row 0 lacks frame_timestamps; it has: id, times"),
         ({"a": [1]}, "format 'kfs' is a list of rows"),
         ([{"id": "a", "frame_timestamps": "1, 2"}], "expected a list of seconds, got str"),
     ],
