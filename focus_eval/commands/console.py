@@ -168,11 +168,9 @@ class ProgressLines(Progress):
         self._writer = threading.Thread(target=self._write_lines, daemon=True)
 
     def start(self) -> None:
-        """Begin to write lines."""
         self._writer.start()
 
     def stop(self) -> None:
-        """Write no more lines."""
         self._ended.set()
         if self._writer.is_alive():
             self._writer.join()

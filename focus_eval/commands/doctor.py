@@ -165,7 +165,6 @@ def scan_encoders(folder: Path) -> dict[str, str]:
 
 
 def _print_tables(facts: dict[str, Any]) -> None:
-    """Print names and values."""
     from rich.text import Text
 
     console = table_console()

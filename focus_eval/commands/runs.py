@@ -420,13 +420,14 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
 @contextmanager
 def run_progress() -> Iterator[RunProgress]:
     """Show a bar per phase, with the time left and the errors so far."""
-    os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
+    from focus_eval.matrix.running import RunProgress
 
+    os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
     with say_what_is_kept("finished questions"), progress_bar("rows") as bar:
         tasks: dict[str, Any] = {}
         errors: dict[str, int] = {}
 
-        class Bars:
+        class Bars(RunProgress):
             def start(self, phase: str, n_rows: int) -> None:
                 tasks[phase], errors[phase] = bar.add_task(phase, total=n_rows), 0
 

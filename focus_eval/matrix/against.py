@@ -167,7 +167,7 @@ def _of_samplers(matrix: MatrixConfig, sets: Mapping[str, QuestionSet]) -> Itera
         theirs = "K uniform frames in place of a selection with fewer (frame_policy: aks)"
         yield Difference("keyframe samplers", "short selections", "what was chosen", theirs, size)
     # A published table keeps the lines of samplers that this matrix does not have.
-    lines = read_anchors(matrix.anchors).lines if matrix.anchors else ()
+    lines = read_anchors(matrix.anchors) if matrix.anchors else ()
     names |= {text for line in lines for text in line.values()}
     yield from (item for item in PUBLISHED_SAMPLERS if item.of in names)
 

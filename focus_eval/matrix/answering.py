@@ -296,7 +296,6 @@ class CellRecorder(Recorder):
         return self._names
 
     def cell_folder(self, parts: RequestParts) -> Path:
-        """Return the cell's folder."""
         return self.where
 
     def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:

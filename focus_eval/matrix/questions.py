@@ -246,7 +246,6 @@ class QuestionSet:
         return read_rates(self.config.rates) if self.config.rates else {}
 
     def video_path(self, video: str) -> Path:
-        """Return where the file of `video` lies."""
         return Path(self.config.videos) / video
 
     def known_info(self, question: Question) -> VideoInfo | None:

@@ -175,7 +175,6 @@ class _Worker:
         self._worker = phase.worker(name=name, store=store, share=share)
 
     def started(self) -> bool:
-        """Return True: the worker runs."""
         return True
 
     def run(self, job: Any) -> tuple[int, int]:
@@ -185,7 +184,6 @@ class _Worker:
         return len(errors), sum(errors)
 
     def close(self) -> None:
-        """Close files, release encoder or model."""
         self._worker.close()
 
 

@@ -82,26 +82,14 @@ def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address:
     raise unknown_name("engine", name, ["local", "ray"])
 
 
-class RunProgress(Protocol):
-    """Receives the progress of a run."""
+class RunProgress:
+    """Is told how far a run is, and shows nothing of it."""
 
     def start(self, phase: str, n_rows: int) -> None:
         """Called once per phase ("select", "answer") with the rows it still has to write."""
-        ...
 
     def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
         """Called as rows are written."""
-        ...
-
-
-class NoProgress:
-    """Shows nothing."""
-
-    def start(self, phase: str, n_rows: int) -> None:
-        pass
-
-    def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
-        pass
 
 
 def complete_run(
@@ -133,7 +121,7 @@ def complete_run(
     where = engine or LocalEngine(
         store=Path(store) if store else path.parent / "store.sqlite", resources=matrix.select_resources
     )
-    progress = progress or NoProgress()
+    progress = progress or RunProgress()
     sets = load_sets(matrix)
     specs, all_cells = selection_specs(matrix), cells(matrix)
     dropped = _named_parts([*specs, *all_cells], drop)

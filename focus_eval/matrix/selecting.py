@@ -13,13 +13,13 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, RunError
 from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.protocol import AnyScorer, CountsRecoveries
 from focus_eval.encoders.registry import make_encoder
+from focus_eval.encoders.store import RelevanceStore
 from focus_eval.llms.protocol import Model
 from focus_eval.llms.registry import llm_of
 from focus_eval.matrix.cells import SelectionSpec
@@ -36,9 +36,6 @@ from focus_eval.samplers.base import FrameSampler
 from focus_eval.video import open_video
 from focus_eval.video.manifest_writer import note_first_sight
 from focus_eval.video.reader import VideoReader
-
-if TYPE_CHECKING:
-    from focus_eval.encoders.store import RelevanceStore
 
 # Image states held for a video's other questions, where an encoder stores no embeddings.
 KEPT_BYTES = 2 << 30
@@ -130,7 +127,7 @@ class SelectWorker:
         self._sets = sets
         self._folder = folder
         self._name = name
-        self._store = _open_store(store)
+        self._store = RelevanceStore(store) if store is not None else None
         self._scorers: dict[str, AnyScorer] = {}
         self._kept: dict[str, FeatureCache] = {}
         self._llms: dict[str, Model | None] = {"": None}
@@ -318,11 +315,3 @@ class SelectWorker:
         if spec_name not in self._writers:
             self._writers[spec_name] = self._folder.writer(self._specs[spec_name], self._name)
         return self._writers[spec_name]
-
-
-def _open_store(path: Path | None) -> RelevanceStore | None:
-    if path is None:
-        return None
-    from focus_eval.encoders.store import RelevanceStore
-
-    return RelevanceStore(path)

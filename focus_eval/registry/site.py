@@ -132,14 +132,12 @@ def draw_recall_and_cost(figures: Sequence[Figure]) -> Drawing:
     Named are those on the frontier: nobody finds as much at the same cost or less. On a page the others are named where
     the reader points at them.
     """
-    from matplotlib.figure import Figure as Drawing
-
-    from focus_eval.report.figures import BASELINE, MARK, STYLES, figure_style, log_if_wide
+    from focus_eval.report.figures import BASELINE, MARK, STYLES, figure_style, log_if_wide, new_figure
 
     now = [item for item in latest(figures) if item.benchmark == WORLD]
     ks = sorted({int(item.k) for item in now})
     with figure_style():
-        drawn = Drawing(figsize=(7.0, 3.6), layout="constrained")
+        drawn = new_figure(7.0, 3.6)
         panels = drawn.subplots(1, len(ks), sharey=True, squeeze=False)[0]
         for axes, k in zip(panels, ks, strict=True):
             at = [item for item in now if int(item.k) == k]

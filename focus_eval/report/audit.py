@@ -80,7 +80,7 @@ class AuditedRun:
     are_frames_sure: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """One thing that is wrong: which check, in which run or runs, how often and the worst case."""
 
@@ -109,10 +109,8 @@ def audit(runs: Sequence[AuditedRun]) -> list[Finding]:
 def unread(run: AuditedRun) -> Iterator[Finding]:
     """What could not be read or does not fit: damaged lines, a question met twice, a selection that is refused."""
     if run.problems:
-        yield Finding(
-            check="not readable as it is", where=run.name, count=len(run.problems), of=len(run.problems),
-            worst=run.problems[0],
-        )  # fmt: skip
+        n = len(run.problems)
+        yield Finding("not readable as it is", run.name, n, n, run.problems[0])
 
 
 def questions_missing_or_foreign(run: AuditedRun) -> Iterator[Finding]:
@@ -125,13 +123,8 @@ def questions_missing_or_foreign(run: AuditedRun) -> Iterator[Finding]:
         if foreign:
             yield _finding("questions that are not the benchmark's", run, foreign, len(present))
     if run.stated_questions is not None and run.stated_questions != len(present) and not run.problems:
-        yield Finding(
-            check="questions that its results file counts",
-            where=run.name,
-            count=len(present),
-            of=run.stated_questions,
-            worst="the others are missing" if len(present) < run.stated_questions else "there are more",
-        )
+        worst = "the others are missing" if len(present) < run.stated_questions else "there are more"
+        yield Finding("questions that its results file counts", run.name, len(present), run.stated_questions, worst)
 
 
 def frames_past_the_end(run: AuditedRun) -> Iterator[Finding]:
@@ -246,13 +239,9 @@ def same_answers(group: Sequence[AuditedRun]) -> Iterator[Finding]:
     if found:
         share, alike, n, first, second, is_known = max(found)
         frames = "from other frames" if is_known else "the frames are not in the logs"
-        yield Finding(
-            check="pairs of runs with the same answers (did the selection reach the model?)",
-            where=_names(group),
-            count=len(found),
-            of=len(pairs),
-            worst=f"{first} and {second}: {alike:,} of {n:,} ({100 * share:.2f} %), {frames}",
-        )
+        check = "pairs of runs with the same answers (did the selection reach the model?)"
+        worst = f"{first} and {second}: {alike:,} of {n:,} ({100 * share:.2f} %), {frames}"
+        yield Finding(check, _names(group), len(found), len(pairs), worst)
 
 
 def same_frames_in_every_run(group: Sequence[AuditedRun]) -> Iterator[Finding]:
@@ -269,13 +258,9 @@ def same_frames_in_every_run(group: Sequence[AuditedRun]) -> Iterator[Finding]:
             return
         differ.append(sum(first.answers[key].text != run.answers[key].text for key in shared) / len(shared))
     if max(differ) > 1 - SAME_ANSWERS:
-        yield Finding(
-            check="runs with the same frames (is this the field that was fed?)",
-            where=_names(with_frames),
-            count=len(with_frames),
-            of=len(group),
-            worst=f"their answers differ on up to {100 * max(differ):.1f} % of the questions",
-        )
+        check = "runs with the same frames (is this the field that was fed?)"
+        worst = f"their answers differ on up to {100 * max(differ):.1f} % of the questions"
+        yield Finding(check, _names(with_frames), len(with_frames), len(group), worst)
 
 
 def other_prompts(group: Sequence[AuditedRun]) -> Iterator[Finding]:
@@ -289,13 +274,8 @@ def other_prompts(group: Sequence[AuditedRun]) -> Iterator[Finding]:
             found.append((len(other), len(known), a.name, b.name, other[0]))
     if found:
         count, of, first, second, key = max(found)
-        yield Finding(
-            check="pairs of runs with other prompts",
-            where=_names(group),
-            count=len(found),
-            of=len(pairs),
-            worst=f"{first} and {second}: {count:,} of {of:,} questions, the first is {key}",
-        )
+        worst = f"{first} and {second}: {count:,} of {of:,} questions, the first is {key}"
+        yield Finding("pairs of runs with other prompts", _names(group), len(found), len(pairs), worst)
 
 
 def other_questions(group: Sequence[AuditedRun]) -> Iterator[Finding]:
@@ -304,14 +284,9 @@ def other_questions(group: Sequence[AuditedRun]) -> Iterator[Finding]:
     lacking = {run.name: every - set(run.answers) for run in group}
     lacking = {name: missing for name, missing in lacking.items() if missing}
     if lacking:
-        worst = max(lacking, key=lambda name: len(lacking[name]))
-        yield Finding(
-            check="runs that lack questions of the others",
-            where=_names(group),
-            count=len(lacking),
-            of=len(group),
-            worst=f"{worst}: {len(lacking[worst]):,} of {len(every):,}, the first is {min(lacking[worst])}",
-        )
+        name = max(lacking, key=lambda name: len(lacking[name]))
+        worst = f"{name}: {len(lacking[name]):,} of {len(every):,}, the first is {min(lacking[name])}"
+        yield Finding("runs that lack questions of the others", _names(group), len(lacking), len(group), worst)
 
 
 CHECKS_OF_ONE: tuple[Callable[[AuditedRun], Iterable[Finding]], ...] = (
@@ -335,7 +310,7 @@ CHECKS_OF_SEVERAL: tuple[Callable[[Sequence[AuditedRun]], Iterable[Finding]], ..
 
 
 def _finding(check: str, run: AuditedRun, keys: Sequence[str], of: int, worst: str = "") -> Finding:
-    return Finding(check=check, where=run.name, count=len(keys), of=of, worst=worst or f"the first is {keys[0]}")
+    return Finding(check, run.name, len(keys), of, worst or f"the first is {keys[0]}")
 
 
 def _shared(a: AuditedRun, b: AuditedRun) -> list[str]:

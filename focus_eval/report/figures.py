@@ -295,16 +295,21 @@ def add_legend(axes: Axes, row: SelectionRow, *, colour: str) -> None:
     axes.legend(handles=entries, fontsize=7, ncols=len(entries), loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
 
 
-def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]]) -> Figure:
-    """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`."""
+def new_figure(width_inches: float, height_inches: float) -> Figure:
+    """Return an empty figure whose parts make room for each other."""
     from matplotlib.figure import Figure
 
+    return Figure(figsize=(width_inches, height_inches), layout="constrained")
+
+
+def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]]) -> Figure:
+    """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`."""
     columns = min(8, max(1, len(thumbnails)))
     lines = math.ceil(len(thumbnails) / columns)
     aspect = max(image.shape[0] / image.shape[1] for image in thumbnails)
     width = 12.0
     cell = width / columns * min(aspect, 1.4) + 0.22
-    figure = Figure(figsize=(width, cell * lines + 3.2), layout="constrained")
+    figure = new_figure(width, cell * lines + 3.2)
     grid = figure.add_gridspec(lines + 1, columns, height_ratios=[cell] * lines + [2.4])
     for number, image in enumerate(thumbnails):
         axes = figure.add_subplot(grid[number // columns, number % columns])
@@ -358,10 +363,8 @@ _STYLE: Any = {
 
 def draw_acf(curve: Autocorrelation) -> Figure:
     """Return the paper's figure 1: median and quartiles over videos, and the half-life."""
-    from matplotlib.figure import Figure
-
     with figure_style():
-        figure = Figure(figsize=(COLUMN_INCHES, 2.2), layout="constrained")
+        figure = new_figure(COLUMN_INCHES, 2.2)
         axes, (first, second, *_) = figure.subplots(), STYLES
         lags, half = curve.lags_seconds, curve.half_life_seconds
         axes.fill_between(lags, curve.low, curve.high, color=first.light, alpha=0.2, lw=0, label="quartiles")
@@ -390,10 +393,8 @@ def draw_timelines(rows: Sequence[SelectionRow], *, names: Mapping[str, str] | N
     """
     if not rows or len({(row.benchmark, row.question_id, row.k) for row in rows}) != 1:
         raise InvalidInput("timelines show the selections of one question, of one K")
-    from matplotlib.figure import Figure
-
     with figure_style():
-        figure = Figure(figsize=(PAGE_INCHES, 0.62 * len(rows) + 0.75), layout="constrained")
+        figure = new_figure(PAGE_INCHES, 0.62 * len(rows) + 0.75)
         grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
         called = [(names or {}).get(row.selection_id, row.sampler) for row in rows]
         styles = styles_of(called)

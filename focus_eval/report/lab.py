@@ -23,6 +23,7 @@ from focus_eval.report.figures import (
     add_shared_legend,
     figure_style,
     log_if_wide,
+    new_figure,
     save_figure,
     styles_of,
 )
@@ -441,9 +442,7 @@ def draw_against(frame: pd.DataFrame, column: str, edges: Sequence[float], *, la
 
 
 def _panels(n: int) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(PAGE_INCHES, 3.0), layout="constrained")
+    figure = new_figure(PAGE_INCHES, 3.0)
     return figure, list(figure.subplots(1, n, sharey=True, squeeze=False)[0])
 
 

@@ -27,24 +27,9 @@ from focus_eval.rows.records import SelectionRow
 PUBLISHED_AS = {"focus_released": "focus", "uniform_1fps": "uniform", "aks_dense": "aks_no_prefilter"}
 
 
-@dataclass(frozen=True)
-class AnchorTable:
-    """A published table: its lines as texts by column, table number and source with each."""
-
-    name: str
-    lines: tuple[Mapping[str, str], ...]
-
-    @property
-    def source(self) -> str:
-        """E.g. "FOCUS, ICLR 2026, table 2"."""
-        numbers = sorted({line["table"] for line in self.lines}, key=lambda entry: (entry == "appendix", entry))
-        named = [number if number == "appendix" else f"table {number}" for number in numbers]
-        return f"{self.lines[0]['source']}, {' and '.join(named)}"
-
-
 @cache
-def read_anchors(name: str) -> AnchorTable:
-    """Return the published table `name` ("by_length", "alpha", ...).
+def read_anchors(name: str) -> tuple[Mapping[str, str], ...]:
+    """Return the lines of the published table `name` ("by_length", "alpha", ...), as texts by column.
 
     Raises:
         InvalidInput: no such table.
@@ -54,7 +39,14 @@ def read_anchors(name: str) -> AnchorTable:
         known = ", ".join(sorted(item.stem for item in resource_path("paper").glob("*.csv")))
         raise InvalidInput(f"no published table {name!r}; there are: {known}")
     with open(path, newline="", encoding="utf-8") as file:
-        return AnchorTable(name, tuple(csv.DictReader(file)))
+        return tuple(csv.DictReader(file))
+
+
+def _source(lines: Sequence[Mapping[str, str]]) -> str:
+    """Return e.g. "FOCUS, ICLR 2026, table 2"."""
+    numbers = sorted({line["table"] for line in lines}, key=lambda entry: (entry == "appendix", entry))
+    named = [number if number == "appendix" else f"table {number}" for number in numbers]
+    return f"{lines[0]['source']}, {' and '.join(named)}"
 
 
 def published_value(line: Mapping[str, str] | None, column: str) -> float | None:
@@ -103,7 +95,7 @@ def has_published_settings(
 def _published_k(line: Mapping[str, str]) -> int:
     if line.get("frames"):
         return int(line["frames"])
-    of_models = {entry["model"]: int(entry["frames"]) for entry in read_anchors("main_results").lines}
+    of_models = {entry["model"]: int(entry["frames"]) for entry in read_anchors("main_results")}
     return of_models.get(line.get("model", ""), _K_OF_OTHERS)
 
 
@@ -165,12 +157,8 @@ _LENGTHS = tuple(Column(name.capitalize(), where={"bucket": name}, published=nam
 _OVERALL = Column("Overall", published="overall")
 
 
-def _model_and_sampler(values: Values) -> dict[str, str]:
-    return {"model": str(values["model"]), "sampler": published_sampler(values["sampler"])}
-
-
-def _benchmark_and_sampler(values: Values) -> dict[str, str]:
-    return {"benchmark": str(values["benchmark"]), "sampler": published_sampler(values["sampler"])}
+def _beside_sampler(name: str) -> AnchorKey:
+    return lambda values: {name: str(values[name]), "sampler": published_sampler(values["sampler"])}
 
 
 def _variant(column: str, of: str) -> AnchorKey:
@@ -210,7 +198,7 @@ LAYOUTS = {
                 Column("Video-MME", where={"benchmark": "videomme"}, published="videomme"),
             ),
             anchors="main_results",
-            anchor_key=_model_and_sampler,
+            anchor_key=_beside_sampler("model"),
             published_keys=lambda line: (line["model"], line["sampler"]),
         ),
         Layout(
@@ -219,7 +207,7 @@ LAYOUTS = {
             keys=("benchmark", "sampler"),
             columns=(*_LENGTHS, _OVERALL),
             anchors="by_length",
-            anchor_key=_benchmark_and_sampler,
+            anchor_key=_beside_sampler("benchmark"),
             published_keys=lambda line: (line["benchmark"], line["sampler"]),
         ),
         Layout(
@@ -261,7 +249,7 @@ LAYOUTS = {
                 Column("VSI-Bench, over questions", where={"benchmark": "vsibench"}),
             ),
             anchors="more_benchmarks",
-            anchor_key=_model_and_sampler,
+            anchor_key=_beside_sampler("model"),
             published_keys=lambda line: (line["model"], line["sampler"]),
         ),
         _pivot("two_stage", "Coarse only, fine only, both", ("uniform", "focus_c", "focus_f", "focus")),
@@ -402,7 +390,7 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
     the published line.
     """
     named = {**{name: part[name].iloc[0] for name in ("sampler", "benchmark") if name in part}, **values}
-    published = read_anchors(shape.anchors).lines if shape.anchors else ()
+    published = read_anchors(shape.anchors) if shape.anchors else ()
     wanted = shape.anchor_key(named) if shape.anchors else {}
     place = next((i for i, line in enumerate(published) if wanted.items() <= line.items()), len(published))
     line = published[place] if place < len(published) else None
@@ -479,7 +467,7 @@ def _with_device(columns: list[tuple[int, str]], run: Run) -> list[tuple[int, st
 def _published_only(shape: Layout, keys: Sequence[str], taken: set[float]) -> list[tuple[float, TableRow]]:
     """The published lines that no line of ours stands beside, each with its place."""
     rows: list[tuple[float, TableRow]] = []
-    for place, line in enumerate(read_anchors(shape.anchors).lines if shape.anchors else ()):
+    for place, line in enumerate(read_anchors(shape.anchors) if shape.anchors else ()):
         if place in taken:
             continue
         texts = dict(zip(shape.keys, shape.published_keys(line), strict=True))
@@ -499,7 +487,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes.append(TOO_FEW_NOTE)
     if shape.anchors:
         notes.append(
-            f"Published: {read_anchors(shape.anchors).source}. No test says whether ours differs: the answers behind "
+            f"Published: {_source(read_anchors(shape.anchors))}. No test says whether ours differs: the answers behind "
             "a published figure are not published with it."
         )
         notes.append("A published figure stands beside lines of its own model, K, encoder and options only.")

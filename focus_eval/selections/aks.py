@@ -22,7 +22,6 @@ class Aks(imported.SelectionFormat):
         return imported.is_list_of_lists(source.data) and not source.path.with_name(imported.DETAILS_FILE).exists()
 
     def read(self, source: imported.Source) -> Iterable[imported.ImportedSelection]:
-        """Yield the selections of a list by row."""
         for row, (values, question) in enumerate(source.rows_with_questions(source.data)):
             yield from source.selection(values, question_id=question.id, where=f"row {row}", video=question.video)
 

@@ -22,7 +22,6 @@ class Bolt(SelectionFormat):
         return is_mapping_of_lists(data) and any(isinstance(value[0], Mapping) for value in data.values() if value)
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
-        """Yield the selections of every question of every video."""
         if not isinstance(source.data, Mapping):
             raise SelectionMismatch(f"{source.path.name}: format 'bolt' is a mapping from video to its questions")
         by_text = {(video_stem(asked.video), asked.query.strip()): asked.id for asked in source.questions or ()}

@@ -28,7 +28,6 @@ class PublicFocus(imported.SelectionFormat):
         return imported.is_list_of_lists(source.data) and source.path.with_name(imported.DETAILS_FILE).exists()
 
     def read(self, source: imported.Source) -> Iterable[imported.ImportedSelection]:
-        """Yield the selections of a list by row, with their details."""
         if source.path.is_dir():
             source = source.at(source.path / FRAMES_FILE)
         beside, rows = source.path.with_name(imported.DETAILS_FILE), [*source.rows_with_questions(source.data)]

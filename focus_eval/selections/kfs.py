@@ -22,6 +22,5 @@ class Kfs(SelectionFormat):
         return is_list_of_rows(source.data, "id", "frame_timestamps")
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
-        """Yield the selections of the rows."""
         for row, values in enumerate(source.records("id", "frame_timestamps")):
             yield from source.selection(values["frame_timestamps"], question_id=str(values["id"]), where=f"row {row}")

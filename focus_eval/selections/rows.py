@@ -31,11 +31,9 @@ class Rows(SelectionFormat):
     sampler: str | None = None
 
     def detects(self, source: Source) -> bool:
-        """Return whether it looks like rows."""
         return is_rows_path(source.path)
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
-        """Return the selections of one sampler."""
         if source.unit != "frames":
             raise SelectionMismatch(f"{source.path.name}: rows say themselves what is in seconds; leave out the unit")
         return load_rows(source.path, sampler=self.sampler, allow_missing=source.allow_missing)

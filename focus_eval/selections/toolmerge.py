@@ -34,7 +34,6 @@ class ToolMerge(Answers):
         return is_list_of_rows(source.data, "uid", "timestamps_used")
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
-        """Yield the selections and answers of a ToolMerge file."""
         if source.unit != "seconds":
             raise SelectionMismatch(
                 f"{source.path.name}: ToolMerge's frames_used count on a grid of 2 frames per second, not in the file; "

@@ -33,7 +33,6 @@ class Wfs(SelectionFormat):
         return is_list_of_rows(source.data)
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
-        """Yield the selections of the annotation's rows."""
         rows = source.records()
         frames_field = self.field or _first_field(rows, _FRAME_FIELDS, source.path, "frames")
         id_field = _first_field(rows, _ID_FIELDS, source.path, "an id")

@@ -37,7 +37,7 @@ def test_the_lines_of_a_shipped_matrix_have_the_published_settings(name):
         if row.sampler.startswith(("even_", "scan_")):
             continue  # ours: nobody published a figure
         part = pd.DataFrame({"k": [k], "selection_id": ["s"], **({"model": [model]} if model else {})})
-        lines = [line for line in read_anchors(matrix.anchors).lines if line.get("model") in (None, model)]
+        lines = [line for line in read_anchors(matrix.anchors) if line.get("model") in (None, model)]
         assert lines
         assert has_published_settings(matrix.anchors, lines[0], part, [row]), (name, model, k, row)
         part["k"] = k + 1

@@ -73,7 +73,7 @@ def test_every_published_figure_has_its_place(name):
     layout = LAYOUTS[name]
     stated = [
         float(entry[column.published]) if column.published and entry[column.published] else None
-        for entry in read_anchors(layout.anchors).lines
+        for entry in read_anchors(layout.anchors)
         for column in layout.columns
     ]
     assert shown == stated

@@ -227,7 +227,7 @@ def pack_browser(
         "pair": _first_pair(all_series),
         "near": NEAR_SECONDS,
         "chunk": CHUNK_QUESTIONS,
-        "buckets": _buckets(run),
+        "buckets": in_order(run.selection_frame["bucket"]),
         "questions": lines,
     }
     return Browser(index, chunks, pictured=len(pictures.taken), n_questions=len(every))
@@ -313,7 +313,7 @@ def _pictured_rows(rows: Sequence[SelectionRow | None], shown: Sequence[bool]) -
 
 
 def _line(rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None]) -> list[Any]:
-    first = _first(rows)
+    first = next(row for row in rows if row is not None)
     verdicts = "".join(_verdict(row, answer) for row, answer in zip(rows, answered, strict=True))
     recalls = [None if row is None else _recall_percent(row) for row in rows]
     return [
@@ -345,14 +345,6 @@ def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
     if answer.score is None:
         return UNSCORED
     return RIGHT if answer.score == 1 else WRONG if answer.score == 0 else PARTLY
-
-
-def _first(rows: Sequence[SelectionRow | None]) -> SelectionRow:
-    return next(row for row in rows if row is not None)
-
-
-def _buckets(run: Run) -> list[str]:
-    return in_order(run.selection_frame["bucket"])
 
 
 def _packed(part: list[dict[str, Any]]) -> str:

@@ -187,10 +187,8 @@ def recall_panels(chosen: pd.DataFrame) -> list[Panel]:
 
 
 def _panel_chart(where: str, panel: Panel, styles: Mapping[str, Style], ends: tuple[float, float]) -> Chart:
-    from matplotlib.figure import Figure
-
     with figure_style():
-        figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES), layout="constrained")
+        figure = figures.new_figure(_WIDTH_INCHES, _HEIGHT_INCHES)
         axes = figure.subplots()
         axes.grid(axis="y", color=figures.THEME["line"][0], lw=0.6)
         _draw_panel(axes, panel, styles, ends)
@@ -238,13 +236,11 @@ def published_points(cost: str) -> list[Point]:
     column = {FRAMES_SCORED: "frames_seen_percent", "GPU hours": "gpu_hours"}.get(cost)
     if column is None:
         return []
-    found = [("focus", published_value(item, column), item["accuracy"]) for item in read_anchors("alpha").lines]
+    found = [("focus", published_value(item, column), item["accuracy"]) for item in read_anchors("alpha")]
     by_sampler = {
-        item["sampler"]: item["overall"]
-        for item in read_anchors("by_length").lines
-        if item["benchmark"] == "longvideobench"
+        item["sampler"]: item["overall"] for item in read_anchors("by_length") if item["benchmark"] == "longvideobench"
     }
-    for line in read_anchors("efficiency").lines:
+    for line in read_anchors("efficiency"):
         if line["method"] in by_sampler and line["method"] != "focus":
             found.append((line["method"], published_value(line, column), by_sampler[line["method"]]))
     found.append(("uniform", 0.0, by_sampler["uniform"]))
@@ -269,14 +265,12 @@ def write_figures(run: Run, folder: Path) -> list[Path]:
 
 def draw_panels(panels: Sequence[Panel], styles: Mapping[str, Style]) -> Figure:
     """Return `panels` in a page's width: a row per measure and cost, a column per K, one scale of values."""
-    from matplotlib.figure import Figure
-
     kinds = list(dict.fromkeys((panel.measure, panel.cost) for panel in panels))
     ks = sorted({panel.k for panel in panels})
     drawn, ends = {point.label for panel in panels for point in panel.points}, value_ends(panels)
     with figure_style():
         height = 2.0 * len(kinds) + 0.16 * ((len(drawn) + 4) // 4) + 0.2
-        figure = Figure(figsize=(figures.PAGE_INCHES, height), layout="constrained")
+        figure = figures.new_figure(figures.PAGE_INCHES, height)
         grid = figure.subplots(len(kinds), len(ks), squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()
@@ -337,13 +331,11 @@ def _name_points(axes: Axes, points: Sequence[Point]) -> None:
 
 def draw_bars(bars: Sequence[Bar], styles: Mapping[str, Style]) -> Figure:
     """Return grouped bars with intervals, groups and bars in the order given."""
-    from matplotlib.figure import Figure
-
     groups = list(dict.fromkeys(bar.group for bar in bars))
     labels = list(dict.fromkeys(bar.label for bar in bars))
     width = 0.82 / len(labels)
     with figure_style():
-        figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES), layout="constrained")
+        figure = figures.new_figure(_WIDTH_INCHES, _HEIGHT_INCHES)
         axes = figure.subplots()
         for bar in bars:
             x = groups.index(bar.group) + (labels.index(bar.label) - (len(labels) - 1) / 2) * width
