@@ -90,8 +90,7 @@ def _print_end(verdict: Verdict) -> None:
 
 
 RelevanceOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Replay this relevance, of a run or of focus-eval import relevance."),
+    Path | None, typer.Option(metavar="DIR", help="Replay this relevance, of a run or of focus-eval import relevance.")
 ]
 ScanRelevanceOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="With --relevance: what a scan encoder sees of the same questions.")

@@ -122,9 +122,7 @@ def tasks(
     print_folded(f"lmms-eval --include_path {folder} --tasks {next(folder.glob('*.yaml')).stem} ...")
 
 
-def configs(
-    copy: Annotated[Path | None, typer.Option(help="Copy all matrices to this folder.")] = None,
-) -> None:
+def configs(copy: Annotated[Path | None, typer.Option(help="Copy all matrices to this folder.")] = None) -> None:
     """List the matrices that come with the package.
 
     Shows table, benchmarks, models and size of each; --copy writes them to a folder to edit.

@@ -46,8 +46,7 @@ def plan(
     out: FolderOption = None,
     calibrate: Annotated[bool, typer.Option(help="Measure this machine to estimate the hours.")] = False,
     machine: Annotated[
-        str | None,
-        typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100)."),
+        str | None, typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100).")
     ] = None,
     discordance: Annotated[
         str, typer.Option(help="Share of questions that one of two samplers alone has right, or a run to take it from.")
@@ -158,7 +157,7 @@ def _print_power(plan: Plan, discordance: Discordance) -> None:
         print_folded(
             f"{name}: {sum(counts):,} questions on {len(counts):,} videos can show a difference of "
             f"{100 * least:.1f} points with 80 % power; {more_videos_text(least, len(counts))}. Answers of two "
-            f"samplers differ on {100 * discordance.share:.0f} % of the questions ({discordance.source})",
+            f"samplers differ on {100 * discordance.share:.0f} % of the questions ({discordance.source})"
         )
 
 

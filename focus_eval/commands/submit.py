@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 def submit(
     sampler: Annotated[
-        str,
-        typer.Argument(help="FILE.py:Class or a registered name, with options. [default: the card's, if any]"),
+        str, typer.Argument(help="FILE.py:Class or a registered name, with options. [default: the card's, if any]")
     ] = "",
     card: Annotated[
         Path, typer.Option(help="The sampler's card (YAML); the files that it names lie beside it.")

@@ -18,14 +18,7 @@ from focus_eval.encoders.registry import encoder_gmacs_of, encoder_revision, sca
 from focus_eval.llms.registry import check_llm, llm_identity, llm_text, llm_token_gmacs
 from focus_eval.lmms.manifests import packages_of, stock_name
 from focus_eval.lmms.prompts import DEFAULT, prompts_for, task_values
-from focus_eval.matrix.config import (
-    BenchmarkConfig,
-    EncoderConfig,
-    MatrixConfig,
-    ModelConfig,
-    SamplerConfig,
-    safe_name,
-)
+from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig, SamplerConfig, safe_name
 from focus_eval.matrix.questions import find_documents, read_questions
 from focus_eval.rows.identity import answer_identity, identity_hash, selection_identity, with_effect
 from focus_eval.samplers.base import FrameSampler

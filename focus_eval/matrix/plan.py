@@ -64,7 +64,6 @@ class SelectionPlan:
         keyframes: chosen on flat relevance, summed over questions.
         embedded_alone: frames embedded if each question pays for its own, as the published hours count.
         embedded_shared: frames embedded if the questions of a video share theirs.
-        looked: pictures that the sampler looks at itself.
         asked: what it asks its model, as `samplers.asking.Asked`; {} where it asks none.
         unknown: questions whose video's length is not known, with the first reason.
         warnings: what will go wrong: no frames, or a sampler that breaks its contract.
@@ -79,7 +78,6 @@ class SelectionPlan:
     embedded_shared: int = 0
     scanned: int = 0
     scanned_shared: int = 0
-    looked: int = 0
     asked: Mapping[str, int] = field(default_factory=dict)
     unknown: int = 0
     reason: str = ""
@@ -362,7 +360,7 @@ class _Counting:
             return nothing
         # A frame pulled twice by one question is embedded once.
         self._add(pulls=selection.n_pulls, embedded_alone=selection.encoded_frames.size)
-        self._add(keyframes=len(selection.keyframes), scanned=selection.n_scanned, looked=selection.looked_frames.size)
+        self._add(keyframes=len(selection.keyframes), scanned=selection.n_scanned)
         self._asked.update(selection.asked)
         return selection.encoded_frames, selection.scanned_frames
 

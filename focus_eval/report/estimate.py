@@ -225,10 +225,7 @@ def estimate_table(run: Run, others: Run | None = None, *, min_seconds: float = 
 
 
 def _targets(
-    key: tuple[str, ...],
-    part: pd.DataFrame,
-    parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]],
-    others: Run | None,
+    key: tuple[str, ...], part: pd.DataFrame, parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], others: Run | None
 ) -> Iterator[tuple[str, pd.DataFrame, float | None]]:
     """Name, lines and share answered right of every other selection of the same benchmark and model."""
     for other, lines in parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +30,7 @@ class PublicFocus(imported.SelectionFormat):
 
     def read(self, source: imported.Source) -> Iterable[imported.ImportedSelection]:
         if source.path.is_dir():
-            source = source.at(source.path / FRAMES_FILE)
+            source = replace(source, path=source.path / FRAMES_FILE)
         beside, rows = source.path.with_name(imported.DETAILS_FILE), [*source.rows_with_questions(source.data)]
         details = read_json(beside) if beside.exists() else [{} for _ in rows]
         if not isinstance(details, list) or len(details) != len(rows):

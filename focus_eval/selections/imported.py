@@ -174,10 +174,6 @@ class Source:
             return None
         return read_json(self.path)
 
-    def at(self, path: Path) -> Source:
-        """Return the same for another file: what a folder holds."""
-        return dataclasses.replace(self, path=path)
-
     def selection(
         self,
         values: Any,

@@ -125,8 +125,7 @@ class LmmsLog:
         scores: the task's own figures by metric, where they are numbers.
         metric_names: in the task's order; of the first line where there is no results file.
         n_samples: documents that were asked, as the results file says; None where it does not.
-        config: of the task.
-        facts: of the run: git_hash, seeds, ...
+        git_hash: of lmms-eval; "" where not known.
     """
 
     run: str
@@ -140,8 +139,7 @@ class LmmsLog:
     scores: Mapping[str, float] = field(default_factory=dict)
     metric_names: tuple[str, ...] = ()
     n_samples: int | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    git_hash: str = ""
 
     @property
     def frames_asked(self) -> int | None:
@@ -268,8 +266,7 @@ def _log(samples: Path, run: str) -> LmmsLog:
         scores=scores,
         metric_names=tuple(dict.fromkeys([*listed, *scores])),
         n_samples=counted.get("effective") if isinstance(counted, Mapping) else None,
-        config=config,
-        facts={name: content[name] for name in ("git_hash", "date", "n-shot", "config") if name in content},
+        git_hash=str(content.get("git_hash") or ""),
     )
 
 

@@ -119,12 +119,7 @@ class LogImport:
     """
 
     def __init__(
-        self,
-        log: LmmsLog,
-        source: QuestionSource,
-        options: LogOptions,
-        *,
-        rates: Mapping[str, VideoRate] | None = None,
+        self, log: LmmsLog, source: QuestionSource, options: LogOptions, *, rates: Mapping[str, VideoRate] | None = None
     ) -> None:
         self.log, self.source, self.options, self.rates = log, source, options, rates
         self.name = whole_text(options.name or log.run)
@@ -158,8 +153,7 @@ class LogImport:
             for selection, answer in self.rows():
                 put_selection(selection)
                 put_answer(answer)
-        revision = self.log.facts.get("git_hash")
-        versions = {"lmms_eval": str(revision)} if revision else {}
+        versions = {"lmms_eval": self.log.git_hash} if self.log.git_hash else {}
         cell = {"name": said.name, "identity": {"versions": versions}, "log": self._origin()}
         write_text(said / "cell.json", whole_text(json.dumps(cell, indent=1, ensure_ascii=False)) + "\n")
         return [chosen / "rows.parquet", said / "rows.parquet"]

@@ -34,37 +34,24 @@ class Rows(SelectionFormat):
         return is_rows_path(source.path)
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
+        path = source.path
         if source.unit != "frames":
-            raise SelectionMismatch(f"{source.path.name}: rows say themselves what is in seconds; leave out the unit")
-        return load_rows(source.path, sampler=self.sampler, allow_missing=source.allow_missing)
+            raise SelectionMismatch(f"{path.name}: rows say themselves what is in seconds; leave out the unit")
+        files = _row_files(path) if path.is_dir() else [path]
+        rows = [(where, row) for file in files for where, row in _rows_of(file)]
+        if not rows:
+            raise InvalidInput(f"{path}: no selection rows (*.jsonl or *.parquet) here")
+        rows = _of_one_sampler(rows, self.sampler, path)
+        failed = next(((where, row) for where, row in rows if row.get("error")), None)
+        if failed is not None and not source.allow_missing:
+            where, row = failed
+            raise SelectionMismatch(f"{where} ({row.get('question_id')}): no selection, {row['error']}")
+        return [_selection(row, where) for where, row in rows if not row.get("error")]
 
 
 def is_rows_path(path: Path) -> bool:
     """Return whether `path` looks like our rows: by its suffix, or as a folder that holds such files."""
     return path.suffix in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
-
-
-def load_rows(path: Path, *, sampler: str | None = None, allow_missing: bool = False) -> list[ImportedSelection]:
-    """Return the selections of one sampler from our rows.
-
-    Args:
-        sampler: a sampler's name or a selection id; needed where the rows hold several.
-        allow_missing: leave out rows that record an error.
-
-    Raises:
-        SelectionMismatch: several samplers and none named, or an error row; names the row.
-        InvalidInput: no rows, or a broken line.
-    """
-    files = _row_files(path) if path.is_dir() else [path]
-    rows = [(where, row) for file in files for where, row in _rows_of(file)]
-    if not rows:
-        raise InvalidInput(f"{path}: no selection rows (*.jsonl or *.parquet) here")
-    rows = _of_one_sampler(rows, sampler, path)
-    failed = next(((where, row) for where, row in rows if row.get("error")), None)
-    if failed is not None and not allow_missing:
-        where, row = failed
-        raise SelectionMismatch(f"{where} ({row.get('question_id')}): no selection, {row['error']}")
-    return [_selection(row, where) for where, row in rows if not row.get("error")]
 
 
 def _row_files(folder: Path) -> list[Path]:
@@ -133,16 +120,6 @@ def write_parquet(selections: Mapping[str, ImportedSelection], path: Path) -> No
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as unfinished:
         pq.write_table(_table(selections), unfinished, compression="zstd")
-
-
-def read_parquet(path: Path) -> dict[str, ImportedSelection]:
-    """Return the selections of a file that `write_parquet` wrote, by question id.
-
-    Raises:
-        InvalidInput: no such file, or not Parquet.
-        SelectionMismatch: rows of several samplers.
-    """
-    return {chosen.question_id: chosen for chosen in load_rows(path)}
 
 
 def _table(selections: Mapping[str, ImportedSelection]) -> Any:

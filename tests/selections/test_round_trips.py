@@ -12,7 +12,6 @@ from focus_eval.rows.store import JSON_COLUMNS
 from focus_eval.selections import (
     ImportedSelection,
     load_selections,
-    read_parquet,
     write_parquet,
     write_selections,
 )
@@ -32,7 +31,7 @@ def test_published_frames_survive_parquet_and_both_formats(shared, tmp_path, fil
     asked = read_annotations("longvideobench", shared("data/lvb_val.json"))
     first = load_selections(shared(f"data/{file}"), questions=asked)
     write_parquet(first, tmp_path / "selections.parquet")
-    assert read_parquet(tmp_path / "selections.parquet") == first
+    assert load_selections(tmp_path / "selections.parquet") == first
     for kind in ("aks", "focus"):
         folder = tmp_path / kind
         write_selections(first, folder / "selected_frames.json", format=kind, questions=asked)
@@ -82,7 +81,6 @@ def test_details_that_belong_to_other_frames_are_refused(ours, tmp_path):
 
 def test_rows_survive_parquet_whole(ours, tmp_path):
     write_parquet(ours, tmp_path / "ours.parquet")
-    assert read_parquet(tmp_path / "ours.parquet") == ours
     assert load_selections(tmp_path / "ours.parquet") == ours
 
 
