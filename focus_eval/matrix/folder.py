@@ -27,7 +27,7 @@ from focus_eval.matrix.config import MatrixConfig
 from focus_eval.rows.identity import git_revision, identity_hash, versions
 from focus_eval.rows.locks import FolderLock, Timeout
 from focus_eval.rows.packed import object_url
-from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, naming, replace_file
+from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, naming, replace_file, write_rows
 from focus_eval.rows.sealed import read_sealed_json, set_aside, write_sealed_json
 from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, keep_damaged_aside
 
@@ -240,12 +240,7 @@ class RunFolder:
         file = folder / self.pool.file_name("kept")
         old = [folder / name for name in ("rows.parquet", "costs.parquet") if (folder / name).exists()]
         old += [path for path in folder.glob("rows-*.jsonl") if path != file]
-        with replace_file(file) as part:
-            writer = RowWriter(part)
-            for row in StoredRows(folder, _rows_of(spec)):
-                if row.error is None:
-                    writer.write(row)
-            writer.close()
+        write_rows(file, (row for row in StoredRows(folder, _rows_of(spec)) if row.error is None))
         # Last: from here on the kept rows are safe on the disk.
         for path in old:
             path.unlink()

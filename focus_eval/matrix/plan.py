@@ -743,7 +743,7 @@ def _rate(folder: Path, rows: int) -> float | None:
     # A finished part is Parquet, without lines; one row gives no rate.
     if not lines or rows < 2:
         return None
-    # The part's description is written just before its first row.
-    started = min(path.stat().st_mtime for path in folder.glob("*.json"))
-    seconds = time.time() - started
+    # The part's description is written just before its first row; a damaged one was put aside.
+    now = time.time()
+    seconds = now - min((path.stat().st_mtime for path in folder.glob("*.json")), default=now)
     return rows / seconds if seconds > 0 else None

@@ -50,8 +50,8 @@ class Figure:
     version: str
     benchmark: str
     k: str
-    measure: str
-    value: str
+    measure: str = ""
+    value: str = ""
     low: str = ""
     high: str = ""
     tier: str = ""
@@ -144,8 +144,6 @@ def replayed_figures(group: Group, cards: Mapping[str, Card]) -> list[Figure]:
             version=str(cards[owner].version) if owner else "1",
             benchmark=ground.benchmark,
             k=str(group.k),
-            measure="",
-            value="",
         )
     return [
         item

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -113,11 +114,10 @@ def _at_k(cards: Sequence[Card], config: SimulationConfig, frame: pd.DataFrame, 
             benchmark=WORLD,
             k=str(k),
             measure=COST,
-            value="",
             seed=str(config.seed),
             month=month,
         )
     yield from measured(values, questions, about, NEAR)
     for name, cost in costs.items():
         text = "" if cost is None else f"{cost / 100:.6f}"
-        yield Figure(**{**vars(about[name]), "value": text, "questions": str(len(questions))})
+        yield replace(about[name], value=text, questions=str(len(questions)))

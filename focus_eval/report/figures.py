@@ -327,7 +327,7 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]]) -> Figure
 
 
 def _caption(row: SelectionRow, number: int) -> str:
-    minutes, seconds = divmod(row.times_seconds[number], 60)
+    minutes, seconds = divmod(round(row.times_seconds[number], 2), 60)
     return f"{int(minutes)}:{seconds:05.2f}  #{row.keyframes[number]}"
 
 

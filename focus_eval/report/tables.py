@@ -127,8 +127,7 @@ class Layout:
 
     Args:
         keys: columns of the answer frame that name a line.
-        anchors: name of the published table; "" for none.
-        anchor_key: the published line that a line of ours stands beside.
+        anchor_key: the line of the published table of this name that a line of ours stands beside; None without one.
         published_keys: texts for `keys` of a published line that we have no rows for.
         benchmark: where the whole table is about one.
     """
@@ -137,10 +136,14 @@ class Layout:
     title: str
     keys: tuple[str, ...]
     columns: tuple[Column, ...]
-    anchors: str = ""
-    anchor_key: AnchorKey = field(default=lambda _values: {})
+    anchor_key: AnchorKey | None = None
     published_keys: Callable[[Mapping[str, str]], tuple[str, ...]] = field(default=lambda _line: ())
     benchmark: str = ""
+
+    @property
+    def anchors(self) -> str:
+        """Name of the published table; "" for none."""
+        return self.name if self.anchor_key else ""
 
 
 KEY_TITLES = {
@@ -179,7 +182,6 @@ def _pivot(name: str, title: str, samplers: tuple[str, ...]) -> Layout:
         title=title,
         keys=("model",),
         columns=tuple(Column(sampler, where={"sampler": sampler}, published=sampler) for sampler in samplers),
-        anchors=name,
         anchor_key=lambda values: {"model": str(values["model"])},
         published_keys=lambda line: (line["model"],),
         benchmark="longvideobench",
@@ -197,7 +199,6 @@ LAYOUTS = {
                 Column("LongVideoBench", where={"benchmark": "longvideobench"}, published="longvideobench"),
                 Column("Video-MME", where={"benchmark": "videomme"}, published="videomme"),
             ),
-            anchors="main_results",
             anchor_key=_beside_sampler("model"),
             published_keys=lambda line: (line["model"], line["sampler"]),
         ),
@@ -206,7 +207,6 @@ LAYOUTS = {
             title="Accuracy by length of the video",
             keys=("benchmark", "sampler"),
             columns=(*_LENGTHS, _OVERALL),
-            anchors="by_length",
             anchor_key=_beside_sampler("benchmark"),
             published_keys=lambda line: (line["benchmark"], line["sampler"]),
         ),
@@ -219,7 +219,6 @@ LAYOUTS = {
                 Column("Forward equivalents (%)", "forwards"),
                 Column("Hours", "hours", published="gpu_hours"),
             ),
-            anchors="efficiency",
             anchor_key=lambda values: {"method": published_sampler(values["sampler"])},
             published_keys=lambda line: (line["method"],),
             benchmark="longvideobench",
@@ -233,7 +232,6 @@ LAYOUTS = {
                 Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
                 Column("Hours", "hours", published="gpu_hours"),
             ),
-            anchors="alpha",
             anchor_key=_variant("alpha", "alpha"),
             published_keys=lambda line: ("focus", line["alpha"]),
             benchmark="longvideobench",
@@ -248,7 +246,6 @@ LAYOUTS = {
                 Column("VSI-Bench", "task_mean", where={"benchmark": "vsibench"}, published="vsibench"),
                 Column("VSI-Bench, over questions", where={"benchmark": "vsibench"}),
             ),
-            anchors="more_benchmarks",
             anchor_key=_beside_sampler("model"),
             published_keys=lambda line: (line["model"], line["sampler"]),
         ),
@@ -259,7 +256,6 @@ LAYOUTS = {
             title="Seconds per clip",
             keys=("sampler", "clip_seconds"),
             columns=(Column("Accuracy", published="accuracy"), Column("Hours", "hours", published="gpu_hours")),
-            anchors="clip_length",
             anchor_key=_variant("clip_seconds", "clip_seconds"),
             published_keys=lambda line: (
                 ("uniform", "") if line["clip_seconds"] == "uniform" else ("focus", line["clip_seconds"])
@@ -271,7 +267,6 @@ LAYOUTS = {
             title="Which network gives relevance",
             keys=("sampler", "encoder"),
             columns=(Column("Accuracy", published="accuracy"),),
-            anchors="encoder",
             anchor_key=_variant("encoder", "encoder"),
             published_keys=lambda line: ("uniform", "") if line["encoder"] == "uniform" else ("focus", line["encoder"]),
             benchmark="longvideobench",
@@ -391,7 +386,7 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
     """
     named = {**{name: part[name].iloc[0] for name in ("sampler", "benchmark") if name in part}, **values}
     published = read_anchors(shape.anchors) if shape.anchors else ()
-    wanted = shape.anchor_key(named) if shape.anchors else {}
+    wanted = shape.anchor_key(named) if shape.anchor_key else {}
     place = next((i for i, line in enumerate(published) if wanted.items() <= line.items()), len(published))
     line = published[place] if place < len(published) else None
     figures, is_beside = [], False

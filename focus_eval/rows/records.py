@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -226,6 +226,17 @@ class RowWriter:
         if not self._file.closed:
             with naming(self.path), closing(self._file):
                 os.fsync(self._file.fileno())
+
+
+def write_rows(path: Path, rows: Iterable[SelectionRow | AnswerRow]) -> Path:
+    """Write a JSON-lines file of `rows`, completely or not at all, make its folder first, and return `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as part:
+        part.unlink(missing_ok=True)  # of a process of the same number that was killed
+        with closing(RowWriter(part)) as writer:
+            for row in rows:
+                writer.write(row)
+    return path
 
 
 @contextmanager

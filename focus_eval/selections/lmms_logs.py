@@ -232,7 +232,7 @@ def verdict_of(entry: Any) -> Verdict | None:
     predicted, right = _first_text(entry, PREDICTED), _first_text(entry, RIGHT)
     worth = next((entry[name] for name in WORTH if isinstance(entry.get(name), (bool, int, float))), None)
     if worth is not None:
-        return Verdict(score=float(worth), predicted=predicted, right=right)
+        return Verdict(score=float(worth), predicted=predicted, right=right) if math.isfinite(worth) else None
     if predicted is None or right is None:
         return None
     return Verdict(score=float(predicted == right), predicted=predicted, right=right)

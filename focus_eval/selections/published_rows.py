@@ -73,7 +73,8 @@ def write_run(folder: Path, published: PublishedRows) -> list[Path]:
     part = f"{published.name}-k{published.selections[0].k}"
     chosen = folder / "selections" / part_name(part, where=folder) / "rows-0.jsonl"
     said = folder / "answers" / part_name(f"{published.model}-{part}", where=folder) / "rows-0.jsonl"
-    written = [_write(path, rows) for path, rows in ((chosen, published.selections), (said, published.answers)) if rows]
+    written = [records.write_rows(chosen, published.selections)]
+    written += [records.write_rows(said, published.answers)] if published.answers else []
     name_run(folder)
     return written
 
@@ -98,17 +99,6 @@ def name_run(folder: Path) -> None:
     if not about.exists():
         with records.replace_file(about) as unfinished:
             write_sealed_json(unfinished, {"name": folder.resolve().name, "matrix": {}})
-
-
-def _write(path: Path, rows: Sequence[records.SelectionRow] | Sequence[records.AnswerRow]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with records.replace_file(path) as unfinished:
-        unfinished.unlink(missing_ok=True)
-        writer = records.RowWriter(unfinished)
-        for row in rows:
-            writer.write(row)
-        writer.close()
-    return path
 
 
 def _published_selection(

@@ -246,7 +246,8 @@ def json_entries(path: Path) -> Iterator[Any]:
     """
     decoder, number, chunk = json.JSONDecoder(), 0, _CHUNK
     try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8-sig") as file:
             text = file.read(chunk).lstrip()
             if not text.startswith("["):
                 raise InvalidInput(f"{path}: not a JSON list with an entry per question")

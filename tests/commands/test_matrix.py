@@ -12,7 +12,7 @@ from focus_eval.cli import app
 from focus_eval.commands.runs import with_files
 from focus_eval.matrix import selecting
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.plan import run_status
+from focus_eval.matrix.plan import _rate, run_status
 from tests.matrix.conftest import write_simulation
 
 
@@ -147,3 +147,8 @@ def test_the_plan_names_question_length_and_remedy_of_a_broken_contract(simulati
         "asked, of a video of 1800 frames (60.0 s); return request.n_wanted of them, or declare "
         "may_return_fewer = True if that is meant"
     )
+
+
+def test_a_part_whose_description_was_put_aside_has_no_rate_yet(tmp_path):
+    (tmp_path / "rows-1-local.jsonl").write_text("")
+    assert _rate(tmp_path, 5) is None

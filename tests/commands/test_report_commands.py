@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
+from focus_eval.commands.exchange import selection_files
 from focus_eval.core.errors import FocusEvalError, InvalidInput, VideoError
 from focus_eval.report import outputs
 from focus_eval.report import run as run_module
@@ -190,6 +191,12 @@ def test_recall_prints_the_protocols_figures(shared, tmp_path):
     for figure in ("0.2621", "0.0938", "0.1681", "0.4135", "0.9866", "0.6419", "0.5223", "0.5998", "0.6637"):
         assert figure in output
     assert "short 361, medium 700, long 276" in (tmp_path / "recall.md").read_text()
+
+
+def test_a_selection_file_without_a_name_is_called_after_itself(tmp_path):
+    (tmp_path / "run.v2").mkdir()
+    texts = [tmp_path / "a.json.gz", tmp_path / "run.v2", "mine=b.json"]
+    assert [name for name, _, _ in selection_files(texts, ["aks"])] == ["a", "run.v2", "mine"]
 
 
 def test_recall_takes_scenes(shared, tmp_path):

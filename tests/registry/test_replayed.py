@@ -153,6 +153,9 @@ def test_a_page_or_a_csv_file_of_something_else_says_so(tmp_path):
         read_rows(path)
     write_rows(tmp_path / "new.csv", replaced([], []))
     assert read_rows(tmp_path / "new.csv") == []
+    (tmp_path / "new.csv").write_text((tmp_path / "new.csv").read_text() + "longvideobench,AKS\n")
+    with pytest.raises(InvalidInput, match="its columns are benchmark, name"):
+        read_rows(tmp_path / "new.csv")
 
 
 def test_rows_lie_by_benchmark_and_number_of_frames_baselines_first_then_by_name(tmp_path):

@@ -18,6 +18,7 @@ from focus_eval.report.figures import (
     MARK,
     STYLES,
     THEME,
+    _caption,
     autocorrelation,
     css_variables,
     draw_acf,
@@ -69,6 +70,11 @@ def test_the_half_life_of_an_autoregression_is_found(template):
     assert curve.lags_seconds.tolist() == list(range(31))
     assert (curve.low <= curve.median).all()
     assert (curve.videos, curve.questions, curve.flat) == (60, 60, 0)
+
+
+def test_a_caption_never_says_sixty_seconds(template):
+    row = replace(template, keyframes=[1], times_seconds=[59.996])
+    assert _caption(row, 0) == "1:00.00  #1"
 
 
 def test_half_life_lies_between_two_lags():

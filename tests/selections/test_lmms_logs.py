@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.selections import load_selections
-from focus_eval.selections.lmms_logs import Verdict, find_logs, verdict_of
+from focus_eval.selections.lmms_logs import LmmsLog, Verdict, find_logs, verdict_of
 
 STAMP = "20260101_120000"
 
@@ -81,6 +82,12 @@ def test_a_field_may_lie_in_an_entry_of_a_metric(tmp_path):
     assert record.frames("acc.fed") == (3, 4)
     assert record.value("doc.indices") == [1, 2]
     assert record.value("acc.nothing.there") is None
+
+
+def test_k_is_read_from_the_arguments_of_any_wrapper():
+    args = [{"num_frame": "32"}, {"nframes": "²", "num_frm": "8"}, {"fps": "2"}]
+    logs = [LmmsLog(run="a", stamp="s", task="t", samples=Path("x"), model_args=given) for given in args]
+    assert [log.frames_asked for log in logs] == [32, 8, None]
 
 
 def test_runs_are_called_after_their_folder_its_parent_or_folder_and_stamp(tmp_path):
@@ -176,6 +183,7 @@ def test_results_of_another_task_are_refused(tmp_path):
         ({"some_id": "C"}, None),
         ([1], None),
         (float("nan"), None),
+        ({"score": float("nan"), "pred_answer": "B", "answer": "B"}, None),
     ],
 )
 def test_a_verdict_is_a_number_or_prediction_and_right_answer(entry, verdict):
