@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -143,6 +145,19 @@ class RunRows(Collection[RowT]):
         return key[0] not in self._asked or key[1] in self._asked[key[0]]
 
 
+def rows_in_order(rows: Collection[RowT], keys: Sequence[Key]) -> Iterator[tuple[tuple[str, str], dict[Key, RowT]]]:
+    """Yield the rows of `keys` by benchmark and question; several keys of a question stand together."""
+    place = {key: number for number, key in enumerate(keys)}
+    if isinstance(rows, RunRows):
+        parts = rows.in_order(list(place))
+    else:
+        by_key = {row.key: row for row in rows}
+        parts = [iter([by_key[key] for key in place if key in by_key])]
+    merged = heapq.merge(*parts, key=lambda row: place[row.key])
+    for question, group in groupby(merged, key=lambda row: row.key[:2]):
+        yield question, {row.key: row for row in group}
+
+
 # Options that say the same thing in FOCUS's public code and in ours.
 _ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_sec")
 # Options that a table has a column for do not stand beside the sampler's name too; by the column's key.
@@ -243,6 +258,7 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
         "model": row.model,
         "score": float("nan") if row.score is None or row.error is not None else row.score,
         "category": row.category,
+        "metric": row.metric,
         "is_answered": row.error is None,
         "is_unparsed": row.is_unparsed,
         "error": row.error,

@@ -492,8 +492,9 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
     if any(figure.text == measures.NOT_SCORED for figure in figures):
         notes.append("Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it.")
-    metrics = sorted({(row.benchmark, row.metric) for row in run.answers if row.metric})
-    notes += [f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics]
+    answers = run.answer_frame
+    metrics = sorted(set(zip(answers["benchmark"], answers["metric"], strict=True))) if run.answers else []
+    notes += [f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics if metric]
     if counts:
         notes.append("Questions are counted once; errors, unparsed, fallbacks and below K per question and seed.")
     if any(count.errors for count in counts):
@@ -508,8 +509,8 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if not shape.anchors and measures.has_sizes(run.selection_frame):
         notes.append(f"{PIXELS_NOTE} Any size: as if a small frame were a whole one.")
     notes += run.mixed_versions
-    if run.cut_queries:
-        said = ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in run.cut_queries.items())
+    if cuts := run.cut_queries:
+        said = ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in cuts.items())
         notes.append(f"The encoder reads only the start of long questions: {said}.")
     notes += measures.scan_notes(run.selection_frame) + measures.llm_notes(run.selection_frame)
     if any(figure.seeds > 1 for figure in figures):

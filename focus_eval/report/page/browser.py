@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import base64
 import gzip
-import heapq
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -23,8 +21,8 @@ from focus_eval.core.types import frozen_floats
 from focus_eval.report.page.charts import styles_of_run
 from focus_eval.report.page.thumbnails import Pictures, Thumbnails, evidence_frames
 from focus_eval.report.recall import recall_within
-from focus_eval.report.run import Run, RunRows, sampler_order
-from focus_eval.rows.records import AnswerRow, RowT, SelectionRow
+from focus_eval.report.run import Run, rows_in_order, sampler_order
+from focus_eval.rows.records import AnswerRow, SelectionRow
 from focus_eval.rows.store import Key
 
 Question = tuple[str, str]
@@ -42,8 +40,8 @@ def rows_by_question(
         ids_of: (benchmark, question id) -> selection and cell ids of the rows that are asked for; None for those that
             are not there.
     """
-    selections = _in_order(run.selections, [(*key, own) for key, ids in ids_of.items() for own, _ in ids])
-    answers = _in_order(run.answers, [(*key, own) for key, ids in ids_of.items() for _, own in ids])
+    selections = rows_in_order(run.selections, [(*key, own) for key, ids in ids_of.items() for own, _ in ids])
+    answers = rows_in_order(run.answers, [(*key, own) for key, ids in ids_of.items() for _, own in ids])
     chosen, answered = next(selections, None), next(answers, None)
     for key, ids in ids_of.items():
         rows: dict[Key, SelectionRow] = {}
@@ -53,19 +51,6 @@ def rows_by_question(
         if answered is not None and answered[0] == key:
             replies, answered = answered[1], next(answers, None)
         yield key, [rows.get((*key, own)) for own, _ in ids], [replies.get((*key, own)) for _, own in ids]
-
-
-def _in_order(rows: Collection[RowT], keys: Sequence[Key]) -> Iterator[tuple[Question, dict[Key, RowT]]]:
-    """Yield the rows of `keys` by question; several keys of a question stand together."""
-    place = {key: number for number, key in enumerate(keys)}
-    if isinstance(rows, RunRows):
-        parts = rows.in_order(list(place))
-    else:
-        by_key = {row.key: row for row in rows}
-        parts = [iter([by_key[key] for key in place if key in by_key])]
-    merged = heapq.merge(*parts, key=lambda row: place[row.key])
-    for question, group in groupby(merged, key=lambda row: row.key[:2]):
-        yield question, {row.key: row for row in group}
 
 
 # More pulls than this are drawn as that many bins, each with its highest relevance.

@@ -16,7 +16,7 @@ from focus_eval.report import figures, measures
 from focus_eval.report.figures import Style, figure_style, styles_of
 from focus_eval.report.measures import COSTS, FORWARDS, FRAMES_SCORED
 from focus_eval.report.recall import recall_column
-from focus_eval.report.run import CEILING_MARK, Run, sampler_order
+from focus_eval.report.run import CEILING_MARK, Run, rows_in_order, sampler_order
 from focus_eval.report.table import Value
 from focus_eval.report.tables import published_value, read_anchors
 from focus_eval.rows.records import SelectionRow
@@ -352,19 +352,16 @@ def telling_question(run: Run) -> list[SelectionRow]:
     if frame.empty:
         return []
     chosen = frame[frame["error"].isna()]
-    asked = chosen.groupby(["benchmark", "question_id", "k", "seed"], sort=False)
+    asked = chosen.assign(known=chosen[_RECALL].notna()).groupby(["benchmark", "question_id", "k", "seed"], sort=False)
     about = asked.agg(
-        has_evidence=(_RECALL, lambda recalls: recalls.notna().iloc[0]),
-        samplers=("label", "nunique"),
-        seconds=("duration_seconds", "first"),
+        has_evidence=("known", "first"), samplers=("label", "nunique"), seconds=("duration_seconds", "first")
     )
     about = about[about["samplers"] > 1]
     if about.empty:
         return []
     best = max(about.itertuples(), key=lambda line: (bool(line.has_evidence), line.samplers, line.seconds)).Index
-    rows = {
-        run.labels[row.selection_id]: row
-        for row in run.selections
-        if row.error is None and (row.benchmark, row.question_id, row.k, row.seed) == best
-    }
+    part = asked.get_group(best)
+    keys = zip(part["benchmark"], part["question_id"], part["selection_id"], strict=True)
+    [(_, found)] = rows_in_order(run.selections, list(keys))
+    rows = {run.labels[row.selection_id]: row for row in found.values()}
     return sorted(rows.values(), key=lambda row: (not row.sampler.startswith("uniform"), row.sampler))
