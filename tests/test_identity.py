@@ -12,6 +12,7 @@ from focus_eval.encoders.registry import ENCODERS, encoder_revision, make_encode
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, ModelConfig, load_matrix
 from focus_eval.pipeline.selector import Selector
+from focus_eval.rows import identity
 from focus_eval.rows.identity import answer_identity, identity_hash, selection_identity, task_digest
 from focus_eval.samplers.registry import make_sampler
 from support.matrix_rows import run_matrix
@@ -166,3 +167,15 @@ def test_another_answering_encoder_is_another_answer():
         return AnswerSpec(selection=spec("uniform"), model=model, frame_policy="exact", answer_parsing="strict").id
 
     assert cell({"answer_encoder": "offline"}) != cell({"answer_encoder": "recorded"})
+
+
+def test_installed_packages_are_looked_at_once_however_many_questions_ask(monkeypatch):
+    # A look costs about 10 ms, and the cell of a question is named eight times.
+    looked = []
+    monkeypatch.setattr(identity, "version", lambda package: looked.append(package) or "1.0")
+    identity._version.cache_clear()
+    try:
+        assert identity.versions() == identity.versions()
+    finally:
+        identity._version.cache_clear()
+    assert looked == list(identity.PACKAGES)

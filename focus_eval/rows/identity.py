@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,27 +33,16 @@ def with_effect(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class IdentifiedSampler(Protocol):
-    """What an identity says of a sampler; `FrameSampler` has it."""
+    """What an identity says of a sampler; see `FrameSampler` for what each member means."""
 
     @property
-    def name(self) -> str:
-        """Registered name."""
-        ...
-
+    def name(self) -> str: ...
     @property
-    def version(self) -> int:
-        """Raised whenever the code may choose other frames."""
-        ...
-
+    def version(self) -> int: ...
     @property
-    def file_digest(self) -> str:
-        """Hash of the file of a sampler that nobody installed, else ""."""
-        ...
-
+    def file_digest(self) -> str: ...
     @property
-    def identifying_options(self) -> dict[str, Any]:
-        """The options that tell two selections apart."""
-        ...
+    def identifying_options(self) -> dict[str, Any]: ...
 
 
 def selection_identity(
@@ -172,13 +162,16 @@ PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages that can change a number."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    found = {package: stated for package in PACKAGES if (stated := _version(package))}
+    return {"python": platform.python_version(), **found}
+
+
+@cache  # asked several times a question, and a look at the disk each
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def answering_versions(*packages: str) -> dict[str, str]:
