@@ -42,7 +42,6 @@ class TraceFeatures:
         self.trace = trace
 
     def __call__(self, frames: IntArray) -> FloatArray:
-        """Return the relevance of `frames`, shape `(n,)`."""
         return self.trace.relevance(frames)
 
     def logits(self, frames: IntArray) -> FloatArray:

@@ -127,6 +127,9 @@ class SimulationConfig(BaseModel):
                 pairs.update({(made, k): None for k in self.budget_k or self.k})
         return list(pairs)
 
+    def seeded_series(self) -> list[tuple[FrameSampler, int, int]]:
+        return [(sampler, k, seed) for sampler, k in self.series() for seed in self.seeds]
+
 
 def options_at(name: str, percent: float) -> dict[str, Any]:
     """Return the options with which a sampler scores `percent` of the frames of a long video at 25 frames a second.
@@ -173,13 +176,11 @@ class TraceEncoder:
         self._drawn: TraceFeatures | None = None
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
-        """Return the relevance of `frames`, shape `(n,)`."""
         if self.trace is None:
             raise RunError(f"{video}: no trace")
         return self.trace.relevance(frames) if query == QUERY else self._features.relevance_to(frames, query)
 
     def features_of(self, video: Path, query: str) -> TraceFeatures:
-        """Return relevance, logits and embeddings of the trace."""
         return self._features
 
     def pictures_of(self, frames: IntArray, size: int | None) -> list[Picture]:
@@ -195,7 +196,6 @@ class TraceEncoder:
         return self._drawn
 
     def n_unknown(self, frames: IntArray) -> int:
-        """Return how many of `frames` were not recorded, and took the relevance of the nearest that was."""
         return _n_unknown(self.trace, frames)
 
     def close(self) -> None:
@@ -218,7 +218,6 @@ class ChannelEncoder:
         return values
 
     def n_unknown(self, frames: IntArray) -> int:
-        """Return how many of `frames` were not recorded, and took the relevance of the nearest that was."""
         return _n_unknown(self._made(self.number), frames)
 
     def close(self) -> None:
@@ -261,7 +260,7 @@ class Source:
         """
         if self.world is not None:
             return range(config.videos)[:limit]
-        videos = list(dict.fromkeys(trace.video for trace in self.traces))[:limit]
+        videos = {*list(dict.fromkeys(trace.video for trace in self.traces))[:limit]}
         return [number for number, trace in enumerate(self.traces) if trace.video in videos]
 
     def trace(self, number: int, config: SimulationConfig) -> AnyTrace:
@@ -373,20 +372,34 @@ def sources(config: SimulationConfig) -> list[Source]:
 
 def selection_ids(config: SimulationConfig) -> set[str]:
     """Return the ids of the selections that `config` asks for, as the code of its samplers is now."""
-    series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
+    series = config.seeded_series()
     return {
-        Selector(
-            sampler=sampler,
-            encoder=TraceEncoder(source.revision),
-            scan_encoder=source.scan_encoder(sampler, config),
-            llm=scripted_llm(sampler),
-            k=k,
-            seed=seed,
-            coarse_seed=source.coarse_seed,
-        ).selection_id
+        _selector(source, each, TraceEncoder(source.revision), source.scan_encoder(each[0], config)).selection_id
         for source in sources(config)
-        for sampler, k, seed in series
+        for each in series
     }
+
+
+def _selector(
+    source: Source,
+    series: tuple[FrameSampler, int, int],
+    encoder: TraceEncoder,
+    scan: ChannelEncoder | None,
+    *,
+    keep_pulls: bool = True,
+) -> Selector:
+    """Return the selector of a sampler, K and seed on the traces that `encoder` and `scan` are shown."""
+    sampler, k, seed = series
+    return Selector(
+        sampler=sampler,
+        encoder=encoder,
+        scan_encoder=scan,
+        llm=scripted_llm(sampler),
+        k=k,
+        seed=seed,
+        coarse_seed=source.coarse_seed,
+        keep_pulls=keep_pulls,
+    )
 
 
 def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k: int, number: int) -> SelectionRow:
@@ -396,15 +409,7 @@ def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k
     scan = source.scan_encoder(sampler, config)
     if scan is not None:
         scan.number = number
-    selector = Selector(
-        sampler=sampler,
-        encoder=encoder,
-        scan_encoder=scan,
-        llm=scripted_llm(sampler),
-        k=k,
-        seed=config.seeds[0],
-        coarse_seed=source.coarse_seed,
-    )
+    selector = _selector(source, (sampler, k, config.seeds[0]), encoder, scan)
     return _row(selector, _question(source, trace), Path(_video(trace)), trace)
 
 
@@ -412,7 +417,7 @@ def _run_source(
     source: Source, config: SimulationConfig, out: Path, *, limit: int | None, n_workers: int, progress: Any
 ) -> None:
     numbers = source.numbers(config, limit)
-    series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
+    series = config.seeded_series()
     folders = [_part(out, source, config, sampler, k, seed) for sampler, k, seed in series]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
@@ -491,27 +496,14 @@ def _run_chunk(
         finished: ids of the questions that have a row, by the folder of each series, in the order of the series.
     """
     encoder = TraceEncoder(source.revision)
-    series = [(sampler, k, seed) for sampler, k in config.series() for seed in config.seeds]
+    series = config.seeded_series()
     # One for each channel: what a scan encoder sees of a video is made once.
     scans = {sampler.options["scan_encoder"]: source.scan_encoder(sampler, config)
              for sampler, _, _ in series if sampler.needs_scan}  # fmt: skip
-    parts = [
-        (
-            Selector(
-                sampler=sampler,
-                encoder=encoder,
-                scan_encoder=scans.get(sampler.options.get("scan_encoder")),
-                llm=scripted_llm(sampler),
-                k=k,
-                seed=seed,
-                coarse_seed=source.coarse_seed,
-                keep_pulls=not source.world,
-            ),
-            known,
-            folder,
-        )
-        for (sampler, k, seed), (folder, known) in zip(series, finished.items(), strict=True)
-    ]
+    parts = []
+    for each, (folder, known) in zip(series, finished.items(), strict=True):
+        scan = scans.get(each[0].options.get("scan_encoder"))
+        parts.append((_selector(source, each, encoder, scan, keep_pulls=not source.world), known, folder))
     videos: dict[str, set[str]] = {}
     for number in () if source.world else numbers:
         videos.setdefault(source.traces[number].video, set()).add(source.traces[number].question_id)
