@@ -6,6 +6,8 @@ import gzip
 import json
 import re
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -139,7 +141,7 @@ def yaml_loader() -> type[Any]:
     return PlainLoader
 
 
-def yaml_node(path: Path, loader: type | None = None) -> Any:
+def yaml_node(path: Path, loader: type[Any] | None = None) -> Any:
     """Return the node of a YAML file, before its values are made.
 
     Raises:
@@ -149,31 +151,33 @@ def yaml_node(path: Path, loader: type | None = None) -> Any:
     import yaml
 
     text = read_text(path)
-    try:
+    with _naming_line(path):
         node = yaml.compose(text, Loader=loader or yaml_loader())
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InvalidInput(f"{path}:{line}: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise InvalidInput(f"{path}: not YAML ({error})") from error
-    except RecursionError as error:
-        raise InvalidInput(f"{path}: YAML nested too deeply") from error
     if _count_values(node, path) > MOST_YAML_VALUES:
         raise InvalidInput(f"{path}: its aliases stand for more than {MOST_YAML_VALUES:,} values")
     return node
 
 
-def read_yaml(path: Path, loader: type | None = None) -> Any:
+def read_yaml(path: Path, loader: type[Any] | None = None) -> Any:
     """Return the value in a YAML file, plain types only. Raises as `yaml_node`, and for a tag that makes objects."""
+    node = yaml_node(path, loader)
+    with _naming_line(path):
+        return None if node is None else (loader or yaml_loader())("").construct_document(node)
+
+
+@contextmanager
+def _naming_line(path: Path) -> Iterator[None]:
+    """Raise what PyYAML finds wrong as `InvalidInput` with file and line."""
     import yaml
 
-    yaml_node(path, loader)
     try:
-        return yaml.load(read_text(path), Loader=loader or yaml_loader())
+        yield
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InvalidInput(f"{path}:{line}: {error.problem}") from error
-    except (ValueError, TypeError) as error:  # of another loader
+    except RecursionError as error:
+        raise InvalidInput(f"{path}: YAML nested too deeply") from error
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise InvalidInput(f"{path}: not YAML that can be read ({error})") from error
 
 
