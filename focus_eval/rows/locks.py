@@ -21,7 +21,6 @@ class FolderLock(FileLock):
     """
 
     def acquire(self, *args: Any, **kwargs: Any) -> Any:
-        """Take the lock; see the class for what it raises."""
         try:
             return super().acquire(*args, **kwargs)
         except Timeout:

@@ -137,7 +137,6 @@ class SelectionRow:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Identity of the row: (benchmark, question_id, selection_id)."""
         return (self.benchmark, self.question_id, self.selection_id)
 
     def without_pulls(self) -> SelectionRow:
@@ -192,7 +191,6 @@ class AnswerRow:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Identity of the row: (benchmark, question_id, cell_id)."""
         return (self.benchmark, self.question_id, self.cell_id)
 
     @property

@@ -37,19 +37,6 @@ JSON_COLUMNS = (
 )  # fmt: skip
 # Rows that are Python objects at once, and rows that are compressed together: with its pulls a row takes up to 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256
-_TYPES = {
-    "str": "string",
-    "str | None": "string",
-    "int": "int64",
-    "int | None": "int64",
-    "float": "float64",
-    "float | None": "float64",
-    "list[str]": "list<string>",
-    "list[int]": "list<int64>",
-    "list[float]": "list<float64>",
-    "list[float] | None": "list<float64>",
-    "list[float | None]": "list<float64>",
-}
 
 
 def parquet_records(path: Path, *, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -180,16 +167,12 @@ def _cell(name: str, value: Any) -> Any:
 def _schema(kind: type[Any], names: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
-    types = {
-        "string": pa.string(),
-        "int64": pa.int64(),
-        "float64": pa.float64(),
-        "list<string>": pa.list_(pa.string()),
-        "list<int64>": pa.list_(pa.int64()),
-        "list<float64>": pa.list_(pa.float64()),
-    }
-    declared = {item.name: "str" if item.name in JSON_COLUMNS else str(item.type) for item in fields(kind)}
-    return pa.schema([(name, types[_TYPES[declared[name]]]) for name in names])
+    scalars = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    # Any column may hold None; a list's items too.
+    declared = {item.name: str(item.type).replace(" | None", "") for item in fields(kind)}
+    declared |= dict.fromkeys(JSON_COLUMNS, "str")
+    types = {**scalars, **{f"list[{name}]": pa.list_(scalar) for name, scalar in scalars.items()}}
+    return pa.schema([(name, types[declared[name]]) for name in names])
 
 
 Key = tuple[str, str, str]
