@@ -31,15 +31,6 @@ class FileShape:
             raise InvalidInput("`beside` names a file and `beside_by` the field that is its key; give both")
 
 
-def shape_from(given: Mapping[str, Any], *, where: str) -> FileShape:
-    """Return the shape that the keys `nested`, `beside` and `beside_by` of a YAML file declare."""
-    values = {name: given[name] for name in ("nested", "beside", "beside_by") if given.get(name) is not None}
-    for name, value in values.items():
-        if not isinstance(value, str):
-            raise InvalidInput(f"{where}: {name} must be text, got {value!r}")
-    return FileShape(**values)
-
-
 def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the documents of `rows`, which were read from `path`, one for each question.
 

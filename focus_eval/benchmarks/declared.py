@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -21,7 +21,6 @@ from focus_eval.benchmarks.evidence import (
 )
 from focus_eval.benchmarks.question import BUCKETS, BenchmarkFacts, LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.core.options import make
 from focus_eval.core.resources import lines_of
 
 LETTERS = string.ascii_uppercase
@@ -30,35 +29,6 @@ LETTERS = string.ascii_uppercase
 def letters(n_options: int) -> str:
     """Return the letters of `n_options` options, from A on."""
     return LETTERS[:n_options]
-
-
-def seconds_field(document: Mapping[str, Any], name: str, *, benchmark: str) -> float | None:
-    """Return field `name` as seconds above 0, or None where the document has no such field.
-
-    Raises:
-        InvalidInput: a value that is not a number above 0.
-    """
-    value = document.get(name)
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise InvalidInput(f"{benchmark}: {name} must be seconds above 0, got {value!r}")
-    return seconds
-
-
-def option_letter(index: int, options: Sequence[str], *, where: str) -> str:
-    """Return the letter of option `index`.
-
-    Raises:
-        InvalidInput: no such option; the message starts with `where`.
-    """
-    if not 0 <= index < len(options):
-        raise InvalidInput(f"{where}: answer {index} of {len(options)} options")
-    return LETTERS[index]
 
 
 def without_letter(option: str, index: int) -> str:
@@ -136,16 +106,6 @@ class DocumentFields:
                 raise InvalidInput(f"fields: {name} needs the name of a field")
 
 
-def fields_from(given: Mapping[str, Any], *, where: str) -> DocumentFields:
-    """Return the fields that a YAML file declares.
-
-    Raises:
-        UnknownName: a key that is not one of `DocumentFields`; the message has the nearest name.
-        InvalidInput: a value of another kind.
-    """
-    return make(f"fields in {where}", DocumentFields, given)
-
-
 @dataclass(frozen=True)
 class DeclaredBenchmark:
     """A benchmark whose documents are read by field name.
@@ -204,7 +164,6 @@ class DeclaredBenchmark:
         )
 
     def bucket(self, duration_seconds: float) -> str:
-        """Return the length bucket of a video of that length."""
         return self.edges.bucket(duration_seconds)
 
 
@@ -305,7 +264,9 @@ def _answer(
     if not options:
         raise InvalidInput(f"{where}: no options; an answer that is {declared.answer_is!r} needs at least 2")
     if "index" in kinds and text.removesuffix(".0").isdecimal():  # a column with gaps is read as floats
-        return option_letter(int(text.removesuffix(".0")), options, where=where)
+        if (index := int(text.removesuffix(".0"))) >= len(options):
+            raise InvalidInput(f"{where}: answer {index} of {len(options)} options")
+        return LETTERS[index]
     known = letters(len(options))
     if "letter" in kinds and len(text) == 1 and text in known:
         return text
@@ -340,9 +301,17 @@ def _number(document: Mapping[str, Any], name: str, *, where: str, what: str) ->
     if not name:
         return None
     value = _value(document, name)
-    if value is None and not name.endswith("?"):
+    if value is None and name.endswith("?"):
+        return None
+    if value is None:
         raise InvalidInput(_missing(document, name, value, where=where, what=what))
-    return seconds_field({name: value}, name, benchmark=where)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise InvalidInput(f"{where}: {name} must be seconds above 0, got {value!r}")
+    return number
 
 
 def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> str | None:

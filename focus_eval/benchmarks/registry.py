@@ -12,10 +12,11 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from focus_eval.benchmarks.annotation_files import documents_in, shape_from
-from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, fields_from
+from focus_eval.benchmarks.annotation_files import FileShape, documents_in
+from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields
 from focus_eval.benchmarks.question import Benchmark, BenchmarkFacts, LengthEdges, Question
 from focus_eval.core.errors import InvalidInput, PluginError, unknown_name
+from focus_eval.core.options import make
 from focus_eval.core.plugins import Registry, yaml_files
 from focus_eval.core.resources import lines_of, parse_json, read_json, read_text, read_yaml, resource_path
 from focus_eval.core.types import VideoInfo
@@ -39,6 +40,7 @@ BENCHMARKS: Registry[BenchmarkMaker] = Registry(
     built_in=lambda: yaml_files(resource_path("configs") / "benchmarks"),
     check=_check,
 )
+_SHAPE = tuple(item.name for item in fields(FileShape))
 # A task of ours is the official name, or the benchmark's, behind this prefix.
 TASK_PREFIX = "focus_"
 
@@ -112,13 +114,13 @@ def declared(given: Mapping[str, Any], *, name: str, where: str, edges: LengthEd
         fields=_fields(given["fields"], where=where),
         edges=edges or (LengthEdges(*own_edges) if own_edges else LengthEdges()),
         facts=_facts(given, BenchmarkFacts()),
-        shape=shape_from(given, where=where),
+        shape=make(where, FileShape, {key: given[key] for key in _SHAPE if given.get(key) is not None}),
     )
 
 
 def _fields(given: Mapping[str, Any] | str, *, where: str) -> DocumentFields:
     if not isinstance(given, str):
-        return fields_from(given, where=where)
+        return make(f"fields in {where}", DocumentFields, given)
     other = make_benchmark(given)
     if not isinstance(other, DeclaredBenchmark):
         raise InvalidInput(f"{where}: fields: benchmark {given!r} names no fields; write them out")

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, fields_from
+from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields
 from focus_eval.benchmarks.evidence import evidence_of
 from focus_eval.benchmarks.question import query_text
 from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
 from focus_eval.core.errors import InvalidInput, UnknownName
+from focus_eval.core.options import make
 
 # Documents in the schema that each task's own functions read (lmms-eval 0.7.3); texts and ids are made up.
 DOCUMENTS = {
@@ -224,7 +225,7 @@ def test_a_file_declares_a_benchmark(tmp_path):
 )
 def test_a_wrong_declaration_is_refused(given_fields, error, message):
     with pytest.raises(error, match=message):
-        fields_from(given_fields, where="mine.yaml")
+        make("fields in mine.yaml", DocumentFields, given_fields)
 
 
 @pytest.mark.parametrize(
