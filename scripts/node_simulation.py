@@ -79,7 +79,6 @@ class Setting:
         batch: frames of a full batch.
         fills: whether batches are filled across videos, and padded to full size.
         processes: workers that share one GPU, each with `cores / processes` cores.
-        ahead: whether the next batch is loaded and queued while the device computes one.
     """
 
     cores: int
@@ -88,7 +87,6 @@ class Setting:
     batch: int
     fills: bool
     processes: int = 1
-    ahead: bool = True
 
 
 @dataclass(frozen=True)
@@ -122,8 +120,8 @@ class _Gpu:
         self.look()
 
     def look(self) -> None:
-        """Load a batch where one is full, or nothing more can come."""
-        if self.is_loading or self.underway == 1 + self.setting.ahead or not self.calls:
+        """Load a batch where one is full, or nothing more can come; the next one while the device computes one."""
+        if self.is_loading or self.underway == 2 or not self.calls:
             return
         fills, most = self.setting.fills, self.setting.batch
         may_grow = self.underway or self.waiting < self.passes

@@ -145,11 +145,10 @@ def test_several_videos_fill_batches_and_the_gpu_computes_each_frame_once(script
     assert told.busy * told.seconds == pytest.approx(3 * (1.0 + 32 * 0.25))
 
 
-@pytest.mark.parametrize(("ahead", "seconds"), [(False, 2 * (16 * 0.1 + 5.0)), (True, 16 * 0.1 + 2 * 5.0)])
-def test_the_next_batch_is_loaded_while_the_gpu_computes_where_a_worker_does_so(script, ahead, seconds):
-    simulation = script("node_simulation")
+def test_the_next_batch_is_loaded_while_the_gpu_computes(script):
+    simulation, seconds = script("node_simulation"), 16 * 0.1 + 2 * 5.0
     job = simulation.Job(0, ((simulation.Run(32, 32),),))
-    setting = simulation.Setting(cores=1, videos=1, threads=1, batch=16, fills=True, ahead=ahead)
+    setting = simulation.Setting(cores=1, videos=1, threads=1, batch=16, fills=True)
     free = costs(simulation, decode=0.0, locked=0.0, open=0.0, select=0.0, load=0.1, resize=0.0)
     told = simulation.simulate([job], free, setting)
     assert told.seconds == pytest.approx(seconds)
