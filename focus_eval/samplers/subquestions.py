@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,8 +18,12 @@ is about, and cues that are near them. Write at most {n} short descriptions, one
 
 Question: {question}
 {options}"""
-# A description that is longer names no single thing: the reply was something else.
+# A description that is longer names no single thing, and no description begins so: the reply was something else.
 MOST_CHARACTERS = 200
+REFUSAL = re.compile(
+    r"\W*(i(['’]m| am) (sorry|afraid|unable|not)|i (can|do)(not|n?['’]t| not)|sorry(?=[,.!])|unfortunately|as an ai)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,7 @@ class SubQuestions(AskingSampler):
 
     name: ClassVar[str] = "subquestions"
     source: ClassVar[str] = "after T* (Ye et al., CVPR 2025), without its detector and its iterations"
+    version: ClassVar[int] = 2
     draws: ClassVar[bool] = False
     needs_texts: ClassVar[bool] = True
 
@@ -61,13 +67,15 @@ class SubQuestions(AskingSampler):
         """Return what the model names, each once, without the question itself.
 
         Raises:
-            AnswerError: nothing, or something else than a list.
+            AnswerError: nothing, a refusal, or something else than a list.
         """
         options = "Options: " + "; ".join(request.options) if request.options else ""
         asked = PROMPT.format(n=self.texts, question=request.question, options=options).rstrip()
         reply = request.llm.ask(asked, max_tokens=32 * self.texts)
         lines = [line.strip(" \t-*•0123456789.)") for line in reply.splitlines()]
-        texts = list(dict.fromkeys(line for line in lines if line and line != request.query))[: self.texts]
-        if not texts or max(map(len, texts)) > MOST_CHARACTERS:
+        # A line that ends in a colon announces the list.
+        named = [line for line in lines if line and line[-1] != ":" and line != request.query]
+        texts = list(dict.fromkeys(named))[: self.texts]
+        if not texts or REFUSAL.match(reply) or max(map(len, texts)) > MOST_CHARACTERS:
             raise AnswerError(f"{self.name}: the model named nothing to look for but said {reply[:80]!r}")
         return texts

@@ -151,6 +151,9 @@ def test_what_can_change_a_reply_makes_another_selection(server):
         (("Yes", {}), "vlm_topk", "gives no log-probabilities"),
         (("x" * 300, {}), "subquestions", "named nothing to look for but said 'xxx"),
         ((" 1.\n2.", {}), "subquestions", "named nothing to look for"),
+        (("I'm sorry, but I can't help with that.", {}), "subquestions", "nothing to look for but said \"I'm sorry"),
+        (("Sorry, I cannot see it.\nAsk again.", {}), "subquestions", "named nothing to look for but said 'Sorry, I"),
+        (("Here are the cues:", {}), "subquestions", "named nothing to look for"),
         (("", {}), "subquestions", "the model answered nothing to 'A question is asked"),
     ],
 )
