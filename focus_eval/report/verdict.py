@@ -159,7 +159,7 @@ def verdict_table(
 def verdict_sentence(
     item: Compared, frame: pd.DataFrame, new: str, lengths: dict[str, Value], *, margin: float = MARGIN_POINTS
 ) -> str:
-    """Return what one comparison shows, where, at what cost, and on how many questions a sampler failed."""
+    """Return what one comparison shows, where, at what cost, and where a sampler failed or chose fewer frames."""
     part = frame[frame["k"] == item.rival.k]
     theirs, mine = part[part["label"] == item.rival.label], part[part["label"] == new]
     said = f"K = {item.rival.k}, {new} against {item.rival.name}: {_finding(item, margin)}"
@@ -170,6 +170,8 @@ def verdict_sentence(
     for name, rows in ((new, mine), (item.rival.name, theirs)):
         failed = int(rows["error"].notna().sum())
         said += f"; {name} failed on {failed} of {len(rows)} questions, counted as 0" if failed else ""
+        fewer = int((rows["error"].isna() & (rows["n_keyframes"] < rows[["k", "n_frames"]].min(axis=1))).sum())
+        said += f"; {name} chose fewer frames than asked on {fewer} of {len(rows)} questions" if fewer else ""
     return f"{said}."
 
 

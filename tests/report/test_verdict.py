@@ -23,7 +23,7 @@ from focus_eval.report.verdict import (
 BUCKETS = ("short", "medium", "long", "hours")
 
 
-def lab(recalls, *, k=(8,), failed=None, pulls=None):
+def lab(recalls, *, k=(8,), failed=None, pulls=None, short=None):
     """A frame of one question a video: recall by label, the videos going through the lengths."""
     lines = []
     for label, values in recalls.items():
@@ -35,6 +35,7 @@ def lab(recalls, *, k=(8,), failed=None, pulls=None):
                     "label": label, "sampler": label.split()[0], "k": each, RECALL: None if has_failed else value,
                     "n_frames": 1000, "n_pulls": (pulls or {}).get(label, 20), "forward_equivalents": 20.0,
                     "error": "no" if has_failed else None,
+                    "n_keyframes": 0 if has_failed else each - (label == short and at % 10 < 3),
                 })  # fmt: skip
     return with_failures_as_0(pd.DataFrame(lines))
 
@@ -104,6 +105,17 @@ def test_questions_that_a_sampler_fails_on_count_as_0_and_are_said():
     assert item.overall.difference.questions == 40
     said = verdict_sentence(item, frame, "new", {})
     assert said.endswith("; new failed on 4 of 40 questions, counted as 0.")
+
+
+def test_questions_on_which_a_sampler_chose_fewer_frames_are_said():
+    """A control at a small cost may have fewer frames to choose from than were asked: the difference is that, too."""
+    frame = lab({"new": [1.0] * 40, "old": [0.5] * 40}, short="old", failed="old")
+    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    assert verdict_sentence(item, frame, "new", {}).endswith(
+        "; old chose fewer frames than asked on 8 of 40 questions."
+    )
+    frame["n_frames"] = 7
+    assert "fewer" not in verdict_sentence(item, frame, "new", {})
 
 
 def test_the_sentence_names_the_cost_of_both():
