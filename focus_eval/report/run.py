@@ -25,7 +25,16 @@ from focus_eval.report.cost import CostColumns, charged_seconds
 from focus_eval.report.nearness import near_frames, nearness, spread
 from focus_eval.report.recall import recall_column, recall_within
 from focus_eval.rows.packed import check_links, run_folder
-from focus_eval.rows.records import ASKED, BESIDE_STAGES, DECODED, HELD_STAGES, AnswerRow, RowT, SelectionRow
+from focus_eval.rows.records import (
+    ASKED,
+    BESIDE_STAGES,
+    DECODED,
+    HELD_STAGES,
+    AnswerRow,
+    RowT,
+    SelectionRow,
+    forward_gmacs,
+)
 from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows
 
@@ -224,7 +233,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "query_cut": bool(row.facts.get("query_cut")),
         "scan_rho": row.facts.get("rho_measured"),
         "has_cost": _has_cost(row),
-        "states_cost": bool(row.gmacs),
+        "states_cost": forward_gmacs(row.gmacs) is not None,
         "forwards": row.forwards,
         # Two sizes of one encoder differ in the option alone.
         "scan_encoder": row.options.get("scan_encoder") or row.scan_encoder,

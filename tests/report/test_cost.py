@@ -71,6 +71,12 @@ def test_an_encoder_that_states_no_cost_counts_its_forwards_alone_and_a_scan_nee
     assert found["forward_equivalents"][2] == pytest.approx(1 / 3 + 0.5 * 0.1)
 
 
+def test_the_table_says_of_which_main_encoder_the_matching_is_not_counted():
+    silent = row("q1", [1], [2], selection_id="toy", encoder="toy", gmacs={"scan_image": 5.0})
+    found = [cost_tables(Run("x", [said], []))[0].notes for said in (silent, row("q1", [1], gmacs=BLIP))]
+    assert ["toy: what matching" in " ".join(notes) for notes in found] == [True, False]
+
+
 def test_an_encoder_that_reads_frame_and_text_together_pays_for_every_pair():
     found = columns(row("q1", [1, 2], gmacs={"fusion": 50.0}), row("q2", [2, 3, 4], gmacs={"fusion": 50.0}))
     assert found["forward_equivalents"] == pytest.approx([2, 3])
