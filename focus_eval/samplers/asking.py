@@ -118,4 +118,4 @@ class NoModel:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise broken("declares", f"{self.sampler} asks request.llm and declares needs_llm = False; declare it True")
+        raise broken("declares", f"{self.sampler} asks request.llm; derive it from AskingSampler")

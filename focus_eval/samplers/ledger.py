@@ -335,7 +335,9 @@ class Ledger:
             EncoderError: logits of the wrong shape or not finite.
         """
         if self._scan is None:
-            raise InvalidInput("scan_encoder missing; name one, e.g. -o scan_encoder=clip")
+            raise InvalidInput(
+                "no scan encoder: derive the sampler from ScanningSampler and name one, e.g. -o scan_encoder=clip"
+            )
         frames = self._checked(frames, self._is_scanned, "scanned")
         if frames.size == 0:
             return frozen_floats([])

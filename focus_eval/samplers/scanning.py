@@ -20,8 +20,8 @@ class ScanningSampler(FrameSampler):
     """A sampler with a scan encoder.
 
     Args:
-        scan_encoder: a registered encoder, with options or without ("clip:model=ViT-B-32"). A simulation has a channel
-            of its own, whatever is named here.
+        scan_encoder: a registered encoder, with options or without ("clip:model=ViT-B-32"). A simulation takes
+            its channel "fair" for any; it has others of its own ("good", "useless:cost=0.1").
         relative_cost: a forward of the scan encoder over one of the main encoder, instead of the ratio of their
             multiply-adds; needed where that is not known.
         scan_decode: which frames are scanned in place of those planned: "all" for these themselves, "reference" for the

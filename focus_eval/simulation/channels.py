@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.options import make, parse_named
+from focus_eval.encoders.registry import ENCODERS
 
 # CLIP ViT-B/32 over BLIP's ViT-L/16 at 384 pixels, in multiply-adds of an image.
 CLIP_B32_OVER_BLIP_L = 1 / 43
@@ -38,14 +39,19 @@ CHANNELS = {
 }
 
 
+def channel_name(text: str) -> str:
+    """Return the channel that an option `scan_encoder` names; "fair" for none, and for an encoder of real videos."""
+    return "fair" if not text or parse_named(text)[0] in ENCODERS.names() else text
+
+
 def channel_of(text: str) -> Channel:
-    """Return the channel that `text` names, "" for "fair"; with changes: "fair:cost=0.25" or "good:rho=0.4,q=0.7".
+    """Return the channel that `text` names; with changes: "fair:cost=0.25" or "good:rho=0.4,q=0.7".
 
     Raises:
         UnknownName: no such channel or parameter.
         InvalidInput: a value outside its range.
     """
-    name, changes = parse_named(text or "fair")
+    name, changes = parse_named(text)
     if name not in CHANNELS:
         raise unknown_name("scan channel", name, CHANNELS)
     return make(f"scan channel {name!r}", Channel, {**asdict(CHANNELS[name]), **changes})

@@ -31,7 +31,7 @@ from focus_eval.rows.sealed import read_sealed_json, write_sealed_json
 from focus_eval.rows.store import compact, finished_questions
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_class
-from focus_eval.simulation.channels import Channel, channel_of
+from focus_eval.simulation.channels import Channel, channel_name, channel_of
 from focus_eval.simulation.features import TraceFeatures
 from focus_eval.simulation.worlds import (
     RecordedTrace,
@@ -206,7 +206,8 @@ class ChannelEncoder:
     """The scan encoder of a simulation: another view of the video that was last shown."""
 
     def __init__(self, text: str, source: Source, config: SimulationConfig) -> None:
-        self.name, channel = text or "fair", channel_of(text)
+        self.name = channel_name(text)
+        channel = channel_of(self.name)
         self.revision = identity_hash({"channel": asdict(channel), "source": source.revision})
         self.gmacs = {"image": channel.cost}
         self._made = lru_cache(maxsize=1)(lambda number: source.scan(number, config, channel))

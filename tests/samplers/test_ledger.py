@@ -185,7 +185,7 @@ def test_a_frame_is_scanned_once_and_lies_in_the_video():
 
 
 def test_a_scan_needs_a_scan_encoder():
-    with pytest.raises(InvalidInput, match="scan_encoder missing; name one"):
+    with pytest.raises(InvalidInput, match="derive the sampler from ScanningSampler and name one"):
         Ledger(FlatSource(), VideoInfo(100, 25.0)).scan(np.array([1]))
 
 

@@ -227,7 +227,7 @@ def test_an_unknown_cost_is_asked_for():
 
 
 def test_a_missing_scan_encoder_is_asked_for():
-    with pytest.raises(InvalidInput, match="scan_encoder missing"):
+    with pytest.raises(InvalidInput, match="no scan encoder"):
         make_sampler("scan_cover", relative_cost=0.1).select(
             HOUR, k=8, pull=World(bumpy(90_000)), rng=np.random.default_rng(0)
         )

@@ -78,7 +78,7 @@ def test_the_main_view_is_the_same_whether_or_not_there_is_a_scan():
 
 
 def test_a_channel_is_named_and_may_be_changed():
-    assert channel_of("") == CHANNELS["fair"]
+    assert channel_of("fair") == CHANNELS["fair"]
     assert channel_of("good:rho=0.4,cost=0.25") == Channel(rho=0.4, q=1.0, cost=0.25)
     with pytest.raises(UnknownName, match="good"):
         channel_of("goood")
@@ -134,9 +134,18 @@ def test_a_question_shown_again_is_the_row_of_the_run(ran):
     assert len(again.scanned_frames) == row.n_scanned
 
 
+def test_an_encoder_of_real_videos_is_the_usual_channel_so_that_one_command_has_both(tmp_path):
+    entry = {"sampler": "scan_cover", "options": {"scan_encoder": "offline:size=64"}}
+    config = SimulationConfig(samplers=[entry, "scan_cover"], worlds=["smooth"], videos=2, minutes=(1, 2), k=[4])
+    run_simulation(config, tmp_path, n_workers=1)
+    named, unnamed = rows_of(tmp_path).values()
+    assert [row.keyframes for row in named] == [row.keyframes for row in unnamed]
+    assert {row.scan_encoder for row in named} == {"fair"}
+
+
 def test_an_unknown_channel_ends_the_run_before_it_begins(tmp_path):
-    config = SimulationConfig(samplers=[{"sampler": "scan_cover", "options": {"scan_encoder": "clip"}}], k=[4])
-    with pytest.raises(UnknownName, match="unknown scan channel 'clip'"):
+    config = SimulationConfig(samplers=[{"sampler": "scan_cover", "options": {"scan_encoder": "clipp"}}], k=[4])
+    with pytest.raises(UnknownName, match="unknown scan channel 'clipp'"):
         run_simulation(config, tmp_path, n_workers=1)
 
 
