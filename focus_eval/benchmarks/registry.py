@@ -237,7 +237,7 @@ def _csv_rows(path: Path) -> list[dict[str, Any]]:
 
 # Integer parts of rates that only NTSC has: read as 24000/1001 and so on. Taken as they stand they would shift
 # late frames by 3 %.
-_NTSC = {23: Fraction(24000, 1001), 29: Fraction(30000, 1001), 59: Fraction(60000, 1001)}
+_NTSC = {Fraction(n): Fraction(1000 * (n + 1), 1001) for n in (23, 29, 59)}
 
 
 @dataclass(frozen=True)
@@ -292,6 +292,18 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
     return rates
 
 
+def write_rates(path: Path, infos: Mapping[str, VideoInfo]) -> None:
+    """Write the CSV that `read_rates` reads, from what the video files of questions say."""
+    rows = []
+    for question_id, info in infos.items():
+        rate = Fraction(info.fps).limit_denominator()
+        # A little more than its seconds, so that seconds * rate, rounded down, is the file's number of frames.
+        seconds = f"{info.duration_seconds + 1e-4:.4f}"
+        rows.append((question_id, seconds, f"{rate.numerator}/{rate.denominator}"))
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([("id", "duration_s", "fps"), *rows])
+
+
 def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
     """Return length and rate by question id, of the questions whose annotation states both."""
     return {
@@ -302,6 +314,6 @@ def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
 
 
 def exact_rate(text: str) -> Fraction:
-    """Return a frame rate as a fraction; the integers 23, 29 and 59 mean 24000/1001, 30000/1001 and 60000/1001."""
+    """Return a frame rate as a fraction; 23, 29 and 59 mean 24000/1001, 30000/1001 and 60000/1001, but not 29/1."""
     rate = Fraction(text.strip())
-    return _NTSC[int(rate)] if rate.denominator == 1 and int(rate) in _NTSC else rate
+    return _NTSC.get(rate, rate) if "/" not in text else rate

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.commands.console import print_entries, print_folded
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import VideoInfo
 
@@ -171,18 +171,24 @@ def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:
 
 
 class Action(str, Enum):
-    """What is done with the videos."""
+    """What is written of the videos."""
 
     INDEX = "index"
+    RATES = "rates"
 
 
 def videos(
-    action: Annotated[Action, typer.Argument(help="index: write the manifest of a folder.")],
+    action: Annotated[Action, typer.Argument(help="index: the manifest of a folder; rates: the CSV for --rates.")],
     folder: Annotated[Path, typer.Argument(help="Folder of videos, read with the folders in it.")],
+    annotations: Annotated[Path | None, typer.Option(help="rates: the benchmark's annotation file.")] = None,
+    benchmark: Annotated[str, typer.Option(help="rates: name of the benchmark.")] = "longvideobench",
+    out: Annotated[Path | None, typer.Option(help="rates: the CSV to write, with id, duration_s and fps.")] = None,
 ) -> None:
-    """Write a manifest of a folder's videos, for later checks.
+    """Write a manifest of a folder's videos, for later checks, or the lengths and rates that --rates takes.
 
-    `videos.manifest.json` holds size, SHA-256, frames, seconds and rate of each video.
+    rates: a line per question of the annotation, for recall, evidence and logs.
+
+    index: `videos.manifest.json` holds size, SHA-256, frames, seconds and rate of each video.
 
     From then on a file that is not the one that was indexed is refused wherever it is opened, and `plan` reads the
     manifest and not the videos. Do it once the videos are known to be whole: the formats in which damage leaves no
@@ -191,7 +197,11 @@ def videos(
     from focus_eval.video.manifest import MANIFEST_NAME
     from focus_eval.video.manifest_writer import index_folder
 
-    del action
+    if action is Action.RATES:
+        if annotations is None or out is None:
+            raise InvalidInput("videos rates: give --annotations, for the ids of the questions, and --out")
+        _write_rates(folder, out, benchmark, annotations)
+        return
     entries = index_folder(folder, progress=lambda path: typer.echo(f"reading {path.relative_to(folder)}", err=True))
     failed = {name: entry.error for name, entry in entries.items() if entry.error}
     frames, seconds = (sum(getattr(entry, what) for entry in entries.values()) for what in ("frames", "seconds"))
@@ -201,6 +211,31 @@ def videos(
             print_folded(f"{name}: {note}")
     for name, error in failed.items():
         print_folded(f"cannot be read: {name}: {error}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _write_rates(folder: Path, out: Path, benchmark: str, annotations: Path) -> None:
+    from focus_eval.benchmarks.registry import read_annotations, write_rates
+    from focus_eval.video.manifest import known_info
+    from focus_eval.video.scan_cache import scan_video
+
+    questions = read_annotations(benchmark, annotations)
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder}: no such folder")
+    found, failed = {}, []
+    for video in dict.fromkeys(question.video for question in questions):
+        try:
+            found[video] = known_info(folder / video) or scan_video(folder / video).info
+        except VideoError as error:
+            failed.append(str(error))
+    if not found:
+        raise InvalidInput(f"{folder}: none of {len(failed)} videos can be read; the first: {failed[0]}")
+    infos = {question.id: found[question.video] for question in questions if question.video in found}
+    write_rates(out, infos)
+    typer.echo(f"{out}: {len(infos)} of {len(questions)} questions about {len(found)} videos")
+    for error in failed:
+        print_folded(f"cannot be read: {error}")
     if failed:
         raise typer.Exit(1)
 

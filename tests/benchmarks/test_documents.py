@@ -17,9 +17,11 @@ from focus_eval.benchmarks.registry import (
     make_benchmark,
     read_annotations,
     read_rates,
+    write_rates,
 )
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.resources import resource_path
+from focus_eval.core.types import VideoInfo
 from focus_eval.matrix.config import expand_variables, load_yaml
 
 LVB = {
@@ -277,6 +279,7 @@ def test_whole_rates_that_only_ntsc_has_are_read_as_ntsc():
     assert exact_rate("59") == Fraction(60000, 1001)
     assert exact_rate("25") == 25
     assert exact_rate("29.5") == Fraction(59, 2)
+    assert exact_rate("29/1") == 29
 
 
 def test_rate_files_name_the_broken_line(tmp_path):
@@ -292,6 +295,15 @@ def test_rate_files_name_the_broken_line(tmp_path):
         path.write_text(text)
         with pytest.raises(InvalidInput, match=message):
             read_rates(path)
+
+
+def test_written_rates_are_read_with_every_frame(tmp_path):
+    rates = [Fraction(25), Fraction(29), Fraction(30000, 1001), Fraction(24000, 1001), Fraction(27384756, 10**6)]
+    infos = {f"{n}@{fps}": VideoInfo(n, float(fps)) for fps in rates for n in (1, 435, 14814, 27440, 215783)}
+    write_rates(tmp_path / "rates.csv", infos)
+    read = read_rates(tmp_path / "rates.csv")
+    assert {key: rate.n_frames for key, rate in read.items()} == {key: info.n_frames for key, info in infos.items()}
+    assert {rate.fps for rate in read.values()} == set(rates)
 
 
 def test_the_demo_writes_positions_in_longvideobenchs_unit():

@@ -84,6 +84,24 @@ def test_a_video_that_cannot_be_read_is_named_and_exits_1(folder):
     assert known_info(folder / "broken.mp4") is None
 
 
+def test_rates_of_questions_are_read_from_their_videos(folder, tmp_path):
+    asked = {"candidates": ["x", "y"], "correct_choice": 0, "duration": 2, "position": [1]}
+    videos = ["part/b.mp4", "part/b.mp4", "nowhere.mp4"]
+    rows = [{**asked, "id": f"q{n}", "question": "why?", "video_path": video} for n, video in enumerate(videos)]
+    (tmp_path / "lvb.json").write_text(json.dumps(rows))
+    rates = tmp_path / "rates.csv"
+    command = ["videos", "rates", str(folder), "--annotations", str(tmp_path / "lvb.json"), "--out", str(rates)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "2 of 3 questions about 1 videos" in result.output
+    assert "nowhere.mp4: no such file" in result.output
+    assert rates.read_text() == "id,duration_s,fps\nq0,1.8001,25/1\nq1,1.8001,25/1\n"
+    result = CliRunner().invoke(app, [*command[:2], str(tmp_path), *command[3:]])
+    assert "none of 2 videos can be read; the first:" in str(result.exception)
+    result = CliRunner().invoke(app, command[:3])
+    assert "give --annotations" in str(result.exception)
+
+
 def test_a_folder_without_videos_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="no videos in it"):
         index_folder(tmp_path)
