@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -176,17 +175,16 @@ def _verify(
     for group in measured_groups(cards.values(), material, only=name, missing=verified.not_derived):
         again = replayed_figures(group, cards)
         if not group.is_whole:
-            again = [replace(item, tier="") for item in again]
             where = f"{group.ground.benchmark}, K = {group.k}"
             verified.not_derived.append(f"tiers of {where}: not all of its files are at hand")
-        verified.compare(recorded, [item for item in again if not name or item.sampler == name])
+        again = [item for item in again if not name or item.sampler == name]
+        verified.compare(recorded, again, with_tiers=group.is_whole)
     for card in chosen.values():
         verified.compare(recorded, computed_figures(card, material))
     if simulate:
         _simulate_again(chosen, figures, verified, rows)
-    verified.not_derived += [
-        f"{item.name}, {item.benchmark}, K = {item.k}: claimed by the paper" for item in claimed_figures(chosen)
-    ]
+    if claimed := claimed_figures(chosen):
+        verified.not_derived.append(f"{len(claimed)} figures are claimed by papers")
     for line in [*verified.not_derived, *verified.differing]:
         print_folded(line)
     typer.echo(f"{verified.n_same} figures derived again as recorded, {len(verified.differing)} differ")
@@ -211,6 +209,5 @@ def _simulate_again(chosen: Mapping[str, Card], figures: list[Figure], verified:
         return
     with TemporaryDirectory() as made:
         again = _simulated(cards, rows or Path(made), month, min(seeds))
-    if len(cards) == 1:  # tiers are among all samplers
-        again = [replace(item, tier="") for item in again]
-    verified.compare({item.key: item for item in figures}, again)
+    # Tiers are among all samplers.
+    verified.compare({item.key: item for item in figures}, again, with_tiers=len(cards) > 1)

@@ -228,12 +228,15 @@ class Verified:
     differing: list[str] = field(default_factory=list)
     not_derived: list[str] = field(default_factory=list)
 
-    def compare(self, recorded: Mapping[tuple[str, ...], Figure], again: Iterable[Figure]) -> None:
-        """Count what was derived `again` against what is recorded; a tier is compared where there is one."""
+    def compare(
+        self, recorded: Mapping[tuple[str, ...], Figure], again: Iterable[Figure], *, with_tiers: bool = True
+    ) -> None:
+        """Count what was derived `again` against what is recorded."""
         for item in again:
             stated = recorded.get(item.key)
-            expected = item if stated is None or item.tier else replace(item, tier=stated.tier)
-            if stated == expected:
+            if stated is not None and not with_tiers:
+                item = replace(item, tier=stated.tier)
+            if stated == item:
                 self.n_same += 1
                 continue
             what = f"{item.name}, {item.benchmark}, K = {item.k}, {item.measure}"
