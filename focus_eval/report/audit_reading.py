@@ -17,9 +17,9 @@ from focus_eval.report.audit import AuditedAnswer, AuditedRun
 from focus_eval.report.run import load_run
 from focus_eval.rows.packed import run_folder
 from focus_eval.rows.records import AnswerRow, SelectionRow
-from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, find_logs, verdict_of
+from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, answer_read, find_logs, verdict_of
 from focus_eval.selections.loading import load_selections
-from focus_eval.selections.log_questions import CATEGORY_FIELDS
+from focus_eval.selections.log_questions import category_of, options_of
 
 # Fields that forks put the frames that they fed into; shown where none was named.
 FRAME_FIELDS = ("indices", "frame_idx", "frame_indices", "frames_used", "selected_frames", "frames")
@@ -52,9 +52,24 @@ class AuditSource:
         """Return the length of each question's video, and what is more than a second past its end."""
         made: dict[str, tuple[float, float]] = {}
         for key, rate in self.rates.items():
-            scale = float(rate.fps) if unit == "frames" else 1.0
-            made[key] = (rate.duration_seconds * scale, (rate.duration_seconds + END_SLACK_SECONDS) * scale)
+            length, scale = (rate.n_frames, float(rate.fps)) if unit == "frames" else (rate.duration_seconds, 1.0)
+            made[key] = (length, (rate.duration_seconds + END_SLACK_SECONDS) * scale)
         return made
+
+    def positions(self, benchmark: str = "") -> dict[str, tuple[int, ...]]:
+        """Return annotated frame numbers by question, where its video has another rate than the annotation.
+
+        Args:
+            benchmark: the only one whose questions are meant; "" for whichever they are.
+        """
+        return {
+            asked.id: tuple(round(time * self.position_fps) for time in asked.evidence_seconds)
+            for asked in self.questions or ()
+            if self.position_fps > 0
+            and asked.id in self.rates
+            and not self.is_at_its_rate(asked.id)
+            and benchmark in ("", asked.benchmark)
+        }
 
     def is_at_its_rate(self, key: str) -> bool:
         """Return whether the question's video has the rate of the annotation, so that its numbers are frames."""
@@ -100,7 +115,7 @@ def read_paths(paths: Sequence[Path], source: AuditSource) -> AuditInput:
 
 def _read_path(path: Path, source: AuditSource, notes: list[str]) -> Iterator[AuditedRun]:
     if path.is_dir() and ((path / "selections").is_dir() or (path / "answers").is_dir()):
-        yield from runs_of_folder(path)
+        yield from runs_of_folder(path, source)
     elif path.is_dir():
         inside = sorted(file for file in path.rglob("*") if file.is_file())
         if any("_samples_" in file.name for file in inside):
@@ -157,7 +172,7 @@ def read_log(log: LmmsLog, source: AuditSource, notes: list[str]) -> AuditedRun:
         group=" ".join((log.task or log.samples.name, log.model)),
         answers=answers,
         frames=frames,
-        k=log.frames_asked or max(map(len, frames.values()), default=None),
+        k=log.frames_asked(max(map(len, frames.values()), default=0)) or None,
         lengths=source.lengths("frames"),
         positions=positions,
         expected=source.expected if any(key in source.expected for key in answers) else frozenset(),
@@ -187,23 +202,18 @@ def read_selection(path: Path, source: AuditSource) -> AuditedRun:
         key: tuple(map(float, chosen.keyframes or ())) if is_frames else chosen.times_at(fps.get(key, 0.0))
         for key, chosen in loaded.items()
     }
-    numbers = {
-        asked.id: tuple(round(time * source.position_fps) for time in asked.evidence_seconds)
-        for asked in source.questions or ()
-        if source.position_fps > 0 and asked.id in fps and not source.is_at_its_rate(asked.id)
-    }
     return AuditedRun(
         name=name,
         frames=frames,
         unit="frames" if is_frames else "seconds",
         k=max(chosen.k for chosen in loaded.values()),
         lengths=source.lengths("frames" if is_frames else "seconds"),
-        positions=numbers,
+        positions=source.positions(),
         expected=source.expected,
     )
 
 
-def runs_of_folder(path: Path) -> Iterator[AuditedRun]:
+def runs_of_folder(path: Path, source: AuditSource) -> Iterator[AuditedRun]:
     """Yield a run for each selection that each model answered, and for each selection alone."""
     run = load_run(path)
     labels = run.labels
@@ -231,6 +241,7 @@ def runs_of_folder(path: Path) -> Iterator[AuditedRun]:
             frames=frames.get(selection_id, {}),
             k=row.k if row.role == "sampler" else None,  # a ceiling or a floor does not choose K frames
             lengths=lengths.get(selection_id, {}),
+            positions=source.positions(row.benchmark),
             are_frames_sure=not row.facts.get("published"),
         )
 
@@ -259,28 +270,16 @@ def _metric(log: LmmsLog, record: LogRecord) -> str:
 
 
 def _answer(record: LogRecord, metric: str, texts: dict[str, str]) -> AuditedAnswer:
-    entry = record.metrics.get(metric)
-    verdict = verdict_of(entry)
-    fields = {**(record.doc or {}), **(entry if isinstance(entry, Mapping) else {})}
-    category = next((str(fields[name]) for name in CATEGORY_FIELDS if fields.get(name)), "")
+    verdict = verdict_of(record.metrics.get(metric))
+    category = category_of(record)
     prompt = hashlib.md5(record.prompt.encode(), usedforsecurity=False).digest()[:8] if record.prompt else b""
     return AuditedAnswer(
         text=texts.setdefault(record.response, record.response),
-        is_parsed=_is_parsed(record.response, verdict),
+        is_parsed=verdict is None or answer_read(record.response, verdict, options_of(record)) is not None,
         score=None if verdict is None else verdict.score,
         prompt=prompt or record.prompt_hash,
         category=texts.setdefault(category, category),
     )
-
-
-def _is_parsed(text: str, verdict: Verdict | None) -> bool:
-    """Whether the option that a task read from an answer stands in it: some tasks draw one where none does."""
-    if verdict is None or verdict.right is None:  # a number says nothing of how it was read
-        return True
-    said = verdict.predicted
-    if not said:
-        return False
-    return len(said) > 1 or re.search(rf"(?<![A-Za-z]){re.escape(said)}(?![A-Za-z])", text) is not None
 
 
 def _question_id(record: LogRecord) -> str:

@@ -41,7 +41,8 @@ PREDICTED = ("parsed_pred", "pred_answer", "parsed_answer", "pred", "prediction"
 RIGHT = ("answer", "gt_answer", "ground_truth", "target", "gt")
 WORTH = ("score", "correct", "is_correct", "accuracy")
 # Arguments of lmms-eval's wrappers that say how many frames a model is shown.
-FRAME_ARGUMENTS = ("max_num_frames", "max_frames_num", "max_frames", "num_frames", "num_frame", "nframes", "num_frm")
+_FRAME_ARGUMENTS = ("max_num_frames", "max_frames_num", "max_frames", "num_frames", "num_frame", "nframes", "num_frm")
+_LETTER = re.compile(r"^\W*([A-Z])(?:\W|$)")
 _SAMPLES = re.compile(r"(?P<stamp>.+?)_samples_(?P<task>.+)\.jsonl(?:\.gz)?")
 _DECIMAL = re.compile(r"\d+\.\d+")
 
@@ -141,11 +142,10 @@ class LmmsLog:
     n_samples: int | None = None
     git_hash: str = ""
 
-    @property
-    def frames_asked(self) -> int | None:
-        """How many frames the wrapper was told to show; None where its arguments do not say."""
-        stated = (self.model_args.get(name, "") for name in FRAME_ARGUMENTS)
-        return next((int(text) for text in stated if text.isdecimal()), None)
+    def frames_asked(self, most_fed: int) -> int:
+        """Return K: what the wrapper's arguments say or `most_fed`, whichever is more; 0 where neither is known."""
+        stated = (self.model_args.get(name, "") for name in _FRAME_ARGUMENTS)
+        return max(most_fed, next((int(text) for text in stated if text.isdecimal()), 0))
 
     def records(self) -> Iterator[LogRecord]:
         """Yield the documents in the file's order; only one line is held.
@@ -236,6 +236,25 @@ def verdict_of(entry: Any) -> Verdict | None:
     if predicted is None or right is None:
         return None
     return Verdict(score=float(predicted == right), predicted=predicted, right=right)
+
+
+def answer_read(response: str, verdict: Verdict, options: Sequence[str]) -> str | None:
+    """Return what the task read from a response; None where it read nothing, or guessed what is not in the response."""
+    said = verdict.predicted
+    if said is None:  # a score alone says nothing of how it was read
+        found = _LETTER.match(response)
+        return found[1] if found else response.strip() or None
+    return None if not said.strip() or _is_guess(said, response, options) else said
+
+
+def _is_guess(letter: str, response: str, options: Sequence[str]) -> bool:
+    """Return whether a task made up the option letter: neither it nor its option's text is in the response."""
+    if not (len(letter) == 1 and "A" <= letter <= "Z"):
+        return False
+    at = ord(letter) - ord("A")
+    text = options[at].casefold() if at < len(options) else ""
+    is_there = re.search(rf"(?<![A-Za-z]){letter}(?![A-Za-z])|(?i:^\W*{letter}(?:\W|$))", response)
+    return not is_there and (not text or text not in response.casefold())
 
 
 def _log(samples: Path, run: str) -> LmmsLog:

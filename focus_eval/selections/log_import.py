@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from focus_eval.benchmarks.evidence import END_SLACK_SECONDS
 from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import VideoRate
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
@@ -27,7 +27,7 @@ from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import AnswerRow, CellNames, Chooser, SelectionRow, answer_row, selection_row, write_text
 from focus_eval.rows.store import part_writer
 from focus_eval.selections.imported import video_stem
-from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, verdict_of
+from focus_eval.selections.lmms_logs import LmmsLog, LogRecord, Verdict, answer_read, verdict_of
 from focus_eval.selections.log_questions import QuestionSource
 from focus_eval.selections.published_rows import part_name
 
@@ -35,7 +35,6 @@ from focus_eval.selections.published_rows import part_name
 _MOST_GROUPS = 100
 # Answers in doubt that are held to be named; all are counted.
 _MOST_LISTED = 10_000
-_LETTER = re.compile(r"^\W*([A-Z])(?:\W|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,15 +208,13 @@ class LogImport:
             question = self.source.question(record)
             _refuse_other_answer(record, question, verdict)
             fed = record.frames(name, unit=unit) if name else None
-            yield Answered(
-                record=record, question=question, verdict=verdict, parsed=_parsed(record, question, verdict), fed=fed
-            )
+            parsed = answer_read(record.response, verdict, question.options)
+            yield Answered(record=record, question=question, verdict=verdict, parsed=parsed, fed=fed)
 
     def _frames_asked(self) -> int:
         if self.options.k:
             return self.options.k
-        k = max(self.log.frames_asked or 0, self.counts.most_frames)
-        if k:
+        if k := self.log.frames_asked(self.counts.most_frames):
             return k
         where = self.log.results or self.log.samples
         raise InvalidInput(f"{where}: K unknown, model_args names no number of frames; say it (-o k=32)")
@@ -299,7 +296,7 @@ def _add(counts: LogCounts, answered: Answered, rate: VideoRate | None, unit: st
     counts.fewest_frames = len(fed) if first else min(counts.fewest_frames, len(fed))
     counts.most_frames = max(counts.most_frames, len(fed))
     counts.unsorted += any(later < earlier for earlier, later in pairwise(fed))
-    if rate is not None and fed and _seconds(max(fed), rate, unit) > rate.duration_seconds + 1.0:
+    if rate is not None and fed and _seconds(max(fed), rate, unit) > rate.duration_seconds + END_SLACK_SECONDS:
         counts.past_end += 1
         counts.first_past_end = counts.first_past_end or f"line {record.line} ({question.id}): {max(fed):,.10g}"
 
@@ -331,25 +328,6 @@ def _frames_and_times(
         frames = [min(int(time * fps + 0.5), rate.n_frames - 1) for time in values] if rate is not None else []
         return frames, list(values)
     return [int(frame) for frame in values], [frame / fps for frame in values] if fps else []
-
-
-def _parsed(record: LogRecord, question: Question, verdict: Verdict) -> str | None:
-    """Return what the task read from an answer; None where it read nothing, or guessed what is not in the answer."""
-    said = verdict.predicted
-    if said is None:
-        found = _LETTER.match(record.response)
-        return found[1] if found else None if question.options else record.response or None
-    return None if not said.strip() or _is_guess(said, record.response, question.options) else said
-
-
-def _is_guess(letter: str, response: str, options: Sequence[str]) -> bool:
-    """Return whether a task made up the option letter: neither it nor its option's text is in the response."""
-    if not (len(letter) == 1 and letter.isupper()):
-        return False
-    at = ord(letter) - ord("A")
-    text = options[at].casefold() if at < len(options) else ""
-    is_there = letter in response or re.match(rf"\W*{letter}(\W|$)", response, re.IGNORECASE)
-    return not is_there and (not text or text not in response.casefold())
 
 
 def _refuse_other_answer(record: LogRecord, question: Question, verdict: Verdict) -> None:

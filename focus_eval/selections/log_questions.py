@@ -16,7 +16,7 @@ from focus_eval.selections.lmms_logs import LmmsLog, LogRecord
 VIDEO_FIELDS = ("video_path", "video", "video_name", "video_id", "videoID", "video_uid", "vid", "video_idx")
 _QUERY_FIELDS = ("question", "query", "Question")
 _OPTION_FIELDS = ("candidates", "options", "choices")
-CATEGORY_FIELDS = ("question_category", "task_type", "task_category", "question_type", "category")
+_CATEGORY_FIELDS = ("question_category", "task_type", "task_category", "question_type", "category")
 _OPTION_LINE = re.compile(r"^\s*\(?([A-Z])(?:\)|[.:])\s*(.+?)\s*$", re.MULTILINE)
 
 
@@ -152,12 +152,12 @@ def _as_they_stand(log: LmmsLog, first: LogRecord, video_field: str, *, why: str
             benchmark=benchmark,
             id=str(record.doc_id),
             query=str(_field(record, _QUERY_FIELDS) or record.prompt).strip() or f"doc_id {record.doc_id}",
-            options=_options(record),
+            options=options_of(record),
             video=str(_field(record, (video_name,)) or f"doc_id {record.doc_id}"),
             answer=None,
             duration_seconds=float(duration) if is_length else None,
             bucket=duration if duration in BUCKETS else None,
-            category=_category(_field(record, CATEGORY_FIELDS)),
+            category=category_of(record),
         )
 
     unnamed = "no video is named: each question has its own (-o video_field=NAME)"
@@ -179,7 +179,8 @@ def _field(record: LogRecord, names: Sequence[str]) -> Any:
     return None
 
 
-def _options(record: LogRecord) -> tuple[str, ...]:
+def options_of(record: LogRecord) -> tuple[str, ...]:
+    """Return the options of a document, or of the prompt."""
     given = _field(record, _OPTION_FIELDS)
     if isinstance(given, Sequence) and not isinstance(given, str):
         return tuple(str(option) for option in given)
@@ -190,7 +191,9 @@ def _options(record: LogRecord) -> tuple[str, ...]:
     return tuple(text for _, text in found) if len(found) > 1 and is_whole else ()
 
 
-def _category(value: Any) -> str:
+def category_of(record: LogRecord) -> str:
+    """Return the type of a question; "" where nothing says it."""
+    value = _field(record, _CATEGORY_FIELDS)
     return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 

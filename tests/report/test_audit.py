@@ -15,6 +15,7 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.report.audit import AuditedAnswer, AuditedRun, audit
 from focus_eval.report.audit_reading import AuditSource, position_fps_of, read_paths
 from tests.report.simulated import Simulation, simulate_run
+from tests.selections.test_lmms_logs import line, write_log
 
 IDS = [f"q{i}" for i in range(40)]
 
@@ -141,6 +142,37 @@ def test_other_prompts_and_other_questions_of_a_pair_are_found():
     shown = {key: value for key, value in b.frames.items() if key != "q5"}
     checks = [finding.check for finding in audit([a, replace(b, answers=fewer, frames=shown)])]
     assert "runs that lack questions of the others" in checks
+
+
+def test_a_log_and_its_import_are_audited_alike(tmp_path):
+    rows = [{"id": key, "position": [48, 72 + at]} for at, key in enumerate(IDS)]
+    asked = {"video_path": "v.mp4", "question": "why?", "candidates": ["x", "y"], "correct_choice": 1, "duration": 99}
+    documents = [{**asked, **row, "indices": row["position"]} for row in rows]
+    (tmp_path / "lvb.json").write_text(json.dumps([{**asked, **row} for row in rows]))
+    (tmp_path / "rates.csv").write_text("\n".join(["id,duration_s,fps", *(f"{key},99,30" for key in IDS)]))
+    said = {"filtered_resps": ["none in THE BAR"], "lvb_acc": {"answer": "B", "parsed_pred": "B"}}
+    worth = {"filtered_resps": ["it is y"], "lvb_acc": {"answer": "B", "score": 1.0}}
+    lines = [{**line(n, doc=doc), **(worth if n else said)} for n, doc in enumerate(documents)]
+    write_log(
+        tmp_path / "log",
+        [{k: v for k, v in row.items() if k != "acc"} for row in lines],
+        task="longvideobench_val_v",
+        results={"longvideobench_val_v": {"lvb_acc,none": 1.0}},
+    )
+    given = ["--frames-field", "indices", "--annotations", tmp_path / "lvb.json", "--rates", tmp_path / "rates.csv"]
+    command = ["import", "lmms", tmp_path / "log", "--out", tmp_path / "run", *given]
+    done = CliRunner().invoke(app, [str(word) for word in command])
+    assert done.exit_code == 0, done.exception
+    logged, imported = ([str(word) for word in ("audit", tmp_path / name, *given)] for name in ("log", "run"))
+    expected = [
+        "answers not parsed: 1 of 40",
+        "fewer distinct frames than K = 8: 40 of 40",
+        "annotated positions taken as native frame numbers: 40 of 40",
+    ]
+    for words in (logged, imported):
+        found = " ".join(CliRunner().invoke(app, words).output.split())
+        assert all(text in found for text in expected), found
+        assert "3 findings" in found
 
 
 def test_the_public_logs_give_the_known_findings(shared):

@@ -87,7 +87,7 @@ def test_a_field_may_lie_in_an_entry_of_a_metric(tmp_path):
 def test_k_is_read_from_the_arguments_of_any_wrapper():
     args = [{"num_frame": "32"}, {"nframes": "²", "num_frm": "8"}, {"fps": "2"}]
     logs = [LmmsLog(run="a", stamp="s", task="t", samples=Path("x"), model_args=given) for given in args]
-    assert [log.frames_asked for log in logs] == [32, 8, None]
+    assert [log.frames_asked(0) for log in logs] == [32, 8, 0]
 
 
 def test_runs_are_called_after_their_folder_its_parent_or_folder_and_stamp(tmp_path):

@@ -102,13 +102,17 @@ def test_an_answer_that_the_task_guessed_is_unparsed_and_keeps_its_score(tmp_pat
             filtered_resps=["this is the dog"],
             acc={"answer": "B", "parsed_pred": "B"},
         ),
+        line(5, filtered_resps=["None fits THE BALL."], acc={"answer": "E", "parsed_pred": "E"}),
+        line(6, filtered_resps=["答案是B。"], acc={"answer": "B", "parsed_pred": "B"}),
+        line(7, doc={"options": ["cat", "dog"]}, filtered_resps=["The answer is (B)"], acc={"score": 1, "answer": "B"}),
     ]
     write_log(tmp_path / "mine", lines)
     said = run_import(tmp_path / "mine", tmp_path / "run")
-    assert "2 answers name no option" in said
+    assert "3 answers name no option" in said
     _, _, answers = rows_of(tmp_path / "run")
-    assert [answers[key].parsed for key in "01234"] == [None, "B", "A", None, "B"]
-    assert [answers[key].score for key in "01234"] == [1.0, 1.0, 0.0, 0.0, 1.0]
+    parsed = [None, "B", "A", None, "B", None, "B", "The answer is (B)"]
+    assert [answers[key].parsed for key in "01234567"] == parsed
+    assert [answers[key].score for key in "01234567"] == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_a_mean_over_groups_explains_another_figure(tmp_path):
