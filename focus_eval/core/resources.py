@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import zlib
@@ -10,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from focus_eval.core.errors import InvalidInput
 
 # A few lines of YAML aliases can stand for billions of values; no file of ours comes near this many.
 MOST_YAML_VALUES = 1_000_000
 HALF_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
+_GZIP = b"\x1f\x8b"
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IN_REPOSITORY = {
     "tasks": "tasks",
@@ -33,6 +35,17 @@ def resource_path(name: str) -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / _IN_REPOSITORY[name]
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to read its bytes, of a gzip what is in it, whichever of the two its name says."""
+    with open(path, "rb") as file:
+        if file.peek(2).startswith(_GZIP):
+            with gzip.open(file) as unpacked:
+                yield unpacked
+        else:
+            yield file
+
+
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, gzipped or not.
 
@@ -40,10 +53,8 @@ def read_text(path: Path) -> str:
         InvalidInput: no such file, a folder, no permission, a broken gzip, or bytes that are not UTF-8.
     """
     try:
-        if path.suffix != ".gz":
-            return path.read_text(encoding="utf-8-sig")
-        with gzip.open(path, "rt", encoding="utf-8-sig") as file:
-            return file.read()
+        with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+            return text.read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InvalidInput(f"{path}: not a whole gzip file ({error}); copy it again") from error
     except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import re
 from pathlib import Path
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.core.resources import resource_path
+from focus_eval.core.resources import opened, resource_path
 from focus_eval.matrix.config import check, load_yaml
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_class
@@ -209,8 +208,8 @@ def find_file(item: PublishedFile, *folders: Path) -> Path | None:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content, not gzipped."""
-    content = path.read_bytes()
-    return hashlib.sha256(gzip.decompress(content) if path.suffix == ".gz" else content).hexdigest()
+    with opened(path) as file:
+        return hashlib.sha256(file.read()).hexdigest()
 
 
 def check_file(item: PublishedFile, path: Path) -> None:

@@ -162,9 +162,10 @@ def read_log(log: LmmsLog, source: AuditSource, notes: list[str]) -> AuditedRun:
             positions |= {} if source.is_at_its_rate(key) else _positions(record, key)
     except (InvalidInput, SelectionMismatch) as error:
         problems.append(str(error))
-    if candidates:
+    if candidates or (source.frames_field and not problems and len(frames) < len(answers)):
         asked = f"no field {source.frames_field!r} in some lines" if source.frames_field else "no --frames-field"
-        notes.append(f"{log.samples}: frames not read ({asked}); its documents have {', '.join(sorted(candidates))}")
+        there = f"; its documents have {', '.join(sorted(candidates))}" if candidates else ""
+        notes.append(f"{log.samples}: frames not read ({asked}){there}")
     scores = [answer.score for answer in answers.values() if answer.score is not None]
     accuracy = log.scores.get(metric)
     return AuditedRun(

@@ -21,10 +21,10 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.resources import HALF_ESCAPED, parse_json, whole_text, whole_texts
+from focus_eval.core.resources import HALF_ESCAPED, opened, read_json, whole_text, whole_texts
 from focus_eval.rows.store import parquet_columns, parquet_records
 
 # What lmms-eval itself writes into a line; every other key is an entry of the task's own.
@@ -213,7 +213,7 @@ def read_lines(path: Path, *, expected: int | None = None) -> Iterator[tuple[int
     """
     number = 0
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield number, _parsed(line, path, number, expected)
@@ -268,11 +268,12 @@ def _log(samples: Path, run: str) -> LmmsLog:
             f"{samples}: {results.name} beside it has no task {task!r}, but {_listed(content['results'])}; "
             "give each run its own folder"
         )
-    config, about = content.get("configs", {}).get(task, {}), content.get("config", {})
-    scores = _scores(content["results"][task])
-    listed = [str(item.get("metric")) for item in config.get("metric_list", []) if isinstance(item, Mapping)]
+    config, about = _object(_object(content.get("configs")).get(task)), _object(content.get("config"))
+    scores = _scores(_object(content["results"][task]))
+    listed = [str(_object(item).get("metric", "")) for item in config.get("metric_list") or ()]
     arguments = _arguments(about.get("model_args"))
-    counted = content.get("n-samples", {}).get(task, {})
+    model = content.get("model_name") or arguments.get("pretrained") or about.get("model") or ""
+    counted = _object(_object(content.get("n-samples")).get(task))
     return LmmsLog(
         run=run,
         stamp=stamp,
@@ -280,11 +281,11 @@ def _log(samples: Path, run: str) -> LmmsLog:
         samples=samples,
         results=results,
         split=str(config.get("test_split") or config.get("validation_split") or ""),
-        model=_model(content, arguments),
+        model=str(model).rstrip("/").rpartition("/")[2],
         model_args=arguments,
         scores=scores,
         metric_names=tuple(dict.fromkeys([*listed, *scores])),
-        n_samples=counted.get("effective") if isinstance(counted, Mapping) else None,
+        n_samples=counted.get("effective"),
         git_hash=str(content.get("git_hash") or ""),
     )
 
@@ -315,14 +316,15 @@ def _results_file(samples: Path, stamp: str) -> Path | None:
 
 
 def _results(path: Path) -> dict[str, Any]:
-    try:
-        with _opened(path) as file:
-            content = parse_json(file.read().decode("utf-8"), where=str(path))
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InvalidInput(f"{path}: cannot be read ({error}); copy it again") from error
+    content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
         raise InvalidInput(f"{path}: not lmms-eval's results: the key `results` is missing")
     return content
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """Return an object of a results file; an empty one for what versions and forks write in its place."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _scores(values: Mapping[str, Any]) -> dict[str, float]:
@@ -342,11 +344,6 @@ def _arguments(given: Any) -> dict[str, str]:
         return {str(name): str(value) for name, value in given.items()}
     pairs = (part.partition("=") for part in str(given or "").split(","))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
-
-
-def _model(content: Mapping[str, Any], arguments: Mapping[str, str]) -> str:
-    stated = content.get("model_name") or arguments.get("pretrained") or content.get("config", {}).get("model") or ""
-    return str(stated).rstrip("/").rpartition("/")[2]
 
 
 def _metrics_of_first(samples: Path) -> tuple[str, ...]:
@@ -419,10 +416,10 @@ def _text(value: Any) -> str:
 def _number(value: Any, name: str, unit: str, where: str) -> float:
     if isinstance(value, str) and (value.isdecimal() or _DECIMAL.fullmatch(value)):
         value = int(value) if value.isdecimal() else float(value)
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise InvalidInput(f"{where}: {name} holds {_short(value)}, which is not a number of {unit}")
     if type(value) is int:
         return value
-    if not isinstance(value, float) or not math.isfinite(value):
-        raise InvalidInput(f"{where}: {name} holds {_short(value)}, which is not a number of {unit}")
     if unit == "seconds":
         return value
     if not value.is_integer():
@@ -433,10 +430,6 @@ def _number(value: Any, name: str, unit: str, where: str) -> float:
 def _first_text(entry: Mapping[str, Any], names: Sequence[str]) -> str | None:
     value = next((entry[name] for name in names if entry.get(name) is not None), None)
     return None if value is None else str(value)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore[return-value]
 
 
 def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[str, Any]:
@@ -450,7 +443,9 @@ def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[
     except RecursionError as error:
         raise InvalidInput(f"{path}:{number}: JSON nested too deeply") from error
     if not isinstance(values, dict):
-        raise InvalidInput(f"{path}:{number}: not a line of samples but {type(values).__name__}")
+        raise InvalidInput(
+            f"{path}:{number}: not a line of samples but {type(values).__name__}; write one object a line"
+        )
     return values
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import io
 import json
 import re
 import zlib
@@ -18,6 +18,7 @@ import numpy as np
 from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import opened
 from focus_eval.core.types import FloatArray, VideoInfo
 from focus_eval.rows.records import Chooser, SelectionRow, selection_row
 
@@ -246,8 +247,7 @@ def json_entries(path: Path) -> Iterator[Any]:
     """
     decoder, number, chunk = json.JSONDecoder(), 0, _CHUNK
     try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8-sig") as file:
+        with opened(path) as packed, io.TextIOWrapper(packed, encoding="utf-8-sig") as file:
             text = file.read(chunk).lstrip()
             if not text.startswith("["):
                 raise InvalidInput(f"{path}: not a JSON list with an entry per question")

@@ -222,6 +222,12 @@ def test_our_own_run_without_flaws_has_exit_code_0(tmp_path):
     assert (done.exit_code, done.output.splitlines()[-1]) == (0, "no findings in 2 runs with answers and 0 selections")
 
 
+def test_a_field_that_no_line_has_is_noted(tmp_path):
+    write_log(tmp_path, [line(0, doc=None)])
+    done = CliRunner().invoke(app, ["audit", str(tmp_path), "--frames-field", "indices"])
+    assert "frames not read (no field 'indices' in some lines)" in " ".join(done.output.split())
+
+
 def test_a_damaged_log_is_a_finding_and_another_path_is_refused(tmp_path):
     lines = [{"doc_id": i, "target": "A", "filtered_resps": ["A"], "acc": 1.0, "input": "?"} for i in range(3)]
     text = "\n".join(map(json.dumps, lines))

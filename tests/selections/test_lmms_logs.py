@@ -53,7 +53,7 @@ def test_a_log_says_task_split_model_and_figures(tmp_path, packed):
         "Model-7B",
     )
     assert (log.scores, log.metric_names, log.n_samples) == ({"acc": 0.5}, ("acc",), 2)
-    assert log.model_args["max_num_frames"] == "8"
+    assert (log.model_args["max_num_frames"], log.frames_asked(2), log.git_hash) == ("8", 8, "abc")
     records = list(log.records())
     assert [(record.doc_id, record.line, record.response) for record in records] == [(0, 1, "B"), (3, 2, "B")]
     assert records[0].frames("indices") == (1, 2)
@@ -138,6 +138,7 @@ def test_a_gzip_that_was_cut_off_names_its_last_line(tmp_path, kept):
         ([1, "two"], r":1: indices holds 'two', which is not a number of frames"),
         ([1.5], r":1: indices holds 1\.5, which is no frame; are these seconds\? \(--unit seconds\)"),
         ([True], r":1: indices holds True, which is not a number"),
+        ([-1, 4], r":1: indices holds -1, which is not a number of frames"),
         ({"a": 1}, r":1: indices holds \{'a': 1\}, not a list of frames"),
     ],
 )
@@ -162,6 +163,22 @@ def test_one_log_plain_and_gzipped_is_refused(tmp_path):
     write_log(tmp_path, [line(0)], packed=True)
     with pytest.raises(InvalidInput, match="two runs with one stamp and task"):
         find_logs(tmp_path)
+
+
+def test_a_log_is_unpacked_by_what_it_holds_and_not_by_its_name(tmp_path):
+    plain = write_log(tmp_path / "kept_its_end", [line(0)])
+    plain.rename(plain.with_name(plain.name + ".gz"))
+    packed = write_log(tmp_path / "lost_its_end", [line(0)], packed=True)
+    packed.rename(packed.with_suffix(""))
+    assert [len(list(log.records())) for log in find_logs(tmp_path)] == [1, 1]
+
+
+@pytest.mark.parametrize("odd", [{"config": None}, {"configs": []}, {"configs": {"my_task": None}}, {"n-samples": [1]}])
+def test_a_results_file_with_other_shapes_says_what_it_can(tmp_path, odd):
+    path = write_log(tmp_path, [line(0)], **odd).with_name(f"{STAMP}_results.json")
+    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
+    (log,) = find_logs(tmp_path)
+    assert (log.scores, log.model) == ({"acc": 0.5}, "Model-7B")
 
 
 def test_results_of_another_task_are_refused(tmp_path):
