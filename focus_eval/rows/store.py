@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from focus_eval.core.errors import DamagedFile, InvalidInput, RowsChanged
-from focus_eval.rows.records import RowT, is_row, parse_line, read_lines, read_rows, replace_file
+from focus_eval.rows.records import RowT, is_row, parse_line, read_rows, replace_file
 from focus_eval.rows.sealed import DIGEST_KEY, NO_DIGEST, aside_path, check_parquet, seal_parquet, set_aside
 
 if TYPE_CHECKING:
@@ -332,15 +332,6 @@ def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
         InvalidInput: a file that is damaged or holds other rows; names it.
     """
     yield from StoredRows(folder, kind)
-
-
-def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the fields of each row of one file of rows, JSON lines (from 1) or Parquet (from 0).
-
-    Raises:
-        InvalidInput: a file that is damaged; names it.
-    """
-    yield from enumerate(parquet_records(path)) if path.suffix == ".parquet" else read_lines(path)
 
 
 def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:

@@ -59,7 +59,7 @@ class Answers(SelectionFormat):
 def _answer(row: Mapping[str, Any], shape: Answers, *, where: str) -> PublishedAnswer:
     letter = row[shape.answer]
     if letter is not None and (not isinstance(letter, str) or len(letter) != 1 or letter not in LETTERS):
-        raise SelectionMismatch(f"{where}: answer {letter!r} is not an option letter A to H or null")
+        raise SelectionMismatch(f"{where}: answer {letter!r} is not an option letter A to H or null; write it alone")
     right = row[shape.correct_answer] if shape.correct_answer else None
     is_right = row[shape.correct] if shape.correct else None
     if is_right is not None and not isinstance(is_right, bool):

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
+from focus_eval.benchmarks.registry import read_documents
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import checked_values
 from focus_eval.core.resources import read_json
@@ -204,20 +205,21 @@ class Source:
         yield ImportedSelection(question_id=question_id, where=where, **said)
 
     def records(self, *fields: str) -> list[Mapping[str, Any]]:
-        """Return the objects of a list, each with these fields.
+        """Return the objects of a list, or of JSON lines, each with these fields.
 
         Raises:
             SelectionMismatch: not a list of objects, or one that lacks a field; names it.
         """
         name = self.path.name
-        if not isinstance(self.data, list) or not all(isinstance(row, Mapping) for row in self.data):
+        data = read_documents(self.path) if self.data is None and self.path.is_file() else self.data
+        if not isinstance(data, list) or not all(isinstance(row, Mapping) for row in data):
             raise SelectionMismatch(f"{name}: format {self.format!r} is a list of rows, one per question")
-        for at, row in enumerate(self.data):
+        for at, row in enumerate(data):
             if missing := [field for field in fields if field not in row]:
                 raise SelectionMismatch(
                     f"{name}: row {at} lacks {', '.join(missing)}; it has: {', '.join(map(str, row))}"
                 )
-        return self.data
+        return data
 
     def rows_with_questions(self, data: Any) -> Iterable[tuple[Any, AskedQuestion]]:
         """Return the entries of a list, each with the question of the same row of the annotation.

@@ -443,9 +443,7 @@ def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[
     except RecursionError as error:
         raise InvalidInput(f"{path}:{number}: JSON nested too deeply") from error
     if not isinstance(values, dict):
-        raise InvalidInput(
-            f"{path}:{number}: not a line of samples but {type(values).__name__}; write one object a line"
-        )
+        raise InvalidInput(f"{path}:{number}: not an object but {type(values).__name__}; write one object a line")
     return values
 
 

@@ -42,7 +42,7 @@ def load_selections(
     """Return the selections of a file by question id, in the file's order.
 
     Args:
-        format: a registered name, with options or without ("wfs:field=chosen"); "auto" finds it.
+        format: a registered name, with options or without ("wfs:field=chosen", "aks:unit=seconds"); "auto" finds it.
         questions: the benchmark's questions in the order of its annotation. `aks` and `focus` say nothing of ids,
             so they need them; the other formats are checked against them.
         unit: "frames" or "seconds" where the file differs from its format's habit.
@@ -57,10 +57,11 @@ def load_selections(
         UnknownName: an unknown format, option or unit.
         InvalidInput: a file that is missing or cannot be read.
     """
+    name, given = named_options(format, options or {})
+    unit = given.pop("unit", unit)
     if unit is not None and unit not in UNITS:
         raise unknown_name("unit", unit, UNITS)
     source = imported.Source(path=Path(path), questions=questions, allow_missing=allow_missing)
-    name, given = named_options(format, options or {})
     reader = make_format(_detect(source) if name == "auto" else name, **given)
     source = replace(source, format=reader.name, unit=unit or reader.unit)
     selections = _by_id(reader.read(source), source.path)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.rows.records import read_lines as read_run_lines
 from focus_eval.rows.records import replace_file
-from focus_eval.rows.store import read_records
+from focus_eval.rows.store import parquet_records
 from focus_eval.selections.imported import ImportedSelection, SelectionFormat, Source, selections_hash
+from focus_eval.selections.lmms_logs import read_lines
 
 _SUFFIXES = (".jsonl", ".parquet")
+LinesOf = Callable[[Path], Iterator[tuple[int, dict[str, Any]]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +40,10 @@ class Rows(SelectionFormat):
         path = source.path
         if source.unit != "frames":
             raise SelectionMismatch(f"{path.name}: rows say themselves what is in seconds; leave out the unit")
+        # The last line of a run may be unfinished; that of a file that somebody gives is part of it.
+        lines_of = read_run_lines if path.is_dir() else read_lines
         files = _row_files(path) if path.is_dir() else [path]
-        rows = [(where, row) for file in files for where, row in _rows_of(file)]
+        rows = [(where, row) for file in files for where, row in _rows_of(file, lines_of)]
         if not rows:
             raise InvalidInput(f"{path}: no selection rows (*.jsonl or *.parquet) here")
         rows = _of_one_sampler(rows, self.sampler, path)
@@ -51,7 +56,7 @@ class Rows(SelectionFormat):
 
 def is_rows_path(path: Path) -> bool:
     """Return whether `path` looks like our rows: by its suffix, or as a folder that holds such files."""
-    return path.suffix in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
+    return _suffix(path) in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
 
 
 def _row_files(folder: Path) -> list[Path]:
@@ -61,11 +66,16 @@ def _row_files(folder: Path) -> list[Path]:
     return sorted(file for file in files if file.suffix in _SUFFIXES and file.name != "costs.parquet")
 
 
-def _rows_of(file: Path) -> list[tuple[str, Mapping[str, Any]]]:
+def _rows_of(file: Path, lines_of: LinesOf) -> list[tuple[str, Mapping[str, Any]]]:
     if not file.is_file():
         raise InvalidInput(f"{file}: no such file")
-    unit = "row" if file.suffix == ".parquet" else "line"
-    return [(f"{file.name}: {unit} {number}", row) for number, row in read_records(file)]
+    if file.suffix == ".parquet":
+        return [(f"{file.name}: row {number}", row) for number, row in enumerate(parquet_records(file))]
+    return [(f"{file.name}: line {number}", row) for number, row in lines_of(file)]
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix
 
 
 def _of_one_sampler(

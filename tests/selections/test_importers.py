@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -113,6 +114,7 @@ def test_seconds_read_as_frames_are_refused(shared, tmp_path):
         load_selections(written(tmp_path, whole), format="aks", questions=asked)
     read = load_selections(written(tmp_path, whole), format="aks", questions=asked, unit="seconds")
     assert read["86CxyhFV9MI_0"].times_seconds[1] == int(190.16 / 8)
+    assert read == load_selections(written(tmp_path, whole), format="aks:unit=seconds", questions=asked)
 
 
 def test_a_fraction_is_no_frame(tmp_path):
@@ -259,10 +261,20 @@ def test_an_error_row_is_no_selection(tmp_path):
 
 
 def test_a_line_that_was_being_written_is_no_row(tmp_path):
-    path = write_rows(tmp_path / "rows.jsonl", [row("a", [1])])
+    path = write_rows(tmp_path / "run" / "rows.jsonl", [row("a", [1])])
     with open(path, "a") as file:
         file.write('{"question_id": "b", "keyfr')
-    assert list(load_selections(path)) == ["a"]
+    assert list(load_selections(tmp_path / "run")) == ["a"]
+    with pytest.raises(InvalidInput, match=r"rows.jsonl:2: cut off here, 1 lines are whole"):
+        load_selections(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_last_line_without_its_end_is_a_row(tmp_path, packed):
+    text = "\ufeff" + "\r\n".join(json.dumps({"question_id": key, "keyframes": [1, 2]}) for key in "ab")
+    path = tmp_path / ("rows.jsonl.gz" if packed else "rows.jsonl")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    assert list(load_selections(path, questions=questions("a", "b"))) == ["a", "b"]
 
 
 def test_the_hash_sees_frames_and_nothing_else():

@@ -110,7 +110,7 @@ def test_a_folder_of_links_is_followed(tmp_path):
     [
         ([line(0), '{"doc_id": 1, "target"'], "", r"my_task\.jsonl:2: cut off here, 1 of 2 lines are whole; copy"),
         ([line(0), '{"doc_id": 1, "target"', line(2)], "\n", r"my_task\.jsonl:2: not JSON .*edited or damaged"),
-        ([line(0), "[1]"], "\n", r"my_task\.jsonl:2: not a line of samples but list"),
+        ([line(0), "[1]"], "\n", r"my_task\.jsonl:2: not an object but list; write one object a line"),
         ([line(0), {"question": "q"}], "\n", r"my_task\.jsonl:2: no doc_id, so not a line .* it has question"),
         ([line(0), line(1), line(0)], "\n", r":3: doc_id 0 a second time, first in line 1; two runs wrote into"),
         ([line(0), {**line(1), "other": 1.0}], "\n", r":2: has acc, other, line 1 has acc: logs of two tasks in one"),

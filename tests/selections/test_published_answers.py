@@ -90,6 +90,9 @@ def test_a_declared_shape_takes_times_or_frames(tmp_path):
     assert [(row.parsed, row.score, row.is_unparsed) for row in made.answers] == [("B", 1.0, False), (None, 0.0, True)]
     times = load_selections(path, format="answers:id=qid,times=at,answer=said")
     assert times["a1"].times_seconds == (3.0, 60.0)
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text("\n".join(map(json.dumps, rows)))
+    assert load_selections(lines, format="answers", options=columns).keys() == read.keys()
 
 
 @pytest.mark.parametrize(
