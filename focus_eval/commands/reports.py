@@ -80,7 +80,7 @@ def report(
         except RowsChanged as error:
             if not reads_left:
                 raise
-            typer.echo(f"note: {error}; this is done now", err=True)
+            typer.echo(f"note: {error.what}; reading again", err=True)
 
 
 # Of runs that share cells one may end while the other's report is read.

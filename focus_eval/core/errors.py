@@ -24,7 +24,15 @@ class DamagedFile(InvalidInput):
 
 
 class RowsChanged(InvalidInput):
-    """Rows that a run wrote to while they were read; read again they are whole."""
+    """Rows that a run wrote to while they were read; read again they are whole.
+
+    Args:
+        what: the file or folder, and what happened to it.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = f"{what} while it was read: a run is writing here"
+        super().__init__(f"{self.what}; run the command again")
 
 
 class UnknownName(InvalidInput):

@@ -91,7 +91,7 @@ def inputs_digest(run: Path, *, options: Mapping[str, Any], videos: Path | None 
                     while block := content.read(1 << 20):
                         digest.update(block)
             except FileNotFoundError as error:
-                raise RowsChanged(f"{file}: removed while it was read: a run is writing here; read it again") from error
+                raise RowsChanged(f"{file}: removed") from error
     about = read_sealed_json(run / "run.json") if (run / "run.json").is_file() else {}
     about.pop("starts", None)
     shown = [(str(file), _state(file)) for file in _files(videos)] if videos else []

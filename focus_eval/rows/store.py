@@ -313,7 +313,7 @@ class StoredRows(Collection[RowT]):
     def _check_unchanged(self) -> None:
         now = self._inodes_now()
         if now is None or now != self._inodes:
-            raise RowsChanged(f"{self._folder}: changed while it was read: a run is writing here; read it again")
+            raise RowsChanged(f"{self._folder}: changed")
 
     def _inodes_now(self) -> list[int] | None:
         try:
