@@ -239,7 +239,8 @@ class BenchmarkConfig(StrictModel):
     `tasks` further tasks with such documents. `questions` to `lmms_eval_parsing` are the benchmark's facts (see
     `benchmarks.question.BenchmarkFacts`); what is not stated is as in the file of that benchmark. `data_home` is what
     lmms-eval finds as `HF_HOME`. `source` is the data set's name on the hub, and `gated` says that it asks for an
-    account.
+    account. `disk_gigabytes` is the size of the videos, and `disk_copies` how many times that fetching them takes: the
+    archives stay beside what was unpacked.
     """
 
     name: str
@@ -250,7 +251,8 @@ class BenchmarkConfig(StrictModel):
     rates: str = ""
     data_home: str = ""
     dataset: str = ""
-    disk_gigabytes: float = 0.0
+    disk_gigabytes: float = Field(default=0.0, ge=0)
+    disk_copies: int = Field(default=2, gt=0)
     edges_seconds: tuple[float, float] | None = None
     questions: int | None = None
     mean_over_types: StrictBool | None = None

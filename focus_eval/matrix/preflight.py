@@ -291,8 +291,9 @@ def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
 def folder_problems(config: BenchmarkConfig) -> Iterator[Missing]:
     """Yield a missing folder of videos, if the questions do not name the videos they need."""
     if config.videos and not Path(config.videos).expanduser().is_dir():
-        what = f"all videos of {config.name} (about {config.disk_gigabytes:g} GB): no folder {config.videos}"
-        yield Missing(what, _fetch_videos(config), gigabytes=config.disk_gigabytes)
+        size = f" (about {config.disk_gigabytes:g} GB, {_to_fetch(config):g} GB with archives)"
+        what = f"all videos of {config.name}{size if config.disk_gigabytes else ''}: no folder {config.videos}"
+        yield Missing(what, _fetch_videos(config), gigabytes=_to_fetch(config))
 
 
 def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
@@ -303,7 +304,7 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
             return [Missing(f"the videos of {config.name}", "set videos in its config: models are shown frames")]
         return []
     if not questions.questions:
-        return [Missing(f"every video of {config.name}", _fetch_videos(config), gigabytes=config.disk_gigabytes)]
+        return [Missing(f"every video of {config.name}", _fetch_videos(config), gigabytes=_to_fetch(config))]
     files = {video: questions.video_path(video) for video in questions.by_video}
     absent = [video for video, file in files.items() if not file.is_file()]
     # A download that was broken off may leave such files, and they would fail one question at a time.
@@ -314,7 +315,7 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
         size = f"; {present:.3g} GB of about {config.disk_gigabytes:g} GB are here" if config.disk_gigabytes else ""
         what = f"{len(absent)} of {len(files)} videos of {config.name} ({_named(absent)}){size}"
         # By the number of videos; their sizes are not known before they are here.
-        share = config.disk_gigabytes * len(absent) / len(files)
+        share = _to_fetch(config) * len(absent) / len(files)
         fix = _fetch_videos(config)
         fix += "; or ask only the questions whose video is here: --available-only" if len(absent) < len(files) else ""
         missing.append(Missing(what, fix, gigabytes=share))
@@ -328,6 +329,10 @@ def _available_note(questions: QuestionSet) -> list[str]:
     asked, of = len(questions.questions), len(questions.all_ids)
     said = "every figure of this run is partial" if asked < of else "all of them"
     return [f"{questions.config.name}: {asked:,} of {of:,} questions are asked, those whose video is here: {said}"]
+
+
+def _to_fetch(config: BenchmarkConfig) -> float:
+    return config.disk_copies * config.disk_gigabytes
 
 
 def _fetch_videos(config: BenchmarkConfig) -> str:
@@ -405,7 +410,8 @@ def weights_problems(model: ModelConfig) -> Iterator[Missing]:
         return
     fetch = f"hf download {pretrained}" + (f" --revision {revision}" if revision != "main" else "")
     folder = weights_folder(pretrained, revision)
-    what = f"weights of model {model.name} ({pretrained}, {model.disk_gigabytes:g} GB)"
+    size = f", {model.disk_gigabytes:g} GB" if model.disk_gigabytes else ""
+    what = f"weights of model {model.name} ({pretrained}{size})"
     if folder is None and is_path(pretrained):
         yield Missing(f"weights of model {model.name}: no folder {pretrained}", "correct the path")
         return
@@ -497,7 +503,8 @@ def _checkpoint_problems(encoder: EncoderConfig, model_type: str | tuple[str, ..
     except FocusEvalError as error:
         # Only what must be fetched takes room on the disk.
         size = encoder.disk_gigabytes if isinstance(error, MissingWeights) else 0.0
-        yield Missing(f"weights of encoder {encoder.name} ({encoder.disk_gigabytes:g} GB)", str(error), gigabytes=size)
+        said = f" ({encoder.disk_gigabytes:g} GB)" if encoder.disk_gigabytes else ""
+        yield Missing(f"weights of encoder {encoder.name}{said}", str(error), gigabytes=size)
         return
     # open_clip brings its own tokenizer, and says itself where a checkpoint must hold another.
     if found.layout.has_tokenizer and not any(

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 
-import yaml
-
 from focus_eval.commands.lists import matrix_size
-from focus_eval.matrix.config import load_matrix, shipped_matrices, table_of
+from focus_eval.matrix.config import load_matrix, load_yaml, shipped_matrices, table_of
 
 from ..pages import ROOT
 from .background import PULLS
@@ -179,15 +177,32 @@ DATA = {
 }
 
 
+def shipped_models():
+    """The shipped configs of models whose weights are fetched."""
+    files = sorted((ROOT / "configs/models").glob("*.yaml"))
+    models = {file.stem: load_yaml(file) for file in files}
+    return {name: model for name, model in models.items() if "disk_gigabytes" in model}
+
+
 def downloads():
     """Gigabytes and folders of the benchmarks' videos, as their configs and `plan` say."""
-    lines = []
+    lines, to_fetch = [], sum(model["disk_gigabytes"] for model in shipped_models().values())
     for name, (title, task, licence) in DATA.items():
-        config = yaml.safe_load((ROOT / f"configs/benchmarks/{name}.yaml").read_text())
+        config = load_yaml(ROOT / f"configs/benchmarks/{name}.yaml")
         assert task in config["tasks"]
-        folder = config["videos"].partition("}/")[2]
-        lines.append((f"{title}, `{task}`", f"{config['disk_gigabytes']} GB", f"`{folder}`", licence))
-    return table(*lines)
+        folder, size = config["videos"].partition("}/")[2], config["disk_gigabytes"]
+        fetched = config.get("disk_copies", 2) * size
+        to_fetch += fetched
+        lines.append((f"{title}, `{task}`", f"{size} GB", f"{fetched} GB", f"`{folder}`", licence))
+    return [*table(*lines), f"{to_fetch / 1000:.1f} TB"]
+
+
+def models():
+    """The commands that fetch the models, with the sizes in their configs."""
+    return [
+        f"hf download {model['args']['pretrained']} # {name}, {model['disk_gigabytes']} GB"
+        for name, model in shipped_models().items()
+    ]
 
 
 def answers_of():
@@ -262,6 +277,7 @@ FIGURES = {
     "video_tokens": video_tokens,
     "tensors": tensors,
     "downloads": downloads,
+    "models": models,
     "tables": tables,
     "pace": pace,
     "clips": clips,

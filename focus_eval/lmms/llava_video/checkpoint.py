@@ -320,7 +320,6 @@ _KEY_MAPPING = {
     r"^model\.mm_projector\.2\.": "model.multi_modal_projector.linear_2.",
     r"^model\.(embed_tokens|layers|norm)\.": r"model.language_model.\1.",
 }
-_SIZES = {"lmms-lab/LLaVA-Video-7B-Qwen2": "16 GB", "lmms-lab/LLaVA-Video-72B-Qwen2": "146 GB"}
 _INDEX = "model.safetensors.index.json"
 
 
@@ -328,7 +327,7 @@ def find_checkpoint(name: str) -> Path:
     """Return the folder of `name`: a folder, or a hub name whose files are in the hub's cache. Nothing is fetched.
 
     Raises:
-        MissingWeights: neither; the message says how large it is and how to fetch it.
+        MissingWeights: neither; the message says how to fetch it.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -341,9 +340,8 @@ def find_checkpoint(name: str) -> Path:
     except HFValidationError:
         raise MissingWeights(f"{name}: no such folder") from None
     except LocalEntryNotFoundError:
-        size = f" ({_SIZES[name]})" if name in _SIZES else ""
         raise MissingWeights(
-            f"{name}: no such folder and not in the hub's cache; fetch it{size} with: hf download {name}"
+            f"{name}: no such folder and not in the hub's cache; fetch it with: hf download {name}"
         ) from None
 
 
