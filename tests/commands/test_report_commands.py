@@ -174,7 +174,8 @@ def test_a_report_reads_rows_again_that_another_run_replaced_meanwhile(run_folde
 
     monkeypatch.setattr(run_module, "load_run", loaded)
     n_replaced = 2
-    assert "changed while it was read: a run is writing here; reading again" in called("report", run_folder, "--out", tmp_path / "out", "--no-html")
+    printed = called("report", run_folder, "--out", tmp_path / "out", "--no-html")
+    assert "changed while it was read: a run is writing here; reading again" in printed
     assert len(replaced) == 2
     n_replaced = 9
     with pytest.raises(InvalidInput, match="a run is writing here; run the command again"):
