@@ -120,9 +120,12 @@ def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
     for line in _damage_check_lines(plan):
         print_folded(line)
     print_table(_selection_table(plan))
-    unknown = next((selection for selection in plan.selections if selection.unknown), None)
-    if unknown:
-        print_folded(f"{unknown.unknown} questions have a video of unknown length: {unknown.reason}")
+    # A fact of the video, so the same for every selection of a benchmark.
+    for name, selection in {item.spec.benchmark.name: item for item in plan.selections if item.unknown}.items():
+        print_folded(
+            f"{name}: {selection.unknown} questions have a video of unknown length and are not counted; the first: "
+            f"{selection.reason}"
+        )
     for line in _warning_lines(plan):
         print_folded(line)
     _print_sharing(plan, calibrate, is_estimated=is_estimated)
@@ -185,7 +188,6 @@ def _warning_lines(plan: Plan) -> list[str]:
 def _selection_table(plan: Plan) -> Table:
     from focus_eval.report.table import Table, TableRow
 
-    has_unknown = any(selection.unknown for selection in plan.selections)
     rows = []
     for selection in plan.selections:
         spec, encoder = selection.spec, selection.spec.encoder.name if selection.spec.encoder else ""
@@ -195,7 +197,7 @@ def _selection_table(plan: Plan) -> Table:
         counts = (selection.embedded_alone, selection.embedded_shared)
         figures = [f"{selection.pulls:,}", share, *(f"{count:,}" for count in counts)]
         figures += ["-" if isnan(count) else f"{count:,.0f}" for count in forwards]
-        rows.append(TableRow(keys, (*figures, *[str(selection.unknown or "")] * has_unknown)))
+        rows.append(TableRow(keys, tuple(figures)))
     columns = (
         "pulls",
         "frames scored",
@@ -203,7 +205,6 @@ def _selection_table(plan: Plan) -> Table:
         "encoded, shared by a video",
         "forward equivalents, alone",
         "forward equivalents, shared",
-        *["unknown"] * has_unknown,
     )
     return Table(
         name="plan",
@@ -220,10 +221,8 @@ def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
     from focus_eval.matrix.cells import all_encoders
     from focus_eval.matrix.plan import calibrated_seconds
 
-    print_folded(
-        f"{len(plan.selections)} selections serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; "
-        "each model is loaded once"
-    )
+    served = f"serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; each model is loaded once"
+    print_folded(f"{len(plan.selections)} selections {served if plan.cells else 'and no model'}")
     seen = plan.seen_by_encoder
     for (scan, main), cost in plan.scan_pairs.items():
         said = "not known; give relative_cost" if cost is None else f"{cost:.3g} of a forward"

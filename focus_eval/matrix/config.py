@@ -50,8 +50,9 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
         return model.model_validate(values)
     except ValidationError as error:
         mistakes = error.errors()
-        # An unknown key comes first: it is often the reason why another one is missing.
-        first = next((found for found in mistakes if found["type"] == "extra_forbidden"), mistakes[0])
+        # An unknown key comes first: it is often the reason why another one is missing. A wrong type comes last: where
+        # several are allowed, each that does not fit is one.
+        first = min(mistakes, key=lambda found: (found["type"] != "extra_forbidden", found["type"].endswith("_type")))
         location = [part for part in first["loc"] if not _is_union_tag(part)] or list(first["loc"][-1:])
         key = ".".join(str(part) for part in location)
         what = first["msg"].removeprefix("Value error, ")
@@ -254,7 +255,7 @@ class BenchmarkConfig(StrictModel):
     disk_gigabytes: float = Field(default=0.0, ge=0)
     disk_copies: int = Field(default=2, gt=0)
     edges_seconds: tuple[float, float] | None = None
-    questions: int | None = None
+    questions: int | None = Field(default=None, gt=0)
     mean_over_types: StrictBool | None = None
     types_with_parts: list[str] = []
     evidence_file: str = ""
@@ -293,8 +294,13 @@ class ModelConfig(StrictModel):
     needs_gpu: StrictBool = True
     gpus: float | None = Field(default=None, ge=0)
     api_key: str = ""
-    disk_gigabytes: float = 0.0
+    disk_gigabytes: float = Field(default=0.0, ge=0)
     source: str = ""
+
+
+def _names_with_options(given: Any, kind: str) -> bool:
+    """Whether `given` names an encoder or a sampler and its options are a mapping; what is not is refused by its type."""
+    return isinstance(given, dict) and isinstance(given.get(kind), str) and isinstance(given.get("options") or {}, dict)
 
 
 class EncoderConfig(StrictModel):
@@ -307,12 +313,12 @@ class EncoderConfig(StrictModel):
     name: str
     encoder: str
     options: dict[str, Option] = {}
-    disk_gigabytes: float = 0.0
+    disk_gigabytes: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or not isinstance(given.get("encoder"), str):
+        if not _names_with_options(given, "encoder"):
             return given
         name, options = named_options(given["encoder"], given.get("options") or {})
         return {"disk_gigabytes": _published_gigabytes(name, options), **given, "encoder": name, "options": options}
@@ -338,12 +344,13 @@ class SamplerConfig(StrictModel):
 
     sampler: str
     encoders: list[str] = []
-    options: dict[str, Option | list[Option]] = {}
+    # An empty list would leave the sampler out, and nobody would notice.
+    options: dict[str, Option | Annotated[list[Option], Field(min_length=1)]] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _split_name(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or not isinstance(given.get("sampler"), str):
+        if not _names_with_options(given, "sampler"):
             return given
         name, options = named_options(given["sampler"], given.get("options") or {})
         if "scan_encoder" in options:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,21 @@ def test_the_plan_says_once_what_all_selections_share(simulation):
     assert any("frames to embed: all share one store" in line for line in lines)
     alone = invoke("plan", simulation, "--set", "share_frames=false").output
     assert "each question pays for its own" in alone
+
+
+def test_a_plan_names_videos_without_a_length_once(simulation):
+    folder = simulation.parent
+    document = yaml.safe_load(simulation.read_text())
+    document["benchmarks"][0].pop("rates")
+    document["benchmarks"][0]["videos"] = str(folder)
+    document["samplers"] = ["uniform", "random"]
+    simulation.write_text(yaml.safe_dump(document))
+    for question in json.loads((folder / "questions.json").read_text()):
+        (folder / question["video_path"]).write_bytes(b"no video")
+    lines = invoke("plan", simulation).output.splitlines()
+    (unknown,) = [line for line in lines if "unknown" in line]
+    assert re.match(r"simulated: 6 questions have a video of unknown length .* the first: .*v0.mp4: ", unknown)
+    assert "2 selections and no model" in lines
 
 
 def test_a_file_of_rates_leaves_the_folder_of_videos_as_it_is():
