@@ -19,11 +19,10 @@ class DecordReader(ByIndexReader):
     """
 
     name: ClassVar[str] = "decord"
-    gives_exact_pixels: ClassVar[bool] = True
     package: ClassVar[str] = "decord"
     extra: ClassVar[str] = "lmms"
     library = "decord"
-    failures = (decord.DECORDError, RuntimeError)
+    failures = (decord.DECORDError, RuntimeError, UnicodeEncodeError)
 
     def _open(self, n_threads: int | None) -> Any:
         return decord.VideoReader(str(self.path), ctx=decord.cpu(0), num_threads=n_threads or 0)

@@ -25,7 +25,6 @@ class TorchCodecReader(ByIndexReader):
     """Reads a video by frame index through torchcodec in its exact seek mode, which reads all packets on opening."""
 
     name: ClassVar[str] = "torchcodec"
-    gives_exact_pixels: ClassVar[bool] = True
     package: ClassVar[str] = "torchcodec"
     extra: ClassVar[str] = "torchcodec"
     library = "torchcodec"
@@ -65,6 +64,7 @@ class TorchCodecCudaReader(TorchCodecReader):
     """
 
     name: ClassVar[str] = "torchcodec_cuda"
+    gives_exact_pixels: ClassVar[bool] = True
     needs_gpu: ClassVar[bool] = True
     device: ClassVar[str] = "cuda"
     most_levels: ClassVar[float] = 0.0

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from focus_eval.core.errors import VideoError
-from focus_eval.video import open_video
+from focus_eval.video import gives_exact_pixels, open_video
 from focus_eval.video.reader import VideoReader
 from support.synthetic import frame_number
 
@@ -46,6 +46,11 @@ def expect_inexact(backend, clip, request):
     for reason, clips in INEXACT[backend].items():
         if clip.name in clips:
             request.node.add_marker(pytest.mark.xfail(reason=f"{backend}: {reason}", strict=backend == "decord"))
+
+
+def test_only_readers_without_known_mistakes_claim_exact_pixels():
+    """What was computed from wrong frames must not be taken from a store for that of the right ones."""
+    assert {name: gives_exact_pixels(name) for name in INEXACT} == {name: not INEXACT[name] for name in INEXACT}
 
 
 @pytest.mark.usefixtures("expect_inexact")
@@ -100,6 +105,7 @@ def test_times_are_those_of_the_sequential_decode(clip, sequential):
     with open_video(clip) as video:
         times = video.frame_times(np.arange(video.info.n_frames))
         if video.info.sync_frames is None:
+            # These clips have a constant rate.
             expected = np.arange(len(ticks)) / video.info.fps
         else:
             expected = (np.array(ticks) - ticks[0]) * (times[-1] / max(ticks[-1] - ticks[0], 1))
