@@ -85,7 +85,7 @@ class ScannedReader(ABC):
             return _reference_frames(self.path, self._state)
 
     def frame_times(self, frames: ArrayLike) -> FloatArray:
-        """Return presentation times in seconds since the first frame, shape `(n,)`; `frame / fps` for counted files."""
+        """Return times in seconds since the first frame, shape `(n,)`; `frame / fps` where the file says none."""
         return self._scan.frame_times(self._checked(frames))
 
     def read(self, frames: ArrayLike) -> Pixels:

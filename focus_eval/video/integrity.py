@@ -314,8 +314,9 @@ def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
         held = sum(1 for _ in packets_of(whole.container, whole.stream))
         whole.close()
     if decoder.container.format.name == "avi":
-        # AVI counts a repeated frame, which has an index entry but no packet; its time base is one frame.
-        held = max(held, packets.end_ticks)
+        # AVI counts a repeated frame, which has an index entry but no packet; its time base is one frame. The last
+        # frame may be repeated as often as any other.
+        held = max(held, packets.end_ticks + int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1)
     if promised > held:
         raise VideoError(
             f"{path}: the header promises {promised} frames, the file holds {held}: cut off; download it again"

@@ -85,7 +85,8 @@ class Scan:
 
     Args:
         index: None where frames can only be counted; `info.sync_frames` is then None.
-        time_base: seconds per tick of the index.
+        frame_ticks: `(n_frames,)` presentation time of each frame, ascending; None where the file does not say it.
+        time_base: seconds per tick.
         stored_size: (width, height) as coded, before the orientation.
         checked: how far damage within its pictures would have been noticed, as `kind_of_check` says.
         notes: what is unusual about the file and does no harm.
@@ -93,6 +94,7 @@ class Scan:
 
     info: VideoInfo
     index: FrameIndex | None
+    frame_ticks: IntArray | None
     time_base: float
     stored_size: tuple[int, int]
     orientation: Orientation
@@ -105,11 +107,10 @@ class Scan:
         return self.orientation.size(*self.stored_size)
 
     def frame_times(self, frames: IntArray) -> FloatArray:
-        """Return presentation times in seconds since the first frame, shape `(n,)`; `frame / fps` for counted files."""
-        if self.index is None:
+        """Return times in seconds since the first frame, shape `(n,)`; `frame / fps` where the file says none."""
+        if self.frame_ticks is None:
             return frames / self.info.fps
-        ticks = self.index.frame_ticks
-        times: FloatArray = (ticks[frames] - ticks[0]) * self.time_base
+        times: FloatArray = (self.frame_ticks[frames] - self.frame_ticks[0]) * self.time_base
         return times
 
 
@@ -140,13 +141,15 @@ def scan_file(path: Path) -> Scan:
         if counts_pictures and (packets.is_corrupt.any() or decoder.holds_blanks(packets.padding)):
             raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
         n_frames = index.frame_packet.size if index else sum(1 for _ in decoder.frames_from_start())
+        ticks = index.frame_ticks if index else _counted_ticks(packets, n_frames)
         return Scan(
             info=VideoInfo(
                 n_frames=n_frames,
-                fps=_rate(decoder, packets, index, n_frames),
+                fps=_rate(decoder, packets, index, ticks, n_frames=n_frames),
                 sync_frames=index.sync_frame if index else None,
             ),
             index=index,
+            frame_ticks=ticks,
             time_base=float(decoder.stream.time_base),
             stored_size=(first.width, first.height),
             orientation=Orientation.of_frame(path, first),
@@ -181,10 +184,25 @@ def _may_repeat(decoder: Decoder, packets: Packets) -> bool:
     return is_mpeg4 and bool((packets.sizes <= _MOST_BYTES_OF_NO_PICTURE).any())
 
 
-def _rate(decoder: Decoder, packets: Packets, index: FrameIndex | None, n_frames: int) -> float:
+def _counted_ticks(packets: Packets, n_frames: int) -> IntArray | None:
+    """Return the times of frames that come in another order than the packets' times say; None where they do not tell.
+
+    Each packet stands for one frame then, in a container that has no presentation times.
+    """
+    ticks = np.sort(packets.ticks[~packets.is_hidden])
+    is_told = not (packets.lacks_ticks or packets.goes_back) and ticks.size == n_frames
+    return ticks if is_told and (np.diff(ticks) > 0).all() else None
+
+
+def _rate(
+    decoder: Decoder, packets: Packets, index: FrameIndex | None, ticks: IntArray | None, *, n_frames: int
+) -> float:
     """Return the average rate in frames per second."""
-    said = decoder.stream.average_rate
-    if index is None:
+    # Of a raw stream FFmpeg says 25 whatever the stream itself says.
+    said = decoder.stream.guessed_rate if packets.lacks_ticks else decoder.stream.average_rate
+    if ticks is None or (index is None and n_frames == 1):
         return float(said or decoder.stream.guessed_rate or 1)
-    seconds = float((packets.end_ticks - index.frame_ticks[0]) * decoder.stream.time_base)
+    # Of counted frames it is not known how long the last one is shown.
+    n_ticks = packets.end_ticks - ticks[0] if index else (ticks[-1] - ticks[0]) * n_frames / (n_frames - 1)
+    seconds = float(n_ticks) * float(decoder.stream.time_base)
     return average_rate(float(said) if said else None, n_frames=n_frames, seconds=seconds)

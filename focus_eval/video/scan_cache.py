@@ -22,7 +22,7 @@ from focus_eval.video.manifest import FileState, check_file, check_length, file_
 from focus_eval.video.reader import checked_file
 from focus_eval.video.scan import Orientation, Scan, scan_file
 
-FORMAT = 1  # raised whenever a scan would find something else in the same file
+FORMAT = 2  # raised whenever a scan would find something else in the same file
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_corrupt")
@@ -104,6 +104,8 @@ def scan_bytes(scan: Scan) -> bytes:
         arrays = {name: np.diff(getattr(packets, name), prepend=0) for name in _RISING}
         arrays["sizes"] = packets.sizes
         arrays |= {name: np.packbits(getattr(packets, name)) for name in _BITS}
+    elif scan.frame_ticks is not None:
+        arrays["frame_ticks"] = np.diff(scan.frame_ticks, prepend=0)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)
     return buffer.getvalue()
@@ -117,11 +119,13 @@ def scan_from_bytes(content: bytes) -> Scan | None:
             if facts["writer"] != _writer():
                 return None
             index = _index(facts, arrays) if "packets" in facts else None
+            counted = np.cumsum(arrays["frame_ticks"]) if "frame_ticks" in arrays else None
     except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError):
         return None
     return Scan(
         info=VideoInfo(facts["n_frames"], facts["fps"], sync_frames=index.sync_frame if index else None),
         index=index,
+        frame_ticks=index.frame_ticks if index else counted,
         time_base=facts["time_base"],
         stored_size=tuple(facts["stored_size"]),
         orientation=Orientation(**facts["orientation"]),

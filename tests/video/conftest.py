@@ -140,6 +140,16 @@ SHARED = (
 NOT_NUMBERED = ("edit_list.mp4", "hevc_cut_at_cra.mp4", "vp8_hidden.webm")
 
 
+@pytest.fixture
+def sparse_avi(tmp_path: Path) -> Path:
+    """80 frames at 30 a second in slots of 1/600 s, as FFmpeg copies them from MP4, with half a second of pause."""
+    ticks = [20 * n + 300 * (n >= 50) for n in range(80)]
+    options = {"x264-params": "bframes=3:b-adapt=0"}
+    return write_numbered_clip(
+        tmp_path / "sparse.avi", 80, gop=20, ticks=ticks, time_base=Fraction(1, 600), options=options
+    )
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that asks for `clip` over every clip, and one that asks for `backend` over every backend."""
     if "numbered_clip" in metafunc.fixturenames:

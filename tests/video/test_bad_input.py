@@ -92,6 +92,16 @@ def _write_sound(path: Path, *, with_cover: bool) -> Path:
     return path
 
 
+def test_a_name_that_is_not_utf8_opens_or_names_the_reader_that_opens_it(backend, made, tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.mp4")
+    path.write_bytes(made("constant.mp4").read_bytes())
+    if backend == "decord":
+        assert _refusal(path, backend=backend).endswith("use backend pyav")
+    else:
+        with open_video(path, backend=backend) as video:
+            assert video.read([99]).shape == (1, 64, 96, 3)
+
+
 @pytest.mark.parametrize("with_cover", [False, True])
 def test_sound_alone_has_no_frames(tmp_path, with_cover):
     path = _write_sound(tmp_path / "sound.mp4", with_cover=with_cover)
@@ -124,6 +134,17 @@ def test_a_header_that_counts_more_frames_is_refused(backend, tmp_path):
     whole = write_numbered_clip(tmp_path / "whole.avi", 60, codec="mpeg4")
     claim = claim_avi_frames(whole, tmp_path / "claim.avi", n_frames=5000)
     assert _refusal(claim, backend=backend).startswith("the header promises 5000 frames, the file holds 60")
+
+
+def test_the_last_frame_of_an_avi_may_be_repeated(tmp_path, sparse_avi):
+    """As FFmpeg writes where one slot of time is much shorter than a frame."""
+    with av.open(str(sparse_avi)) as clip:
+        n_slots = clip.streams.video[0].frames
+    repeated = claim_avi_frames(sparse_avi, tmp_path / "repeated.avi", n_frames=n_slots + 19)
+    with open_video(repeated) as video:
+        assert video.info.n_frames == 80
+    lacking = claim_avi_frames(sparse_avi, tmp_path / "lacking.avi", n_frames=n_slots + 600)
+    assert "cut off" in _refusal(lacking)
 
 
 def test_a_damaged_stretch_refuses_its_frames_and_no_others(tmp_path):

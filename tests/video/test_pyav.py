@@ -146,6 +146,21 @@ def test_length_in_seconds_follows_the_timestamps_of_a_variable_rate(made):
         assert video.info.duration_seconds == pytest.approx(last, abs=0.1)
 
 
+def test_counted_frames_have_the_times_of_their_packets(tmp_path, sparse_avi):
+    with open_video(sparse_avi) as video:
+        assert video.info.sync_frames is None
+        assert video.info.fps == pytest.approx(80 / 3.2, rel=0.05)
+        # Of a frame with B-frames around it the container says when it is decoded.
+        times = video.frame_times(np.arange(80))
+    np.testing.assert_allclose(times[[0, 40, 60, 79]], [0, 40 / 30, 60 / 30 + 0.5, 79 / 30 + 0.5], atol=0.05)
+
+
+def test_a_raw_stream_has_the_rate_that_it_states(tmp_path):
+    path = write_numbered_clip(tmp_path / "clip.h264", 10, fps=10)
+    with open_video(path) as video:
+        assert video.info.fps == 10
+
+
 def test_an_unknown_backend_names_the_nearest(made):
     with pytest.raises(UnknownName, match="did you mean 'pyav'"):
         open_video(made("one_frame.mp4"), backend="pyva")

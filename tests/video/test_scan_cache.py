@@ -37,6 +37,7 @@ def test_a_kept_scan_is_the_scan(name, made):
         scan.info, scan.time_base, scan.size, scan.orientation
     )  # fmt: skip
     assert (kept.checked, kept.notes, kept.index is None) == (scan.checked, scan.notes, scan.index is None)
+    np.testing.assert_array_equal(kept.frame_ticks, scan.frame_ticks)
     if scan.index is not None:
         for field in ("frame_packet", "frame_ticks", "sync_packet", "sync_frame"):
             np.testing.assert_array_equal(getattr(kept.index, field), getattr(scan.index, field))
