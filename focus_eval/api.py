@@ -21,6 +21,7 @@ import numpy as np
 
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.core.resources import whole_text
 from focus_eval.core.types import ClipReport, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints, usable_path
 from focus_eval.encoders.protocol import AnyScorer, Scorer, ScoresFrames, checked_query
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder
@@ -111,7 +112,7 @@ class VideoSelection(Selection):
 
     def to_json(self) -> str:
         """Return the row, the share of frames scored and the versions of all that took part, as JSON."""
-        return json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return whole_text(json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `to_json` says, as Python values."""

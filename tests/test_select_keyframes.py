@@ -125,6 +125,13 @@ def test_more_keyframes_than_anybody_looks_at_are_chosen_but_not_drawn(tmp_path)
     assert "at most 512" in str(CliRunner().invoke(app, asked).exception)  # before the video is looked at
 
 
+def test_a_selection_without_keyframes_shows_its_timeline(tmp_path):
+    none = select_keyframes(np.zeros((4, 8, 8, 3), np.uint8), query="a", fps=1, sampler="blind")
+    assert none._repr_html_().startswith("<img ")
+    with Image.open(none.save_sheet(tmp_path / "sheet.png")) as sheet:
+        assert sheet.width > 800
+
+
 def test_several_queries_share_the_frames_of_a_video_and_choose_as_alone(tmp_path):
     clip = write_clip(tmp_path, seed=1)
     queries = ["a bar", "grey", "a dog"]

@@ -79,7 +79,7 @@ def select(
 
     to_stdout = as_json or out == Path("-")
     out = None if out == Path("-") else out
-    _check_writable(out, sheet)
+    _check_writable(out, sheet, video=video)
     check_shown(0 if sheet is None else k)
     budget = Budget(share=share, seconds=seconds)
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
@@ -102,9 +102,11 @@ def select(
         _print(chosen)
 
 
-def _check_writable(*paths: Path | None) -> None:
-    """Refuse a place that cannot be written before minutes of work go into it."""
+def _check_writable(*paths: Path | None, video: Path) -> None:
+    """Refuse a place that cannot be written, before minutes of work go into it, and the video itself."""
     for path in paths:
+        if path is not None and path.resolve() == video.resolve() and not path.is_dir():
+            raise InvalidInput(f"{path}: this is the video, which would be lost; name another file")
         if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
             raise InvalidInput(f"{path}: cannot be written; name a file in an existing folder")
 

@@ -169,13 +169,13 @@ class RelevanceStore:
             fingerprint = self.known_fingerprint(path)
             if fingerprint is None:
                 fingerprint = content_hash(path)
-                self._run(lambda connection: _remember(connection, path, state, fingerprint))
+                self._run(lambda connection: _remember(connection, _file_key(path, state), fingerprint))
         return fingerprint
 
     def known_fingerprint(self, path: Path) -> str | None:
         """Return the hash of a file that is kept and did not change since; None where it would have to be read."""
         ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
-        key = (str(path.resolve()), *file_state(path))
+        key = _file_key(path, file_state(path))
         known = self._run(lambda connection: connection.execute(ask, key).fetchone())
         sound = None if known is None else _opened(known[0], _key(*key))
         return None if sound is None else sound.decode()
@@ -183,18 +183,18 @@ class RelevanceStore:
     def kept_scan(self, path: Path, state: FileState) -> bytes | None:
         """Return what `keep_scan` kept of a video file in this state; None where that is nothing."""
         ask = "SELECT content FROM scan WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
+        key = _file_key(path, state)
 
         def read(connection: sqlite3.Connection) -> bytes | None:
             has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'scan'").fetchone()
-            row = connection.execute(ask, (str(path.resolve()), *state)).fetchone() if has_table else None
-            return None if row is None else _opened(row[0], _key("scan", str(path.resolve()), *state))
+            row = connection.execute(ask, key).fetchone() if has_table else None
+            return None if row is None else _opened(row[0], _key("scan", *key))
 
         return self._run(read)
 
     def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
         """Keep what opening learned of a video file, in place of what is kept of another state of it."""
-
-        key = (str(path.resolve()), *state)
+        key = _file_key(path, state)
 
         def write(connection: sqlite3.Connection) -> None:
             with _transaction(connection):
@@ -463,7 +463,11 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _remember(connection: sqlite3.Connection, path: Path, state: FileState, fingerprint: str) -> None:
-    fields = (str(path), *state)
-    sealed = _sealed(fingerprint.encode(), _key(*fields))
-    connection.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)", (*fields, sealed))
+def _file_key(path: Path, state: FileState) -> tuple[str | int, ...]:
+    """Return what a file in a state is kept under; SQLite takes no name that is not UTF-8, so that is spelt out."""
+    return (str(path.resolve()).encode(errors="backslashreplace").decode(), *state)
+
+
+def _remember(connection: sqlite3.Connection, key: tuple[str | int, ...], fingerprint: str) -> None:
+    sealed = _sealed(fingerprint.encode(), _key(*key))
+    connection.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)", (*key, sealed))

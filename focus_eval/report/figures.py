@@ -306,7 +306,7 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]]) -> Figure
     """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`."""
     columns = min(8, max(1, len(thumbnails)))
     lines = math.ceil(len(thumbnails) / columns)
-    aspect = max(image.shape[0] / image.shape[1] for image in thumbnails)
+    aspect = max((image.shape[0] / image.shape[1] for image in thumbnails), default=0.0)
     width = 12.0
     cell = width / columns * min(aspect, 1.4) + 0.22
     figure = new_figure(width, cell * lines + 3.2)

@@ -52,8 +52,6 @@ def open_video(
         InvalidInput: not a path, or fewer than 1 thread.
         MissingDependency: the backend's package is not installed.
     """
-    if n_threads is not None and n_threads < 1:
-        raise InvalidInput(f"n_threads must be at least 1, got {n_threads}")
     file = usable_path(path, "video")
     name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
     kind = READERS.load(name)
@@ -64,7 +62,11 @@ def open_video(
         if issubclass(kind, ScannedReader):
             scan_video(file, kept=kept)
     known = {option: hint for option, hint in declared_types(kind).items() if option != "path"}
-    reader: VideoReader = kind(file, **read_options(f"video reader {name!r}", known, options))
+    given = read_options(f"video reader {name!r}", known, options)
+    threads = given.get("n_threads")
+    if threads is not None and threads < 1:
+        raise InvalidInput(f"n_threads must be at least 1, got {threads}")
+    reader: VideoReader = kind(file, **given)
     return reader
 
 

@@ -72,7 +72,9 @@ def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
 def _write(folder: Path, videos: dict[str, Any]) -> None:
     partial = folder / f".{MANIFEST_NAME}.{os.getpid()}.partial"
     content = {"version": MANIFEST_VERSION, "videos": videos}
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    # A name that is not UTF-8 is written as JSON's escapes, so that it is found again.
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    partial.write_text(text, encoding="utf-8", errors="backslashreplace")
     os.replace(partial, folder / MANIFEST_NAME)
 
 

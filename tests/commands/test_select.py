@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -121,6 +122,31 @@ def test_bad_arguments_give_one_line(clip, tmp_path, arguments, message):
     assert done.returncode == 2, done.stdout
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def grey(tmp_path):
+    """A short clip whose name is not UTF-8."""
+    path = tmp_path / os.fsdecode(b"caf\xe9.mp4")
+    with ClipWriter(path, width=64, height=48, fps=10) as writer:
+        writer.write(np.full((48, 64, 3), 90, np.uint8), n_times=5)
+    return path
+
+
+def test_the_video_itself_is_never_written_over(grey):
+    whole = grey.read_bytes()
+    for option in ("--out", "--sheet"):
+        done = focus_eval("select", grey, "--query", "a cat", "--sampler", "uniform", option, grey)
+        assert done.returncode == 2
+        assert "this is the video" in done.stderr
+    assert grey.read_bytes() == whole
+
+
+def test_a_name_that_is_not_utf8_is_written_with_a_replacement_character(grey, tmp_path):
+    out = tmp_path / "out.json"
+    done = focus_eval("select", grey, "--query", "a cat", "--sampler", "uniform", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(out.read_text(encoding="utf-8"))["video"].endswith("caf\ufffd.mp4")
 
 
 @pytest.mark.parametrize("query", ["", "   "])

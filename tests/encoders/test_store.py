@@ -18,6 +18,7 @@ import pytest
 
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
 from focus_eval.encoders.store import RelevanceStore
+from focus_eval.video.manifest import file_state
 
 # A store in a file of its own.
 
@@ -155,6 +156,14 @@ def test_a_file_is_hashed_once_while_it_stays_the_same(store, path, tmp_path, mo
     monkeypatch.setattr("focus_eval.encoders.store.content_hash", lambda _: pytest.fail("hashed again"))
     monkeypatch.chdir(tmp_path)
     assert RelevanceStore(path).video_fingerprint("clip.mp4") == before
+
+
+def test_a_video_whose_name_is_not_utf8_is_kept_as_others_are(store, tmp_path):
+    video = tmp_path / os.fsdecode(b"caf\xe9.mp4")
+    video.write_bytes(b"frames")
+    assert store.video_fingerprint(video) == store.known_fingerprint(video)
+    store.keep_scan(video, file_state(video), b"scan")
+    assert store.kept_scan(video, file_state(video)) == b"scan"
 
 
 def test_a_video_that_is_not_there_is_named(store, tmp_path):

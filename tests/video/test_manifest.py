@@ -76,6 +76,12 @@ def test_length_and_rate_are_known_without_the_video(folder):
     assert known_info(folder / "a.webm") is None
 
 
+def test_a_name_that_is_not_utf8_is_found_again(folder):
+    path = (folder / "a.webm").rename(folder / os.fsdecode(b"caf\xe9.webm"))
+    index_folder(folder)
+    assert known_info(path).n_frames == 30
+
+
 def test_a_video_that_cannot_be_read_is_named_and_exits_1(folder):
     (folder / "broken.mp4").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(500))
     result = CliRunner().invoke(app, ["videos", "index", str(folder)])

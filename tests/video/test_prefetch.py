@@ -119,3 +119,5 @@ def test_damage_is_reported_from_a_worker_thread(tmp_path):
 def test_no_thread_cannot_decode(made):
     with pytest.raises(InvalidInput, match="n_threads must be at least 1, got 0"):
         open_video(made("one_frame.mp4"), n_threads=0)
+    with pytest.raises(InvalidInput, match="n_threads must be at least 1, got -3"):
+        open_video(made("one_frame.mp4"), backend="pyav:n_threads=-3")
