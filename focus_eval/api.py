@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from focus_eval.benchmarks.question import Question
-from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.core.errors import InvalidInput, SelectionMismatch, VideoError
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import ClipReport, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints, usable_path
 from focus_eval.encoders.protocol import AnyScorer, Scorer, ScoresFrames, checked_query
@@ -35,6 +35,7 @@ from focus_eval.rows.records import SelectionRow, replace_file
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.video import open_video
+from focus_eval.video.manifest import FileState, file_state
 from focus_eval.video.pictures import PictureReader
 from focus_eval.video.reader import Pixels, VideoReader
 
@@ -414,6 +415,8 @@ def select_with(
 ) -> list[VideoSelection]:
     """Return one selection per query; each frame of the video is decoded and encoded once for all of them."""
     with reopen() as reader:
+        if not isinstance(reader, PictureReader):
+            reopen = partial(_open_same, reopen, file_state(reader.path))
         selector = budget.applied(selector, reader)
         if isinstance(reader, PictureReader) and selector.store is not None:
             raise InvalidInput(
@@ -433,6 +436,15 @@ def select_with(
         log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes), row.query)
     version = selector.sampler.version
     return [selection_of(row, sampler_version=version, reopen=reopen) for row in rows]
+
+
+def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoReader:
+    """Open a video again; another file in its place would give other pictures at the same indices."""
+    reader = reopen()
+    if file_state(reader.path) != state:
+        reader.close()
+        raise VideoError(f"{reader.path}: replaced or changed after its keyframes were chosen; select again")
+    return reader
 
 
 def _checked_options(what: str, options: Mapping[str, Any]) -> Mapping[str, Any]:

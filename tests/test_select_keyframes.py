@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,16 @@ def test_more_keyframes_than_anybody_looks_at_are_chosen_but_not_drawn(tmp_path)
     assert not list(tmp_path.iterdir())
     asked = ["select", "absent.mp4", "--query", "a", "-k", "513", "--sheet", str(tmp_path / "sheet.png")]
     assert "at most 512" in str(CliRunner().invoke(app, asked).exception)  # before the video is looked at
+
+
+def test_pictures_of_another_file_in_the_videos_place_are_refused(tmp_path):
+    clip = write_clip(tmp_path, seed=1)
+    chosen = select_keyframes(clip, query="a bar", k=2, sampler="uniform")
+    assert len(list(chosen.images())) == 2
+    clip.with_name("other.mp4").write_bytes(clip.read_bytes())
+    os.replace(clip.with_name("other.mp4"), clip)
+    with pytest.raises(errors.VideoError, match="replaced or changed after its keyframes were chosen"):
+        list(chosen.images())
 
 
 def test_a_selection_without_keyframes_shows_its_timeline(tmp_path):
