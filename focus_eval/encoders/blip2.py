@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from focus_eval.core.errors import EncoderError
 from focus_eval.core.types import FloatArray
@@ -114,10 +113,6 @@ class Blip2Scorer(torch_scorer.MatchingScorer):
         ids, mask = (part.to(self._torch_device) for part in self.text_inputs([checked_query(query)]))
         probability: FloatArray = self._matched(features, lambda states, _: self._match(states, ids, mask)).numpy()
         return probability
-
-    def relevance_many(self, features: torch.Tensor, queries: Sequence[str]) -> NDArray[np.float64]:
-        """Return the probability of a match of each query with each frame, shape `(n_queries, n)`."""
-        return np.stack([self.relevance(features, query) for query in queries])
 
     def text_inputs(self, texts: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return token ids and mask of `texts`, each int64 `(n_texts, longest)`, without image tokens."""

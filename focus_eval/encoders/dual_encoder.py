@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -77,7 +77,7 @@ class DualEncoderScorer(TorchScorer):
         image_features = self._model.get_image_features
         self._image_features = torch.compile(image_features) if compile else image_features
         self._text_runner = self._runner(batch_size)
-        self._text_features: dict[str, FloatArray] = {}
+        self._query_features = lru_cache(maxsize=4096)(self._embed_query)
         self.revision = self._label(located.identity)
         self.gmacs = self.gmacs_in(located.folder)
 
@@ -141,10 +141,6 @@ class DualEncoderScorer(TorchScorer):
         """Return `(1 + cosine) / 2`, shape `(n,)`, in [0, 1]."""
         return (1.0 + self.cosine(features, query)) / 2.0
 
-    def relevance_many(self, features: NDArray[np.float32], queries: Sequence[str]) -> NDArray[np.float64]:
-        """Return `(1 + cosine) / 2` of each query with each frame, shape `(n_queries, n)`."""
-        return np.stack([self.relevance(features, query) for query in queries])
-
     def cosine(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return the cosine of the embeddings, shape `(n,)`, in [-1, 1]."""
         images, text = self.embeddings(features, query)
@@ -185,17 +181,12 @@ class DualEncoderScorer(TorchScorer):
         )
         return {"input_ids": encoded["input_ids"]} if self.text_padding == "max_length" else dict(encoded)
 
-    def _query_features(self, query: str) -> FloatArray:
-        """Return the query's embedding `(d,)`, not normalised; computed once."""
-        if query not in self._text_features:
-            inputs = {
-                name: part.to(self._torch_device) for name, part in self.text_inputs([checked_query(query)]).items()
-            }
-            found = self._text_runner.run(
-                lambda _: pooled(self._model.get_text_features(**inputs)), 1, dtype=torch.float32
-            )
-            self._text_features[query] = found[0].double().cpu().numpy()
-        return self._text_features[query]
+    def _embed_query(self, query: str) -> FloatArray:
+        """Return the query's embedding `(d,)`, not normalised."""
+        inputs = {name: part.to(self._torch_device) for name, part in self.text_inputs([checked_query(query)]).items()}
+        found = self._text_runner.run(lambda _: pooled(self._model.get_text_features(**inputs)), 1, dtype=torch.float32)
+        features: FloatArray = found[0].double().cpu().numpy()
+        return features
 
 
 class ClipScorer(DualEncoderScorer):

@@ -65,12 +65,6 @@ def test_lavis_text_is_cleaned_and_cut_to_32_tokens(folder, frames):
     assert "preprocess=hf" in plain.revision
 
 
-def test_several_questions_at_once_equal_one_by_one(scorer, frames):
-    features = scorer.embed(frames)
-    one_by_one = np.stack([scorer.relevance(features, query) for query in QUERIES])
-    assert np.array_equal(scorer.relevance_many(features, QUERIES), one_by_one)
-
-
 @pytest.mark.parametrize("options", [{"batch_size": 2}, {"resize": "device"}])
 def test_batches_and_the_place_of_the_resize_change_nothing(folder, scorer, frames, options):
     other = make_encoder("blip2", checkpoint=str(folder), device="cpu", preprocess="hf", **options)

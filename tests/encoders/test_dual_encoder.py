@@ -169,13 +169,6 @@ def test_relevance_is_half_of_one_plus_the_cosine_and_ranks_as_it_does(scorer, f
         assert ((relevance >= 0) & (relevance <= 1)).all()
 
 
-def test_several_questions_at_once_equal_one_by_one(scorer, frames):
-    features = scorer.embed(frames)
-    assert np.array_equal(
-        scorer.relevance_many(features, QUERIES), np.stack([scorer.relevance(features, query) for query in QUERIES])
-    )
-
-
 def test_padding_of_the_text_is_what_each_encoder_was_trained_on(family, scorer):
     ids = scorer.text_inputs(["a red car"])["input_ids"]
     assert (ids.shape[1] == 16) == family[0].is_padded
