@@ -91,6 +91,7 @@ def _lab_name(row: SelectionRow) -> str:
 def recall_overview(frame: pd.DataFrame) -> Table:
     """Return evidence recall within each distance, frames scored and milliseconds of every sampler and K."""
     first, others = RECALL_SECONDS[0], [f"{seconds:g} s" for seconds in RECALL_SECONDS[1:]]
+    any_size = _at_any_size(frame, frame)
     rows = []
     for (benchmark, k, label), part in _groups(frame, [*_KEYS, "label"]):
         chosen = part[part["error"].isna()]
@@ -105,10 +106,7 @@ def recall_overview(frame: pd.DataFrame) -> Table:
         name="recall",
         title="Evidence recall",
         key_titles=("Benchmark", "K", "Sampler"),
-        columns=(
-            *(*COSTS, f"within {first:g} s (%)", *others, "near frames"),
-            *(*_at_any_size(frame, frame), "ms", "questions", "errors"),
-        ),
+        columns=(*COSTS, f"within {first:g} s (%)", *others, "near frames", *any_size, "ms", "questions", "errors"),
         rows=tuple(rows),
         notes=(
             "Recall: share of a question's evidence moments with a keyframe that near, then the mean over questions, "
@@ -225,16 +223,13 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
         if label != base:
             cells[f"minus {base}"] = _compared(*paired_by_question(part, base, label))
         lines.append(((label,), cells))
-    n_questions = answers["question_id"].nunique()
+    n_questions, any_size = answers["question_id"].nunique(), _at_any_size(part, part)
     return difference_table(
         lines,
         name=f"demo_k{k}",
         title=f"What finds the evidence, at what cost (K = {k})",
         key_titles=("Sampler",),
-        columns=(
-            *(f"recall {WITHIN} (%)", *_at_any_size(part, part), *COSTS),
-            *(f"minus {base}", "accuracy (%)", "answerable only (%)"),
-        ),
+        columns=(f"recall {WITHIN} (%)", *any_size, *COSTS, f"minus {base}", "accuracy (%)", "answerable only (%)"),
         notes=(
             *forwards_notes(part),
             *_equal_costs(part, base, labels),
