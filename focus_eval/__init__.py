@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from focus_eval.encoders.registry import make_encoder
     from focus_eval.report.recall import recall
     from focus_eval.report.run import load_run
-    from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+    from focus_eval.samplers.base import AskingSampler, Choice, FrameSampler, SelectionRequest
     from focus_eval.samplers.ledger import Ledger
     from focus_eval.samplers.registry import make_sampler
+    from focus_eval.samplers.scanning import ScanningSampler
     from focus_eval.video import open_video
 
 # Whoever uses the package decides what of its log is shown; without a handler Python prints warnings.
@@ -28,9 +29,11 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.2.0"
 __all__ = [
+    "AskingSampler",
     "Choice",
     "FrameSampler",
     "Ledger",
+    "ScanningSampler",
     "Selection",
     "SelectionRequest",
     "VideoInfo",
@@ -45,9 +48,11 @@ __all__ = [
 ]
 # Loaded at first use, so that `import focus_eval` takes milliseconds.
 _HOMES = {
+    "AskingSampler": "samplers.base",
     "Choice": "samplers.base",
     "FrameSampler": "samplers.base",
     "Ledger": "samplers.ledger",
+    "ScanningSampler": "samplers.scanning",
     "Selection": "core.types",
     "SelectionRequest": "samplers.base",
     "VideoInfo": "core.types",

@@ -1,4 +1,4 @@
-"""The public surface: fourteen names, each documented with an example that runs."""
+"""The public surface: sixteen names, each documented with an example that runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFERENCE = (Path(__file__).resolve().parents[1] / "docs" / "api.md").read_text(
 def test_the_public_names_are_those_of_the_reference():
     documented = set(re.findall(r"^### (\w+)$", REFERENCE, flags=re.MULTILINE))
     assert documented == set(focus_eval.__all__)
-    assert len(focus_eval.__all__) == 14
+    assert len(focus_eval.__all__) == 16
     assert set(dir(focus_eval)) == {*focus_eval.__all__, "__version__"}
     assert all(getattr(focus_eval, name).__doc__ for name in focus_eval.__all__)
 

@@ -347,6 +347,6 @@ def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
         where = f", line {lines[-1]}," if lines else ""
         raise PluginError(f"{noun} file {path}{where} cannot be loaded: {type(error).__name__}: {error}") from error
     if not hasattr(module, class_name):
-        classes = [name for name, kind in vars(module).items() if getattr(kind, "__module__", "") == module_name]
+        classes = [n for n, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module_name]
         raise PluginError(f"{noun} file {path} has no class {class_name!r}; it has {', '.join(classes) or 'none'}")
     return getattr(module, class_name), hashlib.sha256(path.read_bytes()).hexdigest()[:16]

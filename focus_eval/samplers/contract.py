@@ -520,8 +520,10 @@ def _options(sampler: FrameSampler) -> Broken | None:
         read = read_options(f"sampler {sampler.name!r}", field_types(type(sampler)), texts)
     except FocusEvalError as error:
         return Broken("options", None, str(error))
-    if read != sampler.options:
-        return Broken("options", None, f"{texts} is read as {read}")
+    for option, value in sampler.options.items():
+        if read[option] != value:
+            said = f"{option}={texts[option]} is read as {read[option]!r}, not as {value!r}: declare another type"
+            return Broken("options", None, said)
     return None
 
 

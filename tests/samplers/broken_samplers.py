@@ -286,3 +286,10 @@ class LoopsOverFrames(Fine):
         while time.process_time() < until:
             pass
         return super().choose(request)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepsAList(Fine):
+    name = "keeps_a_list"
+    seen: list | None = None
+    marks: list = ()

@@ -63,6 +63,7 @@ BROKEN = {
     "PullsUndeclared": {"declares"},
     "FactsOfNumpy": {"facts"},
     "LoopsOverFrames": {"time"},
+    "KeepsAList": {"options"},
 }
 
 
@@ -105,7 +106,6 @@ def test_every_broken_sampler_is_tried_and_a_sound_one_passes():
     assert {promise for promises in BROKEN.values() for promise in promises} == set(PROMISES) - {
         "asks",  # in test_asking
         "errors",
-        "options",
         "alone",
     }
 
@@ -200,6 +200,11 @@ def test_check_of_a_broken_sampler_says_where_and_what_to_do_and_ends_with_exit_
     assert "declare may_return_fewer = True" in done.stdout
     assert "not tried until the rest is fixed: budget, planned, errors, order, process, alone" in done.stdout
     assert "1 promise is broken" in done.stdout
+
+
+def test_an_option_that_text_cannot_say_is_named():
+    (broken,) = check_sampler(f"{BROKEN_FILE}:KeepsAList", elsewhere=False).broken
+    assert broken.message == "marks=() is read as '()', not as (): declare another type"
 
 
 def test_what_a_sampler_that_only_raises_never_came_to_is_not_called_ok():

@@ -153,7 +153,7 @@ def test_a_sampler_comes_from_a_file(toy_file):
 @pytest.mark.parametrize(
     ("change", "class_name", "says"),
     [
-        (("", ""), "Second", "has no class 'Second'; it has First"),
+        (("    @dataclass", "    def even(): ...\n\n    @dataclass"), "Second", "has no class 'Second'; it has First"),
         (
             ("(FrameSampler)", ""),
             "First",
