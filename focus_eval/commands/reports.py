@@ -64,14 +64,8 @@ def report(
 
     Prints the first tables; writes report.md, report.tex, report.csv, report.html and figures/ beside the rows.
     """
-    options = {
-        "table": table,
-        "baseline": baseline,
-        "videos": videos,
-        "thumbnail_megabytes": thumbnail_megabytes,
-        "link_thumbnails": link_thumbnails,
-        "html": html,
-    }
+    options: dict[str, Any] = {"table": table, "baseline": baseline, "videos": videos, "html": html}
+    options |= {"thumbnail_megabytes": thumbnail_megabytes, "link_thumbnails": link_thumbnails}
     target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
     for reads_left in reversed(range(_READS)):
         try:

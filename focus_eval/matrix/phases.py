@@ -26,15 +26,12 @@ class Worker(Protocol):
 
     def run(self, job: Any, *, on_row: Callable[[Any], None] | None = None) -> None:
         """Do one job; call `on_row` with each row that is written."""
-        ...
 
     def run_all(self, jobs: list[Any], *, on_row: Callable[[Any], None] | None = None) -> None:
         """Do all jobs, several at once where that is faster."""
-        ...
 
     def close(self) -> None:
         """Close the files; release encoders or model."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,12 @@ class Engine(Protocol):
     @property
     def device(self) -> str:
         """What the work runs on, as a readable name."""
-        ...
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], done: Callable[[int, int], None]) -> None:
         """Do all `jobs` of `phase`; call `done(rows, errors)` as rows are written.
 
         Rows are not passed back: they lie in the run's folder, where a kill cannot take them.
         """
-        ...
 
 
 class LocalEngine:

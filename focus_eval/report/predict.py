@@ -197,13 +197,9 @@ def named_families(answers: pd.DataFrame, patterns: Mapping[str, str]) -> pd.Dat
     for name, pattern in patterns.items():
         if not any(fnmatchcase(run, pattern) for run in runs):
             raise InvalidInput(f"--family {name}={pattern} fits no run; the runs are {', '.join(runs)}")
-    named = {
-        run: next(name for name, pattern in patterns.items() if fnmatchcase(run, pattern))
-        for run in runs
-        if any(fnmatchcase(run, pattern) for pattern in patterns.values())
-    }
-    family = [named.get(run, family) for run, family in zip(answers["run"], answers["family"], strict=True)]
-    return answers.assign(family=family)
+    named = {run: [name for name, pattern in patterns.items() if fnmatchcase(run, pattern)] for run in runs}
+    families = [*zip(answers["run"], answers["family"], strict=True)]
+    return answers.assign(family=[[*named[run], own][0] for run, own in families])
 
 
 def predict_tables(

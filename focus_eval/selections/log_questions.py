@@ -209,10 +209,9 @@ def _folded(text: str) -> str:
 
 def number_fields(record: LogRecord) -> list[str]:
     """Return the fields of a document that hold lists of numbers: those that may be frames."""
-    return [name for name, value in (record.doc or {}).items() if _are_numbers(value)]
+    lists = {name: value for name, value in (record.doc or {}).items() if isinstance(value, list) and value}
+    return [name for name, value in lists.items() if all(map(_is_number, value))]
 
 
-def _are_numbers(value: Any) -> bool:
-    if not isinstance(value, list) or not value:
-        return False
-    return all(isinstance(item, (int, float)) or (isinstance(item, str) and item.isdecimal()) for item in value)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, str) and value.isdecimal())

@@ -23,17 +23,7 @@ from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, na
 from focus_eval.report.tables import asked_otherwise, results_table
 from focus_eval.rows.records import write_text
 
-_SCRIPTS = (
-    "elements.js",
-    "sorting.js",
-    "points.js",
-    "timeline.js",
-    "answers.js",
-    "question.js",
-    "browser.js",
-    "address.js",
-    "start.js",
-)
+_SCRIPTS = ("elements", "sorting", "points", "timeline", "answers", "question", "browser", "address", "start")
 
 
 def write_html(run: Run, path: Path, *, videos: Path | None = None, **shown: Any) -> Path:
@@ -122,7 +112,7 @@ def _asset(name: str) -> str:
 
 def _script() -> str:
     """The page's scripts as one: they share their names with each other and with nothing else."""
-    return '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in _SCRIPTS) + "})();\n"
+    return '"use strict";\n(() => {\n' + "\n".join(_asset(f"{name}.js") for name in _SCRIPTS) + "})();\n"
 
 
 def _csv_address(table: Table) -> str:
