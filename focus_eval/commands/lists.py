@@ -119,7 +119,7 @@ def tasks(
     files = sorted(folder.glob("*.yaml"))
     print_entries([(file.stem, [file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")]) for file in files])
     print()
-    print_folded(f"lmms-eval --include_path {folder} --tasks {next(folder.glob('*.yaml')).stem} ...")
+    print_folded(f"lmms-eval --include_path {folder} --tasks {files[0].stem} ...")
 
 
 def configs(copy: Annotated[Path | None, typer.Option(help="Copy all matrices to this folder.")] = None) -> None:
