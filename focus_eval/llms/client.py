@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import random
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import openai
 from PIL import Image
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
 from focus_eval.core.errors import AnswerError, InvalidInput, RunError
 
@@ -136,6 +137,8 @@ class ChatClient:
         self._spending = spending
         self._attempts = attempts
         self._backoff_seconds = backoff_seconds
+        # Its own: with that of the process, another thread's task of lmms-eval may be guessing an answer just then.
+        self._jitter = random.Random()
         self._secrets = [secret for secret in secrets if secret]
 
     def create(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
@@ -174,7 +177,7 @@ class ChatClient:
     def _pause(self, state: RetryCallState) -> float:
         asked = retry_after_seconds(state.outcome.exception() if state.outcome else None)
         first = self._backoff_seconds
-        own = wait_exponential_jitter(initial=first, max=60.0, jitter=first)(state)
+        own = min(60.0, first * 2.0 ** (state.attempt_number - 1) + self._jitter.uniform(0, first))
         return max(own, asked or 0.0)
 
     def _note_usage(self, completion: Any, cost: dict[str, Any]) -> None:

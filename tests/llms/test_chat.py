@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import random
 
 import numpy as np
 import pytest
@@ -176,8 +177,10 @@ def test_a_model_that_times_out_is_tried_again_and_then_an_error(server, clip):
     chosen = selector(
         "subquestions", llm="chat:model=tiny;timeout=0.1;max_retries=2;retry_backoff_s=0.01", encoder=Greys()
     )
+    generator = random.getstate()
     with pytest.raises(AnswerError, match=r"APITimeoutError: Request timed out\. \(after 2 requests\)") as raised:
         chosen.select(question(clip), clip)
+    assert random.getstate() == generator
     assert chosen.error_row(question(clip), raised.value).asked["requests"] == 2
 
 
