@@ -128,8 +128,6 @@ class Arms:
     def with_pulls(self, frames: IntArray, rewards: FloatArray) -> Arms:
         """Return the arms after `rewards` of `frames` too, both `(n,)`; every frame must lie in a clip."""
         arm = self.clips.arm_of(frames)
-        if arm.size and (arm == arm[0]).all():
-            return self._with_pulls_of(int(arm[0]), rewards)
         n_new = np.bincount(arm, minlength=len(self.clips))
         count = np.maximum(1, n_new)
         mean_new = np.bincount(arm, weights=rewards, minlength=len(self.clips)) / count
@@ -140,20 +138,6 @@ class Arms:
         step = np.where(n_new > 0, mean_new - self.mean, 0.0)
         variance = (1 - share) * self.variance + share * variance_new + share * (1 - share) * step**2
         return replace(self, n_pulls=n_all, mean=self.mean + share * step, variance=variance)
-
-    def _with_pulls_of(self, arm: int, rewards: FloatArray) -> Arms:
-        """Return `with_pulls` of frames that all lie in `arm`, bit for bit, without a look at the other arms."""
-        here = np.zeros(rewards.size, dtype=np.int64)
-        # `bincount` as above: it sums one by one, `mean` does not.
-        n_new, n_all = rewards.size, int(self.n_pulls[arm]) + rewards.size
-        mean_new = np.bincount(here, weights=rewards)[0] / n_new
-        variance_new = np.bincount(here, weights=(rewards - mean_new) ** 2)[0] / n_new
-        share, step = n_new / n_all, mean_new - self.mean[arm]
-        n_pulls, mean, variance = self.n_pulls.copy(), self.mean.copy(), self.variance.copy()
-        n_pulls[arm] = n_all
-        mean[arm] += share * step
-        variance[arm] = (1 - share) * variance[arm] + share * variance_new + share * (1 - share) * (step * step)
-        return replace(self, n_pulls=n_pulls, mean=mean, variance=variance)
 
     @property
     def radius(self) -> FloatArray:

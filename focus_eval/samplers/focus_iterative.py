@@ -39,12 +39,10 @@ class FocusIterative(Focus):
         limit = self.planned_pulls(request.video)
         arms = self.coarse(request)
         n_final = self.n_final_arms(len(arms.clips))
-        top = TopSet(arms.mean, n_final)
         n_rounds = 0
-        while (disputed := _disputed(arms, top, radius := _radius(arms))).any() and request.ledger.n_pulls < limit:
+        while (disputed := _disputed(arms, n_final, radius := _radius(arms))).any() and request.ledger.n_pulls < limit:
             arm = int(np.argmax(np.where(disputed, radius, -1.0)))
             arms = self._pull_arm(arms, arm, min(self.pulls_per_arm, limit - request.ledger.n_pulls), request)
-            top.follow(arms.mean, arm)
             n_rounds += 1
         choice = choice_of_best_arms(arms, n_final, request, temperature=self.temperature)
         facts = {"stopped": "max_pulls" if disputed.any() else "stable", "rounds": n_rounds, **choice.facts}
@@ -67,33 +65,10 @@ class FocusIterative(Focus):
         return pulled(arms, request.rng.choice(free, min(n, free.size), replace=False), request.ledger)
 
 
-class TopSet:
-    """Which arms have the largest means, while the mean of one arm after the other changes.
-
-    Attributes:
-        mask: as `top_set` has it, `(n_arms,)`.
-    """
-
-    def __init__(self, mean: FloatArray, n: int) -> None:
-        self.n = n
-        self._read(mean)
-
-    def _read(self, mean: FloatArray) -> None:
-        self.mask = top_set(mean, self.n)
-        inside = mean[self.mask]
-        # Every arm inside is at least this, every arm outside at most.
-        self._edge = float(inside.min()) if inside.size else np.inf
-
-    def follow(self, mean: FloatArray, arm: int) -> None:
-        """Take in the new mean of `arm`; all arms are looked at again only where it may cross the edge."""
-        if (mean[arm] > self._edge) != self.mask[arm] or mean[arm] == self._edge:
-            self._read(mean)
-
-
-def _disputed(arms: Arms, top: TopSet, radius: FloatArray) -> NDArray[np.bool_]:
+def _disputed(arms: Arms, n: int, radius: FloatArray) -> NDArray[np.bool_]:
     """Return which arms leave or enter the top set once its means are lowered and all others raised by the radius."""
-    challenged = top_set(arms.mean + np.where(top.mask, -radius, radius), top.n)
-    return np.not_equal(top.mask, challenged)
+    top = top_set(arms.mean, n)
+    return np.not_equal(top, top_set(arms.mean + np.where(top, -radius, radius), n))
 
 
 def _radius(arms: Arms) -> FloatArray:

@@ -111,18 +111,6 @@ def test_the_earlier_of_equal_values_ranks_first():
         assert np.flatnonzero(top_set(values, n)).tolist() == sorted(np.argsort(-values, kind="stable")[:n].tolist())
 
 
-def test_pulls_of_a_single_arm_are_counted_bit_for_bit_as_among_others():
-    rng = np.random.default_rng(1)
-    alone = together = Arms.unpulled(equal_clips(600, 2))
-    for _ in range(50):
-        frames, rewards = rng.choice(300, 3, replace=False), rng.random(3)
-        alone = alone.with_pulls(frames, rewards)
-        # A frame of the other arm sends both through the sums over all arms.
-        together = together.with_pulls(np.append(frames, 400), np.append(rewards, 0.5))
-    for name in ("n_pulls", "mean", "variance"):
-        assert getattr(alone, name)[0] == getattr(together, name)[0]
-
-
 def test_the_optimistic_mean_is_mean_plus_radius():
     generator = np.random.default_rng(0)
     mean, variance, n_pulls = generator.random(50), generator.random(50) / 4, generator.integers(1, 30, 50)

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.samplers.bandit import top_set
-from focus_eval.samplers.focus_iterative import TopSet
 from tests.samplers.worlds import World, bumpy
 
 N_ARMS, ARM = 8, 2500
@@ -107,15 +105,3 @@ def test_an_arm_pulled_whole_is_certain():
     assert selection.facts["stopped"] == "stable"
     assert is_right(selection, world.values.reshape(8, 9).mean(axis=1))
     assert {clip.radius for clip in selection.clips if clip.n_pulls == 9} == {0.0}
-
-
-@pytest.mark.parametrize("n", [0, 1, 7, 30, 40])
-def test_the_top_set_follows_single_means_as_if_all_were_looked_at(n):
-    """Means of a few values only, so that many are equal."""
-    rng = np.random.default_rng(n)
-    mean = rng.integers(0, 6, 40) / 5
-    top = TopSet(mean, n)
-    for arm in rng.integers(0, 40, 400).tolist():
-        mean[arm] = rng.integers(0, 6) / 5
-        top.follow(mean, arm)
-        assert np.array_equal(top.mask, top_set(mean, n))
