@@ -15,9 +15,10 @@ from focus_eval.core.types import FloatArray
 from focus_eval.report.figures import EVIDENCE, FAINT, STYLES
 from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.coverage import grid_frames
-from focus_eval.samplers.fusion import fused_density
+from focus_eval.samplers.fusion import Prior, density_of
 from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.samplers.scan_cover import Pulls, ScanView
 from focus_eval.simulation.channels import CHANNELS
 from focus_eval.simulation.worlds import WORLDS, SimulatedTrace, make_trace
 
@@ -47,7 +48,9 @@ def draw(main: SimulatedTrace, scan: SimulatedTrace, out: Path) -> None:
     panels[1].plot(grid / fps, log_odds(main.relevance(grid)), color=FAINT, lw=0.7)
     panels[1].plot(pulled / fps, logits, "o", color=BLUE, ms=3.5)
     panels[1].set_title(f"2. The dear encoder sees {pulled.size} (grey: what it would give everywhere)", loc="left")
-    density: FloatArray = fused_density(grid / fps, scanned / fps, seen, pulled / fps, logits)
+    view, prior = ScanView.of(main.info, scanned, seen), Prior()
+    fit = view.regression(Pulls(pulled, main.relevance(pulled), logits), prior)
+    density: FloatArray = density_of(view.times, view.scan, pulled / fps, fit, prior)
     panels[2].fill_between(grid / fps, density / density.max(), color=BLUE, lw=0)
     panels[2].plot(np.array(selection.keyframes) / fps, np.full(K, 1.08), "v", color="black", ms=6)
     panels[2].set(ylim=(0, 1.18), yticks=[0, 1])

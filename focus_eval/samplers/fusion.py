@@ -64,26 +64,6 @@ class Regression:
         return max(self.rho, min(0.9, 2.0 * self.rho))
 
 
-def fused_density(
-    times: FloatArray,
-    scan_times: FloatArray,
-    scan_values: FloatArray,
-    pull_times: FloatArray,
-    logits: FloatArray,
-    *,
-    prior: Prior = Prior(),
-) -> FloatArray:
-    """Return the density of evidence at `times`, at least 0, shape like `times`.
-
-    Args:
-        times: seconds, an even grid.
-        scan_times, scan_values: ascending seconds and raw logits of the scan encoder, at least one.
-        pull_times, logits: ascending seconds and logits of the main encoder, at least one.
-    """
-    scan, at_pulls = (standardised_scan(times, at, scan_times, scan_values) for at in (times, pull_times))
-    return density_of(times, scan, pull_times, regression(at_pulls, logits, prior), prior)
-
-
 def standardised_scan(times: FloatArray, at: FloatArray, scan_times: FloatArray, values: FloatArray) -> FloatArray:
     """Return the scan at `at`, interpolated, in robust standard deviations of the scan at `times`, shape like `at`."""
     low, median, high = np.quantile(np.interp(times, scan_times, values), [0.159, 0.5, 0.841])

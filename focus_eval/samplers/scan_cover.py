@@ -56,7 +56,6 @@ class ScanCover(ScanningSampler):
     value: coverage.Value = option("recall")
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Scan, pull in one batch, fuse, cover."""
         video, ledger = request.video, request.ledger
         scanned, n_pulls = self.spending(video, self.cost_of_scan(request.scan_cost))
         view = ScanView.of(video, scanned, ledger.scan(scanned))
@@ -78,20 +77,11 @@ class ScanCover(ScanningSampler):
         return covering_choice(pulls.frames, pulls.relevance, whole, request, facts, value=self.value)
 
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
-        """Return how many frames are scanned, which needs no run."""
         return int(self.spending(video, self.cost_of_scan(None))[0].size)
 
     @property
     def prior(self) -> fusion.Prior:
-        """What the options say of both channels."""
-        return fusion.Prior(
-            h=self.h,
-            cap=self.cap,
-            rho_prior=self.rho_prior,
-            prior_pulls=self.prior_pulls,
-            fade_seconds=self.fade_seconds,
-            nugget=self.nugget,
-        )
+        return fusion.Prior(**{name: self.options[name] for name in fusion.Prior.__dataclass_fields__})
 
     def spending(self, video: VideoInfo, cost: float) -> tuple[IntArray, int]:
         """Return the frames to scan, ascending, and the number of pulls that the rest of the budget is worth.
@@ -126,11 +116,9 @@ class Pulls:
 
     @classmethod
     def of(cls, ledger: Ledger, frames: IntArray) -> Pulls:
-        """Pull ascending `frames`."""
         return cls(frames, *ledger.relevance_and_logits(frames))
 
     def joined(self, other: Pulls) -> Pulls:
-        """Return both in the order of time."""
         frames = np.concatenate([self.frames, other.frames])
         relevance = np.concatenate([self.relevance, other.relevance])
         logits = np.concatenate([self.logits, other.logits])

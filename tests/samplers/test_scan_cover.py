@@ -18,7 +18,6 @@ from focus_eval.samplers.fusion import (
     Regression,
     contrast,
     density_of,
-    fused_density,
     moving_mean,
     regression,
     scan_density,
@@ -52,7 +51,7 @@ def test_conformance(case):
     scanned_at = (case["scan_positions_first"] + case["scan_step"] * np.arange(values.size)) / 5
     scan = standardised_scan(times, times, scanned_at, values)
     fit = regression(scan[pulled], logits, Prior())
-    density = fused_density(times, scanned_at, values, pulled / 5, logits)
+    density = density_of(times, scan, pulled / 5, fit, Prior())
     at = case["at"]
     assert scan[at] == pytest.approx(case["standardised_scan"], abs=1e-6)
     assert (fit.slope, fit.rho, fit.q) == pytest.approx((case["slope"], case["rho"], case["q"]), abs=1e-6)
@@ -116,11 +115,16 @@ def test_units_of_the_scan_do_not_matter_and_density_is_finite(seed, n_pulls, sc
     values = rng.normal(size=80).round(rng.integers(0, 6))  # ties, and whole numbers
     pulled = np.sort(rng.choice(300, n_pulls, replace=False)) / 5
     logits = rng.normal(size=n_pulls) * scale
-    density = fused_density(times, scanned_at, values, pulled, logits)
+
+    def density_from(values, logits):
+        scan, at_pulls = (standardised_scan(times, at, scanned_at, values) for at in (times, pulled))
+        return density_of(times, scan, pulled, regression(at_pulls, logits, Prior()), Prior())
+
+    density = density_from(values, logits)
     assert np.isfinite(density).all()
     assert (density >= 0).all()
     if np.ptp(np.quantile(values, [0.159, 0.841])) > 0:
-        moved = fused_density(times, scanned_at, scale * values + shift, pulled, logits + shift)
+        moved = density_from(scale * values + shift, logits + shift)
         assert moved / moved.max() == pytest.approx(density / density.max(), rel=1e-5, abs=1e-9)
 
 
