@@ -36,7 +36,6 @@ class SplitAndJudge(FrameSampler):
     max_depth: int = option(5, at_least=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull every candidate, then split and judge."""
         candidates = self.candidates(request.video)
         relevance = request.ledger.relevance(candidates)
         facts = {"candidates": int(candidates.size)}
@@ -51,7 +50,6 @@ class SplitAndJudge(FrameSampler):
         """Return the frames that are scored, ascending."""
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return the candidates."""
         return ExpectedPulls(fixed=self.candidates(video))
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
@@ -101,7 +99,6 @@ class Aks(SplitAndJudge):
     every_seconds: float | None = option(None, above=0)
 
     def candidates(self, video: VideoInfo) -> IntArray:
-        """Return the frames of the grid."""
         return every(video, self.every_seconds)
 
 
@@ -114,5 +111,4 @@ class AksDense(SplitAndJudge):
     draws: ClassVar[bool] = False
 
     def candidates(self, video: VideoInfo) -> IntArray:
-        """Return every frame."""
         return np.arange(video.n_frames)

@@ -28,7 +28,6 @@ class AllFrames(ScanningSampler):
     value: coverage.Value = option("recall")
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Scan and pull the grid, then cover."""
         grid = coverage.grid_frames(request.video)
         scanned = self.scannable(request.video, grid)
         view = ScanView.of(request.video, scanned, request.ledger.scan(scanned))

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from multiprocessing.connection import Connection
@@ -24,7 +24,7 @@ import numpy as np
 
 from focus_eval.core import errors
 from focus_eval.core.errors import FocusEvalError, SamplerError
-from focus_eval.core.types import ClipReport, Picture, VideoInfo
+from focus_eval.core.types import ClipReport, Picture
 from focus_eval.samplers.base import Choice, FrameSampler, QuestionTexts, SelectionRequest
 
 PULLS = ("relevance", "logits", "embeddings", "relevance_and_embeddings", "relevance_and_logits", "scan", "look")
@@ -45,8 +45,6 @@ class Apart(FrameSampler):
 
     spec: ClassVar[str] = ""
     moves_clock: ClassVar[bool] = False
-    # Methods that the file's class has made anew, so that they are asked there.
-    its_own: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Take the options as the file's class reads and checks them."""
@@ -59,7 +57,6 @@ class Apart(FrameSampler):
         return _made_again, (self.spec, self.moves_clock, self.options)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Return what the sampler chooses in its own process."""
         question = {"video": request.video, "k": request.k, "rng": request.rng, "coarse_rng": request.coarse_rng}
         question |= {"evidence_seconds": request.evidence_seconds, "scan_cost": request.scan_cost}
         question["texts"] = {each.name: getattr(request, each.name) for each in fields(QuestionTexts)}
@@ -76,30 +73,6 @@ class Apart(FrameSampler):
         """Return what `contract.suite` finds in the sampler's own process."""
         return cast("dict[str, Any]", self._ask("suite", seconds_allowed=seconds_allowed)[0])
 
-    def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return what the sampler says; see `FrameSampler`."""
-        if "count_pulls" not in self.its_own:
-            return super().count_pulls(video, k=k, seed=seed)
-        return cast(int, self._ask("call", method="count_pulls", video=video, also={"k": k, "seed": seed})[0])
-
-    def count_scans(self, video: VideoInfo, *, k: int) -> int:
-        """Return what the sampler says; see `FrameSampler`."""
-        if "count_scans" not in self.its_own:
-            return super().count_scans(video, k=k)
-        return cast(int, self._ask("call", method="count_scans", video=video, also={"k": k})[0])
-
-    def count_asked(self, video: VideoInfo, *, k: int) -> dict[str, int]:
-        """Return what the sampler says; see `FrameSampler`."""
-        if "count_asked" not in self.its_own:
-            return super().count_asked(video, k=k)
-        return cast("dict[str, int]", self._ask("call", method="count_asked", video=video, also={"k": k})[0])
-
-    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return what the sampler says; see `FrameSampler`."""
-        if "why_no_frames" not in self.its_own:
-            return None
-        return cast("str | None", self._ask("call", method="why_no_frames", video=video, also={"k": k})[0])
-
     def at_cost(self, scan_cost: float | None) -> FrameSampler:
         """Return the sampler with `relative_cost`, as samplers with a scan encoder do."""
         is_given = "relative_cost" not in self.options or self.options["relative_cost"] is not None
@@ -109,6 +82,11 @@ class Apart(FrameSampler):
     def _ask(self, what: str, *, request: SelectionRequest | None = None, **question: Any) -> tuple[Any, bytes]:
         asked = {"ask": what, "spec": self.spec, "options": self.options, **question}
         return _ask(self.spec, self.moves_clock, asked, request=request)
+
+
+def _asked_there(method: str) -> Callable[..., Any]:
+    """Return a method that asks what the file's class made anew in the sampler's own process."""
+    return lambda self, video, **also: self._ask("call", method=method, video=video, also=also)[0]
 
 
 @cache
@@ -130,8 +108,8 @@ def stand_in(spec: str, *, moves_clock: bool = False) -> type[FrameSampler]:
         (name, Any, field(default=tuple(value) if isinstance(value, list) else value, metadata=about["metadata"][name]))
         for name, value in about["options"].items()
     ]
-    attributes = {**about["attributes"], "spec": spec, "moves_clock": moves_clock, "its_own": tuple(about["its_own"])}
-    attributes["__doc__"] = about["doc"]
+    attributes = {**about["attributes"], "spec": spec, "moves_clock": moves_clock, "__doc__": about["doc"]}
+    attributes |= {method: _asked_there(method) for method in about["its_own"]}
     made = make_dataclass(about["class"], options, bases=(Apart,), namespace=attributes, frozen=True, kw_only=True)
     return cast("type[FrameSampler]", made)
 

@@ -50,7 +50,6 @@ class Asked:
         self.tokens_back += calls * max_tokens
 
     def as_dict(self) -> dict[str, int]:
-        """Return the counts by name."""
         return asdict(self)
 
 

@@ -492,7 +492,6 @@ class FlatSource:
         self._reply = reply or EXAMPLE_REPLY
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
-        """Return relevance 0.5, shape `(n,)`."""
         return self(frames)
 
     def look(self, frames: IntArray, size: int | None) -> list[Picture]:
@@ -503,25 +502,19 @@ class FlatSource:
         return [np.broadcast_to(grey, (max(1, width * 9 // 16), width, 3))] * frames.size
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:
-        """Return the reply."""
         return self._reply
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
-        """Return 0.5 for each picture, `(n,)`."""
         return np.full(len(images), 0.5)
 
     def __call__(self, frames: IntArray) -> FloatArray:
-        """Return relevance 0.5, shape `(n,)`."""
         return np.full(frames.shape, 0.5)
 
     def logits(self, frames: IntArray) -> FloatArray:
-        """Return logits 0, shape `(n,)`."""
         return np.zeros(frames.shape)
 
     def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return the same unit vector for every frame `(n, 1)` and the query `(1,)`."""
         return np.ones((frames.size, 1)), np.ones(1)
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return relevance 0.5 `(n,)` and the same unit vector for every frame `(n, 1)`."""
         return self(frames), np.ones((frames.size, 1))

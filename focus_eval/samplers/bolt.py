@@ -36,7 +36,6 @@ class Bolt(FrameSampler):
     power: float = option(3.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull every candidate, sharpen, and invert the cumulative sum."""
         candidates = one_fps(request.video)
         facts = {"candidates": int(candidates.size)}
         if candidates.size == 0:
@@ -50,5 +49,4 @@ class Bolt(FrameSampler):
         return Choice(keyframes=candidates[np.minimum(reached, candidates.size - 1)], facts=facts)
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return that the grid is empty, where it is."""
         return why_no_candidates(one_fps(video))

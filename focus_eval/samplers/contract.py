@@ -18,8 +18,10 @@ from focus_eval.core.options import field_types, read_options
 from focus_eval.core.types import FloatArray, IntArray, Picture, Selection, TimedText, VideoInfo
 from focus_eval.samplers.apart import Apart, described
 from focus_eval.samplers.base import EXAMPLE_REPLY, FlatSource, FrameSampler, QuestionTexts
+from focus_eval.samplers.ledger import RelevanceFn
 from focus_eval.samplers.registry import make_apart, make_sampler
 
+_DIMENSIONS = 8
 Pattern = Literal["events", "ties", "flat 0", "flat 0.5", "flat 1", "not a number"]
 
 
@@ -28,12 +30,12 @@ class World:
 
     Args:
         relevance: of every frame, `(n_frames,)`.
-        seed, n_dimensions: of the embeddings, which are random.
+        seed: of the embeddings, which are random.
     """
 
     name = "world"
 
-    def __init__(self, relevance: FloatArray, *, seed: int = 0, n_dimensions: int = 8) -> None:
+    def __init__(self, relevance: FloatArray, *, seed: int = 0) -> None:
         self.values = np.asarray(relevance, dtype=float)
         self.calls: list[IntArray] = []
         self.scans: list[IntArray] = []
@@ -41,33 +43,28 @@ class World:
         self.reply = ""
         self.kinds: set[str] = set()  # of pulls that an encoder may not have
         self._seed = seed
-        self._n_dimensions = n_dimensions
-        self.query: FloatArray = np.random.default_rng([seed, 1]).normal(size=n_dimensions)
+        self.query: FloatArray = np.random.default_rng([seed, 1]).normal(size=_DIMENSIONS)
 
     @cached_property
     def vectors(self) -> FloatArray:
-        """Embedding of every frame, `(n_frames, n_dimensions)`."""
-        return np.random.default_rng(self._seed).normal(size=(self.values.size, self._n_dimensions))
+        """Embedding of every frame, `(n_frames, 8)`."""
+        return np.random.default_rng(self._seed).normal(size=(self.values.size, _DIMENSIONS))
 
     def __call__(self, frames: IntArray) -> FloatArray:
-        """Return relevance, `(n,)`."""
         self.calls.append(frames)
         return self.values[frames]
 
     def logits(self, frames: IntArray) -> FloatArray:
-        """Return 20 times relevance, `(n,)`."""
         self.calls.append(frames)
         self.kinds.add("logits")
         return 20.0 * self.values[frames]
 
     def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return the embeddings of frames `(n, d)` and query `(d,)`."""
         self.calls.append(frames)
         self.kinds.add("embeddings")
         return self.vectors[frames], self.query
 
     def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return relevance and 20 times it, both `(n,)`."""
         self.calls.append(frames)
         return self.values[frames], 20.0 * self.values[frames]
 
@@ -84,7 +81,6 @@ class World:
         return [np.broadcast_to(colour, (9, 16, 3)) for colour in colours]
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:
-        """Return the reply."""
         if not np.isfinite(self.values).all():
             raise AnswerError("a model that does not answer")
         return self.reply or EXAMPLE_REPLY
@@ -100,7 +96,6 @@ class World:
         return 4.0 * self.values[frames] + np.random.default_rng(self._seed).normal(size=self.values.size)[frames]
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return relevance `(n,)` and embeddings `(n, d)`."""
         self.calls.append(frames)
         return self.values[frames], self.vectors[frames]
 
@@ -193,18 +188,24 @@ def select(sampler: FrameSampler, case: Case, *, world: World | None = None, bud
     """Return what `sampler` selects for `case`, its generator seeded alike every time."""
     world = case.world() if world is None else world
     world.reply = sampler.example_reply
+    return _selected(sampler, case, world, world.scan, budget)
+
+
+def _selected(
+    sampler: FrameSampler, case: Case, source: World | FlatSource, scan: RelevanceFn, budget: int | None = None
+) -> Selection:
     return sampler.select(
         case.video,
         k=case.k,
-        pull=world,
+        pull=source,
         rng=np.random.default_rng(case.seed),
         budget=budget,
         evidence_seconds=case.evidence_seconds,
-        scan=world.scan,
+        scan=scan,
         scan_cost=SCAN_COST,
         texts=TEXTS,
-        look=world.look,
-        llm=world,
+        look=source.look,
+        llm=source,
     )
 
 
@@ -478,9 +479,9 @@ def _errors(sampler: FrameSampler) -> Broken | None:
 
 
 def _planned(sampler: FrameSampler) -> Broken | None:
+    if not (sampler.needs_encoder or sampler.needs_llm):
+        return None
     for case in (Case(40, 16, 10.0), Case(1000, 16, 24.0), Case(7201, 16, 29.97)):
-        if not (sampler.needs_encoder or sampler.needs_llm):
-            return None
         try:
             counted = sampler.at_cost(SCAN_COST)
             planned = counted.count_pulls(case.video, k=case.k)
@@ -488,19 +489,8 @@ def _planned(sampler: FrameSampler) -> Broken | None:
             planned_asked = counted.count_asked(case.video, k=case.k)
         except FocusEvalError as error:
             return Broken("planned", case, f"count_pulls: {error}")
-        source = FlatSource(sampler.example_reply)
-        selection = sampler.select(
-            case.video,
-            k=case.k,
-            pull=source,
-            rng=np.random.default_rng(case.seed),
-            evidence_seconds=case.evidence_seconds,
-            scan=source.logits,
-            scan_cost=SCAN_COST,
-            texts=TEXTS,
-            look=source.look,
-            llm=source,
-        )
+        flat_source = FlatSource(sampler.example_reply)
+        selection = _selected(sampler, case, flat_source, flat_source.logits)
         flat, scans = selection.n_pulls, selection.n_scanned
         if any(planned_asked.get(what, 0) != selection.asked.get(what, 0) for what in ("calls", "images")):
             return Broken("planned", case, f"count_asked says {planned_asked}, {dict(selection.asked)} is asked")

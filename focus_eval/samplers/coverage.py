@@ -111,7 +111,6 @@ class EvenPulls(FrameSampler):
         return video.n_frames
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return `n_pulls`, which needs no run."""
         return self.n_pulls(video, k=k)
 
 

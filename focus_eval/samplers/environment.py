@@ -198,7 +198,6 @@ class PipeLedger(Ledger):
         self._line = line
 
     def relevance(self, frames: IntArray, query: str | None = None) -> FloatArray:
-        """Return relevance `(n,)`, as `Ledger.relevance`."""
         values: FloatArray = self._asked("relevance", frames, query=query)
         if query is None or query == self._query:
             self._record(frozen_ints(frames), values)
@@ -207,37 +206,31 @@ class PipeLedger(Ledger):
         return values
 
     def look(self, frames: IntArray, size: int | None = None) -> list[Picture]:
-        """Return the pictures of `frames`, as `Ledger.look`."""
         pictures: list[Picture] = self._asked("look", frames, size=size)
         self._looked.append(frozen_ints(frames))
         return pictures
 
     def logits(self, frames: IntArray) -> FloatArray:
-        """Return raw logits `(n,)`, as `Ledger.logits`."""
         values: FloatArray = self._asked("logits", frames)
         self._record(frozen_ints(frames), np.full(values.shape, np.nan))
         return values
 
     def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return embeddings `(n, d)` and the query's `(d,)`, as `Ledger.embeddings`."""
         images, query = self._asked("embeddings", frames)
         self._record(frozen_ints(frames), np.full(len(images), np.nan))
         return images, query
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray | None]:
-        """Return relevance `(n,)` and embeddings or None, as `Ledger.relevance_and_embeddings`."""
         values, images = self._asked("relevance_and_embeddings", frames)
         self._record(frozen_ints(frames), values)
         return values, images
 
     def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return relevance and raw logits, both `(n,)`, as `Ledger.relevance_and_logits`."""
         values, logits = self._asked("relevance_and_logits", frames)
         self._record(frozen_ints(frames), values)
         return values, logits
 
     def scan(self, frames: IntArray) -> FloatArray:
-        """Return raw logits of the scan encoder `(n,)`, as `Ledger.scan`."""
         values: FloatArray = self._asked("scan", frames)
         self._is_scanned[frozen_ints(frames)] = True
         return values
@@ -253,11 +246,9 @@ class PipeModel:
         self._line = line
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
-        """Return the answer, as `CountedModel.ask`."""
         return cast(str, self._asked("ask", text, images, max_tokens=max_tokens))
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
-        """Return probabilities of yes `(n,)`, as `CountedModel.yes`."""
         return cast(FloatArray, self._asked("yes", text, images))
 
     def _asked(self, what: str, text: str, images: Sequence[Picture], **also: Any) -> Any:
@@ -361,15 +352,15 @@ def _imports_a_library() -> bool:
 AHEAD_SECONDS = 40_033_723.25
 
 
-def move_clock(seconds: float = AHEAD_SECONDS) -> None:
-    """Move the clocks that a sampler can ask by `seconds`.
+def move_clock() -> None:
+    """Move the clocks that a sampler can ask by `AHEAD_SECONDS`.
 
     The functions of `time` for everybody. The classes of `datetime` only as a sampler's file imports them: libraries
     derive their own from the real ones.
     """
     for name in ("time", "monotonic", "perf_counter"):
-        setattr(time, name, _later(getattr(time, name), seconds))
-        setattr(time, f"{name}_ns", _later(getattr(time, f"{name}_ns"), int(seconds * 10**9)))
+        setattr(time, name, _later(getattr(time, name), AHEAD_SECONDS))
+        setattr(time, f"{name}_ns", _later(getattr(time, f"{name}_ns"), int(AHEAD_SECONDS * 10**9)))
     for name in ("localtime", "gmtime", "ctime"):
         setattr(time, name, _of_now(getattr(time, name)))
     strftime = time.strftime
@@ -401,12 +392,10 @@ class MovedDatetime(datetime.datetime, metaclass=_AsItsBase):
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> MovedDatetime:
-        """Return the moved present."""
         return cls.fromtimestamp(time.time(), tz)
 
     @classmethod
     def utcnow(cls) -> MovedDatetime:
-        """Return the moved present in UTC, without a time zone."""
         return cls.now(datetime.timezone.utc).replace(tzinfo=None)
 
 
@@ -415,7 +404,6 @@ class MovedDate(datetime.date, metaclass=_AsItsBase):
 
     @classmethod
     def today(cls) -> MovedDate:
-        """Return the moved today."""
         return cls.fromtimestamp(time.time())
 
 

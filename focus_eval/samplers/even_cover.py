@@ -64,7 +64,6 @@ class EvenCover(coverage.EvenPulls):
             raise InvalidInput(f"sampler {self.name!r}: density=likelihood_ratio knows no shots; leave cuts out")
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull evenly in one batch, estimate, cover."""
         video = request.video
         n = self.n_pulls(video, k=request.k)
         shots = self.shots(video, n)
@@ -79,7 +78,6 @@ class EvenCover(coverage.EvenPulls):
         return covering_choice(frames, relevance, shots, request, facts, shot_share=share, value=self.value)
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
-        """Return `max(k, 8, share * shared_by * 25 * seconds)`."""
         return max(k, LEAST_PULLS, round(self.share * self.shared_by * SHARE_OF_FPS * video.duration_seconds))
 
     def shots(self, video: VideoInfo, n_pulls: int) -> Clips:

@@ -27,7 +27,6 @@ class EvenTopK(EvenPulls):
     role: ClassVar[Role] = "control"
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull evenly and keep the best."""
         video = request.video
         frames = one_in_each_stratum(video, self.n_pulls(video, k=request.k), request.coarse_rng)
         relevance = request.ledger.relevance(frames)

@@ -24,7 +24,6 @@ class FocusC(ArmSampler):
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the coarse stage alone"
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull coarsely, rank the arms by mean, draw uniformly."""
         arms = self.coarse(request)
         ranked = best_first(arms.mean)
         n_final = self.n_final_arms(len(arms.clips))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from focus_eval.samplers.bandit import equal_clips
 from focus_eval.samplers.base import Choice, Role, SelectionRequest
@@ -22,10 +20,7 @@ class FocusCover(TwoStageSampler):
     role: ClassVar[Role] = "control"
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull as `focus` does, then cover."""
         arms, promising = self.looked_at(request)
         frames, relevance = request.ledger.pulls_in_time()
         choice = covering_choice(frames, relevance, equal_clips(request.video.n_frames, 1), request, {})
-        no_arm = np.empty(0, dtype=np.int64)
-        facts = {"promising_arms": promising.tolist(), **choice.facts}
-        return replace(choice, clips=arms.reports(arms.radius, final=no_arm), facts=facts)
+        return self.with_arms(choice, arms, promising)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from focus_eval.core.options import option
 from focus_eval.samplers.base import Choice, Role, SelectionRequest
@@ -29,7 +27,6 @@ class FocusDiverse(TwoStageSampler):
     fading_seconds: float = option(2.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull as `focus` does, then choose greedily."""
         arms, promising = self.looked_at(request)
         frames, relevance = request.ledger.pulls_in_time()
         chosen = diverse_best(
@@ -40,7 +37,4 @@ class FocusDiverse(TwoStageSampler):
             weight=self.diversity,
             fading_seconds=self.fading_seconds,
         )
-        choice = filled(chosen, request)
-        no_arm = np.empty(0, dtype=np.int64)
-        facts = {"promising_arms": promising.tolist(), **choice.facts}
-        return replace(choice, clips=arms.reports(arms.radius, final=no_arm), facts=facts)
+        return self.with_arms(filled(chosen, request), arms, promising)

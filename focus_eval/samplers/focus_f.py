@@ -26,7 +26,6 @@ class FocusF(Focus):
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the fine stage alone"
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull evenly, interpolate, draw."""
         pulled = evenly(request.video, self.planned_pulls(request.video))
         frames = np.arange(request.video.n_frames)
         relevance = min_max(nearest_pulled(frames, pulled, request.ledger.relevance(pulled)))

@@ -35,7 +35,6 @@ class FocusGop(Focus):
     frames_after_sync: int = option(2, at_least=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Run Algorithm 2 with coarse pulls among cheap frames."""
         choice = super().choose(request)
         n_without = int(self._lacks_groups(request.video, self.clips(request.video)).sum())
         return replace(choice, facts={"arms_without_cheap_frames": n_without, **choice.facts})

@@ -20,5 +20,4 @@ class FocusM(Focus):
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation without Bernstein radius"
 
     def exploration(self, arms: Arms) -> FloatArray:
-        """Return 0 for every arm."""
         return np.zeros(len(arms.clips))

@@ -37,10 +37,8 @@ def interpolated(frames: IntArray, pulled: IntArray, rewards: FloatArray, method
         values = rewards[np.abs(frames[:, None] - pulled).argmin(axis=1)]
     elif method == "linear":
         values = np.interp(frames, pulled, rewards)
-    elif method == "rbf":
-        values = _gaussian_rbf(frames, pulled, rewards)
     else:
-        raise ValueError(f"{method!r} cannot interpolate")
+        values = _gaussian_rbf(frames, pulled, rewards)
     clipped: FloatArray = np.clip(values, 0.0, 1.0)
     return clipped
 
@@ -103,7 +101,7 @@ class FocusReleased(FrameSampler):
     extra_samples_per_region: int = option(2, at_least=0)
     min_variance_threshold: float = option(1e-6, at_least=0)
     fine_uniform_ratio: float = option(0.5, at_least=0, at_most=1)
-    interpolation_method: Literal["nearest", "linear", "rbf", "uniform"] = option("nearest")
+    interpolation_method: Interpolation = option("nearest")
     top_ratio: float = option(0.2, at_least=0, at_most=1)
     temperature: float = option(0.06, at_least=0.002)
     region_half_window_sec: float | None = option(None, at_least=0)

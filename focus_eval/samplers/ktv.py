@@ -36,7 +36,6 @@ class Ktv(FrameSampler):
     n_candidates: int = option(3600, at_least=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull embeddings of every candidate and cluster them."""
         n = request.n_wanted
         candidates = at_most_one_fps(request.video, max(n, self.n_candidates))
         facts = {"candidates": int(candidates.size)}

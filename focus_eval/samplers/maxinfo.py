@@ -12,6 +12,8 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.coverage import evenly
 
+LEAST_GROWTH, MOST_SWAPS = 1.02, 200
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaxInfo(FrameSampler):
@@ -37,7 +39,6 @@ class MaxInfo(FrameSampler):
     energy: float = option(0.99, above=0, at_most=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull embeddings of every candidate and choose rows."""
         candidates = evenly(request.video, self.n_candidates)
         images, _ = request.ledger.embeddings(candidates)
         left, singular, _ = np.linalg.svd(images, full_matrices=False)
@@ -47,22 +48,21 @@ class MaxInfo(FrameSampler):
         return Choice(keyframes=candidates[chosen], facts={"candidates": int(candidates.size), "rank": rank})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return the number of candidates."""
         return min(self.n_candidates, video.n_frames)
 
 
-def largest_volume_rows(matrix: FloatArray, n: int, *, tolerance: float = 1.02, max_swaps: int = 200) -> IntArray:
+def largest_volume_rows(matrix: FloatArray, n: int) -> IntArray:
     """Return `n` rows of `matrix` `(n_rows, rank)` of large volume `sqrt(det(A^T A))`, `rank <= n <= n_rows`.
 
-    Square max-volume (Goreinov et al. 2010) swaps rows while one swap grows the volume by more than `tolerance`;
-    then rows are added greedily. Columns of `matrix` must be independent.
+    Square max-volume (Goreinov et al. 2010) swaps rows while one swap grows the volume by more than 2 %; then rows
+    are added greedily. Columns of `matrix` must be independent.
     """
     rows = _pivot_rows(matrix)
     # Every row written in the chosen rows: taking row i for chosen row j multiplies the volume by |coefficients[i, j]|.
     coefficients = np.linalg.solve(matrix[rows].T, matrix.T).T
-    for _ in range(max_swaps):
+    for _ in range(MOST_SWAPS):
         i, j = divmod(int(np.abs(coefficients).argmax()), rows.size)
-        if abs(coefficients[i, j]) <= tolerance:
+        if abs(coefficients[i, j]) <= LEAST_GROWTH:
             break
         rows[j] = i
         change = coefficients[i] - np.eye(rows.size)[j]

@@ -44,7 +44,6 @@ class Mdp3(FrameSampler):
     segment_size: int = option(32, at_least=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull embeddings of every candidate and run the dynamic programme."""
         candidates = evenly(request.video, self.n_candidates)
         images, query = request.ledger.embeddings(candidates)
         images, query = unit_rows(images), unit_rows(query[None])
@@ -56,7 +55,6 @@ class Mdp3(FrameSampler):
         return Choice(keyframes=candidates[chosen], facts={"candidates": int(candidates.size)})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return the number of candidates."""
         return min(self.n_candidates, video.n_frames)
 
 

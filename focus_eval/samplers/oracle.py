@@ -28,7 +28,6 @@ class Oracle(FrameSampler):
     may_return_fewer: ClassVar[bool] = True
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Take the frames of the evidence."""
         video, moments = request.video, np.sort(np.asarray(request.evidence_seconds, dtype=float))
         if moments.size == 0:
             raise InvalidInput("oracle needs annotated evidence, and this question has none; leave oracle out here")

@@ -47,7 +47,6 @@ class Qca(FrameSampler):
     temperature: float = option(1.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull every candidate, share out, choose inside."""
         candidates, k = one_fps(request.video), request.k
         n = int(candidates.size)
         facts = {"candidates": n}
@@ -70,11 +69,9 @@ class Qca(FrameSampler):
         return Choice(keyframes=candidates[np.concatenate(chosen)], facts={**facts, "budgets": budgets.tolist()})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return the number of candidates."""
         return int(one_fps(video).size)
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return that the grid is empty, where it is."""
         return why_no_candidates(one_fps(video))
 
 

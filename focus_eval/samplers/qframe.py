@@ -39,7 +39,6 @@ class QFrame(FrameSampler):
     fixed_frames: bool = option(False)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Rank the candidates and hand out resolutions by rank."""
         candidates = at_most_one_fps(request.video, self.n_candidates)
         logits = request.ledger.logits(candidates) / self.temperature
         # log softmax differs from the logits by one constant, which does not move a rank.
@@ -51,5 +50,4 @@ class QFrame(FrameSampler):
         return Choice(keyframes=ranked[: scales.size], scales=scales, facts=facts)
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return that the grid is empty, where it is."""
         return why_no_candidates(at_most_one_fps(video, self.n_candidates))

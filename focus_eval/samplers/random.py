@@ -20,9 +20,7 @@ class Random(FrameSampler):
     needs_encoder: ClassVar[bool] = False
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Draw the frames."""
         return Choice(keyframes=request.rng.choice(request.video.n_frames, request.n_wanted, replace=False))
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return no pulls."""
         return ExpectedPulls()

@@ -32,7 +32,6 @@ class ScanOnly(ScanningSampler):
     value: coverage.Value = option("recall")
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Scan and cover."""
         frames = self.scanned(request.video, self.cost_of_scan(request.scan_cost))
         view = ScanView.of(request.video, frames, request.ledger.scan(frames))
         return view.covering(fusion.scan_density(view.times, view.scan, fusion.Prior()), request, self.value)
@@ -43,5 +42,4 @@ class ScanOnly(ScanningSampler):
         return self.scannable(video, coverage.middles(video, min(coverage.grid_frames(video).size, max(1, n))))
 
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
-        """Return how many frames are scanned, which needs no run."""
         return int(self.scanned(video, self.cost_of_scan(None)).size)

@@ -51,7 +51,6 @@ class SubQuestions(AskingSampler):
     fading_seconds: float = option(2.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Ask for texts, score the grid for each, and keep the best frames that are not close together."""
         texts, video = self._texts(request), request.video
         frames = evenly(video, max(self.pulls, request.k))
         best = request.ledger.relevance(frames)

@@ -28,12 +28,10 @@ class TopK(FrameSampler):
     every_seconds: float | None = option(None, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull every candidate and keep the best."""
         candidates = every(request.video, self.every_seconds)
         relevance = request.ledger.relevance(candidates)
         best = candidates[best_first(relevance)[: request.k]]
         return Choice(keyframes=best, facts={"candidates": int(candidates.size)})
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return that the grid is empty, where it is."""
         return why_no_candidates(every(video, self.every_seconds))

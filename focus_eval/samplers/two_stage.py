@@ -11,8 +11,8 @@ import numpy as np
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Arms, Clips, best_first, draw_in_clips, equal_clips
-from focus_eval.samplers.base import FrameSampler, SelectionRequest
-from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls
+from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.samplers.expected_pulls import NO_FRAMES, Draw, ExpectedPulls
 from focus_eval.samplers.ledger import Ledger
 
 MIN_ARMS = 8
@@ -59,7 +59,6 @@ class ArmSampler(FrameSampler):
         return min(MAX_FINAL_ARMS, self.n_chosen_arms(n_arms))
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return `planned_pulls`, which needs no run."""
         return self.planned_pulls(video)
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
@@ -101,6 +100,11 @@ class TwoStageSampler(ArmSampler):
         arms = self.coarse(request)
         promising = np.sort(best_first(arms.mean + self.exploration(arms))[: self.n_chosen_arms(len(arms.clips))])
         return self.fine(arms, promising, request), promising
+
+    def with_arms(self, choice: Choice, arms: Arms, promising: IntArray) -> Choice:
+        """Return `choice`, made of all pulls together, with what these say of the arms, of which none is final."""
+        clips = arms.reports(arms.radius, final=NO_FRAMES)
+        return replace(choice, clips=clips, facts={"promising_arms": promising.tolist(), **choice.facts})
 
     def exploration(self, arms: Arms) -> FloatArray:
         """Return what is added to the means to choose the promising arms, `(n_arms,)` (step 2)."""

@@ -20,7 +20,6 @@ class Uniform(FrameSampler):
     needs_encoder: ClassVar[bool] = False
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Take frames at equal distances from the first to the last."""
         return Choice(keyframes=evenly(request.video, request.k))
 
 
@@ -38,7 +37,6 @@ class UniformOneFps(FrameSampler):
     may_return_fewer: ClassVar[bool] = True
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Take the 1-fps candidates, or frames at equal distances where there are too many."""
         candidates = one_fps(request.video)
         if candidates.size <= request.k:
             return Choice(keyframes=candidates, facts={"candidates": int(candidates.size)})
@@ -46,5 +44,4 @@ class UniformOneFps(FrameSampler):
         return Choice(keyframes=evenly(request.video, request.k), facts=facts)
 
     def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return that the grid is empty, where it is."""
         return why_no_candidates(one_fps(video))

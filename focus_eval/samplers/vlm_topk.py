@@ -39,7 +39,6 @@ class VlmTopK(AskingSampler):
     size: int = option(336, at_least=16)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Look at the grid, ask about each picture, and keep the best."""
         frames = evenly(request.video, max(self.frames, request.k))
         options = "\n".join(request.options)
         asked = PROMPT.format(question=request.question, options=options).replace("\n\n", "\n")

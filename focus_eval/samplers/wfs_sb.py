@@ -46,14 +46,13 @@ class WfsSb(FrameSampler):
     balance: float = option(0.5, at_least=0, at_most=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull every candidate, split, share out, choose inside."""
         candidates = one_fps(request.video)
         n, k = int(candidates.size), request.k
         if n < k:
             facts = {"candidates": n, "fallback": "uniform"}
             return Choice(keyframes=evenly(request.video, k), facts=facts)
         relevance, images = request.ledger.relevance_and_embeddings(candidates)
-        similarity = Similarity(None if images is None else unit_rows(images))
+        images = None if images is None else unit_rows(images)
         peaks = boundaries(relevance)
         if peaks.size == 0:
             return Choice(keyframes=candidates[half_even_half_best(relevance, k)], facts={"candidates": n, "peaks": 0})
@@ -62,8 +61,8 @@ class WfsSb(FrameSampler):
         importance = segment_importance(segments, relevance)
         kept = important(importance)
         budgets = segment_budgets(importance[kept], k)
-        chosen = self.chosen_inside(segments[kept], budgets, relevance, similarity)
-        chosen = self.exactly(k, chosen, relevance, similarity)
+        chosen = self.chosen_inside(segments[kept], budgets, relevance, images)
+        chosen = self.exactly(k, chosen, relevance, images)
         facts = {"candidates": n, "peaks": int(peaks.size), "segments": int(kept.sum())}
         return Choice(keyframes=candidates[chosen], facts=facts)
 
@@ -73,7 +72,7 @@ class WfsSb(FrameSampler):
         return n if n >= k else 0
 
     def chosen_inside(
-        self, segments: IntArray, budgets: IntArray, relevance: FloatArray, similarity: Similarity
+        self, segments: IntArray, budgets: IntArray, relevance: FloatArray, images: FloatArray | None
     ) -> IntArray:
         """Return the candidates chosen in each segment by itself, `budget` of each, ascending."""
         chosen = [np.empty(0, dtype=np.int64)]
@@ -81,15 +80,15 @@ class WfsSb(FrameSampler):
             inside = slice(start, stop)
             first = np.array([start + int(relevance[inside].argmax())])
             if budget > 0:
-                chosen.append(self.grown(first, min(budget, stop - start), inside, relevance, similarity))
+                chosen.append(self.grown(first, min(budget, stop - start), inside, relevance, images))
         return np.sort(np.concatenate(chosen))
 
     def grown(
-        self, chosen: IntArray, n: int, candidates: slice, relevance: FloatArray, similarity: Similarity
+        self, chosen: IntArray, n: int, candidates: slice, relevance: FloatArray, images: FloatArray | None
     ) -> IntArray:
         """Return `chosen`, all among `candidates`, with the best of these added one by one until there are `n`."""
         value = self.balance * (2.0 * relevance[candidates] - 1.0)
-        likeness = similarity(candidates, chosen).max(axis=1)
+        likeness = similarity(images, candidates, chosen).max(axis=1)
         is_free = np.ones(value.shape, dtype=bool)
         is_free[chosen - candidates.start] = False
         for _ in range(n - chosen.size):
@@ -97,40 +96,33 @@ class WfsSb(FrameSampler):
             best = int(gain.argmax())
             is_free[best] = False
             chosen = np.append(chosen, candidates.start + best)
-            likeness = np.maximum(likeness, similarity(candidates, chosen[-1:])[:, 0])
+            likeness = np.maximum(likeness, similarity(images, candidates, chosen[-1:])[:, 0])
         return chosen
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
         """Return the candidates, or nothing where they are fewer than `k`."""
         return ExpectedPulls(fixed=one_fps(video)[: self.count_pulls(video, k=k)])
 
-    def exactly(self, k: int, chosen: IntArray, relevance: FloatArray, similarity: Similarity) -> IntArray:
+    def exactly(self, k: int, chosen: IntArray, relevance: FloatArray, images: FloatArray | None) -> IntArray:
         """Return `k` candidates: those `chosen`, filled up from all, or the most relevant of them; ascending."""
         if chosen.size > k:
             chosen = chosen[best_first(2.0 * relevance[chosen] - 1.0)[:k]]
         elif chosen.size < k:
-            chosen = self.grown(chosen, k, slice(0, relevance.size), relevance, similarity)
+            chosen = self.grown(chosen, k, slice(0, relevance.size), relevance, images)
         return np.sort(chosen)
 
 
-class Similarity:
-    """How alike two candidates are: the cosine of their embeddings, or `exp(-distance / 10)` without any.
+def similarity(images: FloatArray | None, left: slice, right: IntArray) -> FloatArray:
+    """Return how alike each candidate of the range `left` is to each of `right`, `(n_left, n_right)`.
 
-    Args:
-        images: unit embeddings `(n, d)`, or None.
+    The cosine of their unit embeddings `images` `(n, d)`, or `exp(-distance / 10)` without any.
     """
-
-    def __init__(self, images: FloatArray | None) -> None:
-        self._images = images
-
-    def __call__(self, left: slice, right: IntArray) -> FloatArray:
-        """Return the similarity of each candidate of the range `left` to each of `right`, `(n_left, n_right)`."""
-        if self._images is None:
-            alike: FloatArray = np.exp(-np.abs(np.arange(left.start, left.stop)[:, None] - right) / FORGETTING_FRAMES)
-            return alike
-        # A range is a view; picking its rows one by one would copy every embedding for each keyframe.
-        cosines: FloatArray = self._images[left] @ self._images[right].T
-        return cosines
+    if images is None:
+        alike: FloatArray = np.exp(-np.abs(np.arange(left.start, left.stop)[:, None] - right) / FORGETTING_FRAMES)
+        return alike
+    # A range is a view; picking its rows one by one would copy every embedding for each keyframe.
+    cosines: FloatArray = images[left] @ images[right].T
+    return cosines
 
 
 def boundaries(relevance: FloatArray) -> IntArray:

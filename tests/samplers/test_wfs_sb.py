@@ -10,13 +10,13 @@ import pytest
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.samplers.wfs_sb import (
-    Similarity,
     boundaries,
     coarsest_detail,
     half_even_half_best,
     important,
     segment_budgets,
     segment_importance,
+    similarity,
 )
 from tests.samplers.recorded import recorded_cases, recorded_relevance
 from tests.samplers.worlds import World, bumpy
@@ -129,7 +129,7 @@ def test_without_a_peak_half_is_even_and_half_the_best():
 
 
 def test_similarity_without_embeddings_falls_with_distance():
-    near, far = Similarity(None)(slice(0, 1), np.array([10, 20]))[0]
+    near, far = similarity(None, slice(0, 1), np.array([10, 20]))[0]
     assert near == pytest.approx(np.exp(-1.0))
     assert far == pytest.approx(np.exp(-2.0))
 
