@@ -98,12 +98,10 @@ class ChatModel:
         return self._parameters
 
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
-        """Return the reply to `text` and all `images` together. Raises as `Model.ask`."""
         completion, usage = self._send(text, images, max_tokens=max_tokens)
         return Reply(text=completion.choices[0].message.content, usage=usage)
 
     def yes(self, text: str, image: Picture) -> Reply:
-        """Return the reply about one picture, with its `yes`. Raises as `Model.ask`."""
         completion, usage = self._send(text, [image], max_tokens=1, logprobs=True, top_logprobs=_CANDIDATES)
         choice = completion.choices[0]
         tokens = getattr(choice.logprobs, "content", None)
@@ -136,7 +134,6 @@ class ChatModel:
         return completion, usage
 
     def price(self, input_tokens: float, output_tokens: float) -> float | None:
-        """Return the dollars of so many tokens; None without both prices."""
         return self._spending.dollars(input_tokens, output_tokens) if self._has_prices else None
 
     @cached_property
@@ -166,6 +163,5 @@ class ChatModel:
             return  # a service need not list its models
 
     def close(self) -> None:
-        """Close the connections."""
         if client := vars(self).pop("_client", None):
             client.close()

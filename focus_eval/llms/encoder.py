@@ -49,7 +49,6 @@ class VlmEncoder:
 
     @classmethod
     def gmacs_of(cls, llm: str, prompt: str = PROMPT) -> Mapping[str, float]:
-        """Return the `gmacs` of an encoder with these options."""
         return _pair_gmacs(make_llm(llm))
 
     def embed(self, frames: Pixels) -> Pixels:
@@ -68,7 +67,6 @@ class VlmEncoder:
         return np.array([reply.yes for reply in replies], dtype=np.float64)
 
     def close(self) -> None:
-        """Release the model."""
         self._model.close()
 
 

@@ -47,7 +47,6 @@ class LocalModel:
         return sum(map(_n_numbers, files)) / 1e9 if files else None
 
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
-        """Return the reply to `text` and all `images` together."""
         with self._lock:
             processor, model = self._loaded
             inputs = self._inputs(text, images)
@@ -108,7 +107,6 @@ class LocalModel:
         return processor, model.to(torch_device(self._device)).eval()
 
     def price(self, input_tokens: float, output_tokens: float) -> float | None:
-        """Return 0: nobody is paid."""
         return 0.0
 
     def check(self) -> None:
@@ -120,7 +118,6 @@ class LocalModel:
             )
 
     def close(self) -> None:
-        """Release the weights."""
         vars(self).pop("_loaded", None)
 
 

@@ -63,7 +63,6 @@ class ScriptedModel:
         self._times: dict[bytes, float] = {}
 
     def for_question(self, query: str, evidence_seconds: Sequence[float], *, reply: str) -> ScriptedModel:
-        """Return the model of one question."""
         model = copy(self)
         model._times = {}
         model._evidence = tuple(evidence_seconds)
@@ -72,7 +71,6 @@ class ScriptedModel:
         return model
 
     def saw(self, picture: Picture, seconds: float) -> None:
-        """Remember of which moment a picture is."""
         self._times[_digest(picture)] = seconds
 
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
@@ -101,7 +99,6 @@ class ScriptedModel:
         return {"requests": 0, "input": n_tokens, "output": 1}
 
     def price(self, input_tokens: float, output_tokens: float) -> float | None:
-        """Return 0."""
         return 0.0
 
     def check(self) -> None:
