@@ -20,7 +20,6 @@ from focus_eval.rows.identity import answer_identity, git_revision, identity_has
 from focus_eval.rows.records import AnswerRow, CellNames, RowWriter, SelectionRow, answer_row, replace_file
 from focus_eval.rows.sealed import write_sealed_json
 from focus_eval.rows.store import PROMPT_FILE, load_rows
-from focus_eval.samplers.base import derived_rng
 
 if TYPE_CHECKING:
     from focus_eval.rows.locks import FolderLock
@@ -94,7 +93,6 @@ class Recorder(ABC):
         return
 
     def answer(self, pending: PendingRequest, frames: int) -> AnswerRow:
-        """Write what came of `pending`, and return the row."""
         row = self.answer_row(pending, frames)
         self.write_answer(pending, row)
         return row
@@ -141,9 +139,7 @@ class Recorder(ABC):
         parsed = read_option(text, question.options) if question.options else text
         if task is None:
             return ParsedAnswer(parsed, None)
-        # From the question, so that a task's guess does not depend on what was answered before.
-        seed = int(derived_rng(self._options.seed, question.benchmark, question.id, "guess").integers(2**32))
-        scored = task_score(task, pending.document, text, seed=seed)
+        scored = task_score(task, question, pending.document, text, seed=self._options.seed)
         return ParsedAnswer(parsed, scored.score, scored.metric)
 
 
@@ -197,35 +193,29 @@ class FolderRecorder(Recorder):
         self._file_name = file_name
         self._writers: dict[tuple[str, str], RowWriter] = {}
         self._locks: dict[str, FolderLock] = {}
-        self._answers: dict[str, dict[str, AnswerRow]] = {}
-        self._selections: dict[str, dict[str, SelectionRow]] = {}
+        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
 
     def names(self, parts: RequestParts) -> CellNames:
-        """Return how the cell of a request is called."""
         full = identity_hash(self._cell_identity(parts))
         return CellNames(cell_id=full, cell=f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_"))
 
     def cell_folder(self, parts: RequestParts) -> Path:
-        """Return the folder of the cell of a request."""
         return self.where / self.names(parts).cell
 
     def earlier(self, pending: PendingRequest) -> AnswerRow | None:
-        """Return the answer that an earlier start has written for this question; None where there is none."""
-        cell = self.names(pending.parts).cell
-        if cell not in self._answers:
-            # The files of all ranks: a run may go on with another number of processes.
-            rows = load_rows(self.where / cell / "answers", AnswerRow)
-            # A row with an error is not an answer: the question is asked again.
-            self._answers[cell] = {row.question_id: row for row in rows if row.error is None}
-        return self._answers[cell].get(pending.question.id)
+        return self._earlier_row(pending, "answers", AnswerRow)
 
     def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
-        """Return the selection that an earlier start has written for this question; None where there is none."""
+        return self._earlier_row(pending, "selections", SelectionRow)
+
+    def _earlier_row(self, pending: PendingRequest, kind: str, row_type: type[Any]) -> Any:
         cell = self.names(pending.parts).cell
-        if cell not in self._selections:
-            rows = load_rows(self.where / cell / "selections", SelectionRow)
-            self._selections[cell] = {row.question_id: row for row in rows if row.error is None}
-        return self._selections[cell].get(pending.question.id)
+        if (cell, kind) not in self._rows:
+            # The files of all ranks: a run may go on with another number of processes.
+            rows = load_rows(self.where / cell / kind, row_type)
+            # A row with an error is not an answer: the question is asked again.
+            self._rows[cell, kind] = {row.question_id: row for row in rows if row.error is None}
+        return self._rows[cell, kind].get(pending.question.id)
 
     def selection(self, pending: PendingRequest) -> None:
         """Write the selection of `pending`, unless an earlier start has."""
@@ -246,8 +236,7 @@ class FolderRecorder(Recorder):
             lock.release()
         self._locks.clear()
         # Read again next time, since others may write from now on.
-        self._answers.clear()
-        self._selections.clear()
+        self._rows.clear()
 
     def _cell_identity(self, parts: RequestParts) -> dict[str, Any]:
         known = {key: value for key, value in parts.generation.items() if value is not None}

@@ -10,9 +10,11 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -143,16 +145,10 @@ def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> t
     if rule == "longvideobench":
         from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response
 
-        # lmms-eval guesses with the generator of the process: seeded for this question, then put back as it was.
-        state = random.getstate()
-        random.seed(int(derived_rng(seed, question.benchmark, question.id, "guess").integers(2**32)))
-        seeded = random.getstate()
-        try:
+        with _guessing(question, seed) as seeded:
             letter = parse_multi_choice_response(text, known, dict(zip(known, question.options, strict=True)))
             # It does not say that it guessed, but only a guess draws a number.
             return str(letter), random.getstate() != seeded
-        finally:
-            random.setstate(state)
     if rule == "vsibench":
         from lmms_eval.tasks.vsibench.utils import fuzzy_matching
 
@@ -162,6 +158,20 @@ def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> t
     from lmms_eval.tasks._task_utils.mcq_extract import extract_mcq_answer
 
     return extract_mcq_answer(text, choices=["A", "B", "C", "D"]) or None, False
+
+
+@contextmanager
+def _guessing(question: Question, seed: int) -> Iterator[Any]:
+    """Seed the generator of the process, with which lmms-eval's tasks guess, for `question`; then put it back.
+
+    From the question, so that a guess does not depend on what was answered before. Gives the seeded state.
+    """
+    state = random.getstate()
+    random.seed(int(derived_rng(seed, question.benchmark, question.id, "guess").integers(2**32)))
+    try:
+        yield random.getstate()
+    finally:
+        random.setstate(state)
 
 
 # What a task's dictionary for one question calls its score, the most explicit name first.
@@ -196,26 +206,22 @@ def task_of(request: Any) -> Any | None:
     return None
 
 
-def task_score(task: Any, document: Mapping[str, Any], text: str, *, seed: int) -> TaskScore:
-    """Return what `process_results` of `task` says of the answer `text` to `document`.
+def task_score(task: Any, question: Question, document: Mapping[str, Any], text: str, *, seed: int) -> TaskScore:
+    """Return what `process_results` of `task` says of the answer `text` to `question`, which is that of `document`.
 
     The first metric in the task's own order that gives a number in [0, 1], higher being better, counts. Some tasks
-    guess where they cannot read an answer; their guess is drawn from `seed`, and the generator of the process is left
-    as it was.
+    guess where they cannot read an answer.
     """
-    state = random.getstate()
-    random.seed(seed)
     try:
-        # Not the task's own method: it tries again for ten seconds where a document is damaged.
-        function = task.config.process_results
-        results = function(document, [text.strip()]) if callable(function) else task.process_results(document, [text])
+        with _guessing(question, seed):
+            # Not the task's own method: it tries again for ten seconds where a document is damaged.
+            own = task.config.process_results
+            results = own(document, [text.strip()]) if callable(own) else task.process_results(document, [text])
     except (Exception, SystemExit) as error:  # noqa: BLE001 (a task of others; its answer stays, unscored)
         from loguru import logger  # comes with lmms-eval; a plan reads this module without it
 
         logger.warning(f"{task.config.task}: its process_results failed, the answer is not scored: {error_line(error)}")
         return TaskScore()
-    finally:
-        random.setstate(state)
     metrics = {str(entry.get("metric")): entry for entry in task.config.metric_list or [] if isinstance(entry, Mapping)}
     # Of an error measure the best answer would have the lowest number.
     for metric, entry in metrics.items():
@@ -304,9 +310,32 @@ METRICS = ("accuracy", *(f"accuracy_{bucket}" for bucket in BUCKETS), "unparsed"
 # Prompts and paths: lmms-eval's own.
 
 
-# Each function imports its own task's module only: those of other tasks may need packages that are not here.
+def _theirs(benchmark: str, name: str) -> Callable[..., Any]:
+    """Return a function of a task of lmms-eval; imported when called, for it may need packages that are not here."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        return getattr(import_module(f"lmms_eval.tasks.{benchmark}.utils"), name)(*given, **named)
+
+    return call
+
+
+longvideobench_text = _theirs("longvideobench", "longvideobench_doc_to_text")
+videomme_text = _theirs("videomme", "videomme_doc_to_text")
+mlvu_text = _theirs("mlvu", "mlvu_doc_to_text")
+vsibench_documents = _theirs("vsibench", "process_docs")
+vsibench_text = _theirs("vsibench", "vsibench_doc_to_text")
+
+
+# lmms-eval looks at how many arguments these take.
+def videomme_visual(doc: Document) -> list[str]:
+    return list(_theirs("videomme", "videomme_doc_to_visual")(doc))
+
+
+def vsibench_visual(doc: Document) -> list[str]:
+    return list(_theirs("vsibench", "vsibench_doc_to_visual")(doc))
+
+
 def longvideobench_visual(doc: Document) -> list[str]:
-    """Return the video's path."""
     return [os.path.join(_longvideobench_videos(os.getenv("HF_HOME")), doc["video_path"])]
 
 
@@ -319,25 +348,6 @@ def _longvideobench_videos(hf_home: str | None) -> str:
     return str(folder)
 
 
-def longvideobench_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
-    from lmms_eval.tasks.longvideobench.utils import longvideobench_doc_to_text
-
-    return str(longvideobench_doc_to_text(doc, lmms_eval_specific_kwargs))
-
-
-def videomme_visual(doc: Document) -> list[str]:
-    """Return the video's path."""
-    from lmms_eval.tasks.videomme.utils import videomme_doc_to_visual
-
-    return list(videomme_doc_to_visual(doc))
-
-
-def videomme_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
-    from lmms_eval.tasks.videomme.utils import videomme_doc_to_text
-
-    return str(videomme_doc_to_text(doc, lmms_eval_specific_kwargs))
-
-
 def mlvu_visual(doc: Document) -> list[str]:
     """Return the video's path.
 
@@ -346,35 +356,7 @@ def mlvu_visual(doc: Document) -> list[str]:
     """
     if not os.getenv("HF_HOME"):
         raise InvalidInput("MLVU's videos are looked for below $HF_HOME/mlvu: set HF_HOME")
-    from lmms_eval.tasks.mlvu.utils import mlvu_doc_to_visual_dev
-
-    return list(mlvu_doc_to_visual_dev(doc))
-
-
-def mlvu_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
-    from lmms_eval.tasks.mlvu.utils import mlvu_doc_to_text
-
-    return str(mlvu_doc_to_text(doc, lmms_eval_specific_kwargs))
-
-
-def vsibench_documents(dataset: Any) -> Any:
-    """Return the documents, as lmms-eval does."""
-    from lmms_eval.tasks.vsibench.utils import process_docs
-
-    return process_docs(dataset)
-
-
-def vsibench_visual(doc: Document) -> list[str]:
-    """Return the video's path."""
-    from lmms_eval.tasks.vsibench.utils import vsibench_doc_to_visual
-
-    return list(vsibench_doc_to_visual(doc))
-
-
-def vsibench_text(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any]) -> str:
-    from lmms_eval.tasks.vsibench.utils import vsibench_doc_to_text
-
-    return str(vsibench_doc_to_text(doc, lmms_eval_specific_kwargs))
+    return list(_theirs("mlvu", "mlvu_doc_to_visual_dev")(doc))
 
 
 # Scores.
@@ -445,32 +427,22 @@ def _probed_seconds(path: str) -> float:
 
 
 def accuracy(scores: list[Result]) -> float:
-    """Return the mean score."""
-    return _mean(scores)
+    return sum(score["score"] for score in scores) / len(scores) if scores else float("nan")
 
 
-def accuracy_short(scores: list[Result]) -> float:
-    """Return the mean score of the short videos; NaN without any."""
-    return _mean([score for score in scores if score["bucket"] == "short"])
+def _accuracy_of(bucket: str) -> Callable[[list[Result]], float]:
+    """Return what gives the mean score of the videos of a length; NaN without any."""
+    return lambda scores: accuracy([score for score in scores if score["bucket"] == bucket])
 
 
-def accuracy_medium(scores: list[Result]) -> float:
-    """Return the mean score of the medium videos; NaN without any."""
-    return _mean([score for score in scores if score["bucket"] == "medium"])
-
-
-def accuracy_long(scores: list[Result]) -> float:
-    """Return the mean score of the long videos; NaN without any."""
-    return _mean([score for score in scores if score["bucket"] == "long"])
+accuracy_short, accuracy_medium, accuracy_long = map(_accuracy_of, BUCKETS)
 
 
 def unparsed(scores: list[Result]) -> int:
-    """Return how many answers could not be read."""
     return sum(score["parsed"] is None and not score["no_answer"] for score in scores)
 
 
 def no_answer(scores: list[Result]) -> int:
-    """Return how many questions have no answer."""
     return sum(score["no_answer"] for score in scores)
 
 
@@ -480,7 +452,3 @@ def macro_accuracy(scores: list[Result]) -> float:
 
     weights = stratum_weights([score["type"] for score in scores])
     return float(sum(weights * [score["score"] for score in scores])) if scores else float("nan")
-
-
-def _mean(scores: list[Result]) -> float:
-    return sum(score["score"] for score in scores) / len(scores) if scores else float("nan")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Condition
@@ -56,18 +56,19 @@ class Turns:
         with self._changed:
             if self._holder == at:  # it asks again: a question of a batch that failed
                 return 0.0
-            self._changed.wait_for(lambda: self._is_ended or self._next == at)
-            if self._is_ended:
-                raise RunError("the run ends before this question")
+            self._wait_for(lambda: self._next == at)
             self._holder = at
             return max(0.0, asked - self._free_since)
 
     def come_near(self, at: int) -> None:
         """Wait until batch `at` is the next but one at most. Raises RunError where the run ends first."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_ended or self._next + 1 >= at)
-            if self._is_ended:
-                raise RunError("the run ends before this question")
+            self._wait_for(lambda: self._next + 1 >= at)
+
+    def _wait_for(self, may_go_on: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self._is_ended or may_go_on())
+        if self._is_ended:
+            raise RunError("the run ends before this question")
 
     def give_back(self, at: int) -> None:
         """Let the next batch have the model; also of a batch that never took it."""

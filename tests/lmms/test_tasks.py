@@ -251,11 +251,14 @@ class Task:
         self.config = Config(function)
 
 
+QUESTION = Question(benchmark="any", id="1", query="?", options=(), video="v.mp4", answer=None)
+
+
 def test_a_guess_of_the_task_is_drawn_from_the_seed_and_nothing_else_moves():
     task = Task(lambda document, results: {"acc": random.random()})
     random.seed(5)
     before = random.getstate()
-    first, again, other = (task_score(task, {}, "x", seed=seed).score for seed in (1, 1, 2))
+    first, again, other = (task_score(task, QUESTION, {}, "x", seed=seed).score for seed in (1, 1, 2))
     assert first == again != other
     assert random.getstate() == before
 
@@ -265,7 +268,7 @@ def test_a_task_that_fails_to_score_leaves_the_answer_unscored(error):
     def fails(document, results):
         raise error
 
-    assert task_score(Task(fails), {}, "x", seed=0).score is None
+    assert task_score(Task(fails), QUESTION, {}, "x", seed=0).score is None
 
 
 @pytest.mark.parametrize(
