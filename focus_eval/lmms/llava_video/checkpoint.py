@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from focus_eval.core.errors import InvalidInput, MissingWeights, unknown_name
+from focus_eval.core.options import check_names, checked_values
+from focus_eval.core.resources import read_json_object
 
 if TYPE_CHECKING:
     import torch
@@ -43,18 +45,8 @@ class Setup:
     times: Times = "exact"
 
     def __post_init__(self) -> None:
-        for option, known in _KNOWN.items():
-            if getattr(self, option) not in known:
-                raise unknown_name(option, str(getattr(self, option)), known)
+        checked_values("LLaVA-Video", self)
 
-
-_KNOWN: dict[str, tuple[str, ...]] = {
-    "pooling": ("checkpoint", *get_args(Pooling)),
-    "newline": ("checkpoint", *get_args(Newline)),
-    "template": get_args(Template),
-    "time_instruction": get_args(TimeInstruction),
-    "times": get_args(Times),
-}
 
 # AKS's scripts run lmms-eval's llava_vid with overwrite=False, which leaves the checkpoint's pooling alone.
 PRESETS = {
@@ -68,13 +60,11 @@ def make_setup(preset: str = "aks", **options: Any) -> Setup:
     """Return the preset with the given options changed; None leaves an option as the preset has it.
 
     Raises:
-        UnknownName: a preset, option or value nobody knows, with the nearest one.
+        InvalidInput: a preset, option or value nobody knows, with the nearest one.
     """
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
-    for option in options:
-        if option not in SETUP_OPTIONS:
-            raise unknown_name("option of LLaVA-Video", option, SETUP_OPTIONS)
+    check_names("LLaVA-Video", SETUP_OPTIONS, options)
     told = {option: value for option, value in options.items() if value is not None}
     if isinstance(told.get("time_instruction"), bool):  # as lmms-eval's own add_time_instruction
         told["time_instruction"] = "lmms_eval" if told["time_instruction"] else "off"
@@ -252,17 +242,9 @@ def read_config(folder: Path) -> CheckpointConfig:
             known to equal the original.
     """
     path = folder / "config.json"
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise MissingWeights(
-            f"{folder}: no config.json; a LLaVA-Video checkpoint such as {HUB_NAME} is needed"
-        ) from None
-    except ValueError as error:
-        raise InvalidInput(f"{path}: not JSON ({error})") from error
-    if not isinstance(raw, dict):
-        raise InvalidInput(f"{path}: not a JSON object")
-    return parse_config(raw, folder)
+    if not path.exists():
+        raise MissingWeights(f"{folder}: no config.json; a LLaVA-Video checkpoint such as {HUB_NAME} is needed")
+    return parse_config(read_json_object(path), folder)
 
 
 def parse_config(raw: Mapping[str, Any], folder: Path) -> CheckpointConfig:
