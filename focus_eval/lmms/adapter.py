@@ -15,12 +15,10 @@ from focus_eval.lmms.decoding import GIGABYTE, FrameMemory
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.patches import keep_videos_on_one_rank, look_prompts_up_by_wrapper
 from focus_eval.lmms.protocol import GenerateTrace, RunContext, TracedModel
-from focus_eval.lmms.recording import Recorder, command_line_recorder
+from focus_eval.lmms.recording import command_line_recorder
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.sources import FrameSource, check_source, make_source
 from focus_eval.lmms.turns import OwnProcessors
-from focus_eval.rows.records import AnswerRow
-from focus_eval.video.scan_cache import KeptScans
 
 
 class FrameAdapter:
@@ -77,9 +75,10 @@ class FrameAdapter:
             source = make_source(options, frames=frames)
             self.defaults(wrapper_arguments)
             # The wrapper's own constructor, with its own arguments: nothing of it is repeated here.
-            with checks.one_process_on_cpu(wrapper_arguments.get("device")) as processes:
+            with checks.one_process_on_cpu(wrapper_arguments.get("device")) as was_alone:
                 super().__init__(**wrapper_arguments)
-            processes.place(self)
+            if was_alone:
+                checks.place_on_rank(self)
             self.prepared = prepared
             self.processors = OwnProcessors()
             self.adapter_options = options
@@ -116,7 +115,6 @@ class FrameAdapter:
 
     @classmethod
     def wrapper(cls) -> type:
-        """Return the stock wrapper's class."""
         # The first class behind the adapter with a constructor: adapters may have bases of their own between the two.
         return next(kind for kind in cls.__mro__ if not issubclass(kind, FrameAdapter) and "__init__" in vars(kind))
 
@@ -137,8 +135,10 @@ class FrameAdapter:
         return [PathWithFrames(frame_batch)]
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
-        """Return the parts of a chat message that represent the video of `frame_batch`."""
-        return [{"type": "video", "url": PathWithFrames(frame_batch)}]
+        """Return what a chat message has for the video: one part, or one image a frame where frames differ in size."""
+        if frame_batch.scales is None:
+            return [{"type": "video", "url": PathWithFrames(frame_batch)}]
+        return [{"type": "image", "url": image} for image in frame_batch.images()]
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
         """Return the frames per question, read from the inputs of `generate`; None if they do not show it."""
@@ -157,16 +157,7 @@ class FrameAdapter:
 
     # What a caller may use.
 
-    def show(
-        self,
-        source: FrameSource | None,
-        *,
-        frames: int,
-        options: AdapterOptions | None = None,
-        recorder: Recorder | None = None,
-        answered: Mapping[str, AnswerRow] | None = None,
-        kept: KeptScans | None = None,
-    ) -> None:
+    def show(self, source: FrameSource | None, *, frames: int, options: AdapterOptions | None = None) -> None:
         """Show the frames of `source` from now on: one loaded model serves one selection after another.
 
         Args:
@@ -174,16 +165,13 @@ class FrameAdapter:
                 sampling.
             frames: keyframes asked for, at most those the model was loaded for.
             options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
-            recorder: where rows go and under which cell; by default a folder below `record`.
-            answered: rows by question id that need no asking again: their answers are handed back as they are.
-            kept: where what opening learned of files is kept; by default in the store of the options.
         """
         options = options or self.adapter_options
         self.check_frames(frames)
         # The rows of the last selection are written through, and its folder is free for others.
         if hasattr(self, "context"):
             self.context.recorder.close()
-        recorder = recorder or command_line_recorder(
+        recorder = command_line_recorder(
             options,
             model=self.model_id,
             stock_name=self.stock_name,
@@ -195,14 +183,8 @@ class FrameAdapter:
             frames=frames,
             rank_and_world=self._rank_and_world,
         )
-        self.context = RunContext(
-            source=source,
-            frames=frames,
-            options=options,
-            recorder=recorder,
-            answered=dict(answered or {}),
-            kept=kept or getattr(source, "store", None),
-        )
+        kept = getattr(source, "store", None)
+        self.context = RunContext(source=source, frames=frames, options=options, recorder=recorder, kept=kept)
 
     def check_frames(self, frames: int) -> None:
         """Raise InvalidInput for more frames than the model was loaded for."""

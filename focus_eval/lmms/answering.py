@@ -324,7 +324,7 @@ class RequestRunner:
             raise ended_by
 
     def _earlier(self, pending: PendingRequest) -> AnswerRow | None:
-        row = self._context.answered.get(pending.question.id) or self._context.recorder.earlier(pending)
+        row = self._context.recorder.earlier(pending)
         # A row with an error is not an answer: the question is asked again.
         return row if row is not None and row.error is None else None
 
@@ -376,6 +376,5 @@ def _same_device() -> Callable[[], None] | None:
 
 
 def _cancel(futures: Iterable[Future[Any]]) -> None:
-    """Cancel what has not started."""
     for future in futures:
         future.cancel()

@@ -26,7 +26,6 @@ class RunCounts:
     first_error: str = ""
 
     def summary(self) -> str:
-        """Return the counts as one line."""
         return (
             f"{self.asked} questions, {self.errors} errors, {self.unparsed} unparsed answers, "
             f"{self.fallbacks} fed other frames than the chosen ones"
@@ -39,17 +38,11 @@ def over_all_ranks(counts: RunCounts) -> RunCounts:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return counts
-    parts: list[RunCounts | None] = [None] * distributed.get_world_size()
+    parts: list[Any] = [None] * distributed.get_world_size()
     # Collective: it returns only when every rank has called it, also those without an error.
     distributed.all_gather_object(parts, counts)
-    known = [part for part in parts if part is not None]
-    return RunCounts(
-        asked=sum(part.asked for part in known),
-        errors=sum(part.errors for part in known),
-        unparsed=sum(part.unparsed for part in known),
-        fallbacks=sum(part.fallbacks for part in known),
-        first_error=next((part.first_error for part in known if part.first_error), ""),
-    )
+    sums = {name: sum(getattr(part, name) for part in parts) for name in ("asked", "errors", "unparsed", "fallbacks")}
+    return RunCounts(**sums, first_error=next((part.first_error for part in parts if part.first_error), ""))
 
 
 def check_error_share(counts: RunCounts, limit: float) -> None:
@@ -109,33 +102,26 @@ def rank_and_world() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-@dataclass(frozen=True)
-class Processes:
-    """Whether the wrapper was built without knowing the other processes."""
+def place_on_rank(model: Any) -> None:
+    """Set rank and world size on a model that was built without knowing the other processes."""
+    from accelerate import Accelerator
 
-    was_alone: bool
-
-    def place(self, model: Any) -> None:
-        """Set rank and world size on a model that was built without them."""
-        if self.was_alone:
-            from accelerate import Accelerator
-
-            # Left undone, every rank would answer all questions and lmms-eval would gather each answer once per rank.
-            model._rank, model._world_size = rank_and_world()
-            # lmms-eval's evaluator waits for the other ranks through this attribute.
-            model.accelerator = Accelerator()
+    # Left undone, every rank would answer all questions and lmms-eval would gather each answer once per rank.
+    model._rank, model._world_size = rank_and_world()
+    # lmms-eval's evaluator waits for the other ranks through this attribute.
+    model.accelerator = Accelerator()
 
 
 @contextmanager
-def one_process_on_cpu(device: str | None) -> Iterator[Processes]:
-    """Build a wrapper on a CPU inside a multi-process run.
+def one_process_on_cpu(device: str | None) -> Iterator[bool]:
+    """Build a wrapper on a CPU inside a multi-process run; gives whether it then needs `place_on_rank`.
 
     The wrappers place every process on its GPU and refuse others, though on a CPU nothing has to be shared: each
     process holds the whole model and answers its own questions. While the wrapper is built, accelerate says that there
     is one process; afterwards lmms-eval gathers the results through it as always.
     """
     if device != "cpu" or rank_and_world()[1] == 1:
-        yield Processes(was_alone=False)
+        yield False
         return
     with alone_in_accelerate():
-        yield Processes(was_alone=True)
+        yield True

@@ -18,7 +18,7 @@ from focus_eval.core.errors import FocusEvalError, VideoError
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.rows.records import SelectionRow
 from focus_eval.video import open_video
-from focus_eval.video.reader import Pixels, VideoReader
+from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -50,12 +50,9 @@ def read_frames(path: Path, frames: Iterable[int], *, backend: str, kept: KeptSc
     Raises:
         VideoError: a file or a frame that cannot be read.
     """
+    asked = np.asarray(tuple(frames), dtype=np.int64)
     with open_video(path, backend=backend, kept=kept) as reader:
-        return _read(reader, np.asarray(tuple(frames), dtype=np.int64))
-
-
-def _read(reader: VideoReader, frames: IntArray) -> DecodedFrames:
-    return DecodedFrames(info=reader.info, times_seconds=reader.frame_times(frames), pixels=reader.read(frames))
+        return DecodedFrames(info=reader.info, times_seconds=reader.frame_times(asked), pixels=reader.read(asked))
 
 
 @dataclass(eq=False)
@@ -235,6 +232,11 @@ class FrameBatch:
         self.is_taken = True
         return self.pixels
 
+    def replace_pixels(self, encoded: Any, *, n_bytes: int) -> None:
+        """Keep what an adapter made of the pixels, and let go of these: many questions are under way at once."""
+        self.encoded, self.encoded_bytes = encoded, n_bytes
+        self.pixels = np.empty((0, *self.pixels.shape[1:]), dtype=np.uint8)
+
     def images(self) -> list[Image.Image]:
         """Return the frames as RGB images, each shrunk by its scale (Lanczos), and note that they were read."""
         from PIL import Image
@@ -260,7 +262,6 @@ class PathWithFrames(str):
     frame_batch: FrameBatch
 
     def __new__(cls, frame_batch: FrameBatch) -> PathWithFrames:
-        """Return the path of `frame_batch` as a string that carries it."""
         made = super().__new__(cls, str(frame_batch.path))
         made.frame_batch = frame_batch
         return made

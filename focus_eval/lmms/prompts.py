@@ -34,12 +34,6 @@ def prompts_for(task: Mapping[str, Any], model: str, stock_name: str) -> str:
     return next((name for name in names if any(name in kwargs for kwargs in stated)), DEFAULT)
 
 
-def prompt_kwargs(kwargs: Mapping[str, Any], model: str, stock_name: str) -> dict[str, Any]:
-    """Return a task's `lmms_eval_specific_kwargs` for `model`: its own entry, its wrapper's, or the default one."""
-    found = kwargs.get(prompts_for({BY_MODEL[0]: kwargs}, model, stock_name))
-    return dict(found if isinstance(found, Mapping) else kwargs)
-
-
 def prompts_of_request(look: Any, model: str, stock_name: str) -> str:
     """Return `prompts_for` the task whose bound method (`doc_to_visual`, `doc_to_messages`) a request carries."""
     config = getattr(getattr(look, "__self__", None), "config", None)

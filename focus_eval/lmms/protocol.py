@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,7 +16,6 @@ from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.sent import sent_tensors
 from focus_eval.lmms.sources import FrameSource
 from focus_eval.lmms.turns import OwnProcessors, Turn, own_cores
-from focus_eval.rows.records import AnswerRow
 from focus_eval.video.scan_cache import KeptScans
 
 
@@ -28,7 +28,6 @@ class RunContext:
         frames: keyframes asked for.
         options: frame policy, video reader, answer parsing.
         recorder: takes the rows.
-        answered: rows by question id that need no asking again.
         shared: frames that are decoded for several questions together.
         kept: what opening learned of files, kept for other processes.
         cores: that decode and prepare.
@@ -38,7 +37,6 @@ class RunContext:
     frames: int
     options: AdapterOptions
     recorder: Recorder
-    answered: Mapping[str, AnswerRow]
     shared: SharedFrames | None = None
     kept: KeptScans | None = None
     cores: int = field(default_factory=own_cores)
@@ -52,7 +50,6 @@ class GenerateTrace:
         error: an exception of the model; some wrappers catch it and answer "" instead.
         n_calls: how often the model was asked.
         generate_seconds: inside the model's `generate`.
-        inputs: its keyword arguments by name, without their tensors' content: see `frames` and `tokens`.
         frames: frames per question that reached the model; None where its inputs do not tell.
         tokens: per question: input, output, vision.
         turn: of a model that takes one batch at a time.
@@ -78,6 +75,20 @@ class GenerateTrace:
             # Noted, since a wrapper may swallow it as it does those of its model.
             self.error = error
             raise
+
+    @contextmanager
+    def generating(self) -> Iterator[None]:
+        """Count the block as one call of the model; note its seconds, and its exception, which is raised on."""
+        self.n_calls += 1
+        started = time.perf_counter()
+        try:
+            yield
+        except BaseException as error:
+            # The wrapper may swallow it; `BatchAnswerer` raises it again from here.
+            self.error = error
+            raise
+        finally:
+            self.generate_seconds += time.perf_counter() - started
 
 
 class TracedModel:
@@ -105,22 +116,14 @@ class TracedModel:
         """Generate, and note seconds, tokens, frames and an exception, which is raised on."""
         trace = self._trace
         trace.take_turn()
-        trace.n_calls += 1
         # Before the call: a model that runs out of memory was still shown these frames.
         trace.frames = self._frames_reaching(inputs)
         # Wrappers pass the prompt by position or under either name.
         given = args[0] if args else inputs.get("input_ids", inputs.get("inputs"))
         if trace.wants_sent and getattr(given, "ndim", 0) == 2:
             trace.sent = sent_tensors(self._model, given, inputs)
-        started = time.perf_counter()
-        try:
+        with trace.generating():
             output = self._model.generate(*args, **inputs)
-        except BaseException as error:
-            # The wrapper may swallow it; `BatchAnswerer` raises it again from here.
-            trace.error = error
-            raise
-        finally:
-            trace.generate_seconds += time.perf_counter() - started
         trace.tokens = token_counts(given, output, inputs, getattr(self._model, "config", None))
         return output
 

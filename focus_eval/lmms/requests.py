@@ -76,7 +76,6 @@ class PendingRequest:
 
     @property
     def parts(self) -> RequestParts:
-        """The request's arguments by name."""
         return request_parts(self.request, is_simple=self.is_simple)
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from focus_eval.rows.identity import versions
@@ -41,6 +41,13 @@ def numbers_of(model: Any) -> dict[str, str]:
     dtype, config = getattr(model, "dtype", ""), getattr(model, "config", None)
     attention = getattr(config, "_attn_implementation", None)
     return {"dtype": str(dtype).removeprefix("torch."), "attention": str(attention or "")}
+
+
+def image_parts(messages: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the image parts of chat messages in order."""
+    for message in messages:
+        if isinstance(message["content"], list):
+            yield from (part for part in message["content"] if part.get("type") == "image_url")
 
 
 def sent_messages(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,16 +13,20 @@ import numpy as np
 from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import declared_types, read_options
+from focus_eval.encoders import registry as encoders
+from focus_eval.encoders.store import RelevanceStore
 from focus_eval.llms.registry import check_llm, ready_llm
 from focus_eval.lmms.arguments import AdapterOptions, texts
+from focus_eval.pipeline.selector import Selector
+from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
+from focus_eval.samplers import registry as samplers
+from focus_eval.selections import ImportedSelection, load_selections
+from focus_eval.selections.rows import is_rows_path
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
     from focus_eval.encoders.protocol import AnyScorer
-    from focus_eval.encoders.store import RelevanceStore
-    from focus_eval.pipeline.selector import Selector
-    from focus_eval.selections import ImportedSelection
 
 
 class FrameSource(Protocol):
@@ -59,9 +64,6 @@ def check_source(options: AdapterOptions) -> None:
         UnknownName: with the nearest name.
         InvalidInput: a value outside its range, or a sampler that pulls without an encoder.
     """
-    from focus_eval.encoders import registry as encoders
-    from focus_eval.samplers import registry as samplers
-
     if options.encoder:
         encoders.read_encoder(options.encoder, texts(options.encoder_options))
     elif options.encoder_options:
@@ -97,10 +99,6 @@ def make_source(options: AdapterOptions, *, frames: int) -> FrameSource | None:
 
 
 def _selector(options: AdapterOptions, frames: int) -> Selector:
-    from focus_eval.encoders import registry as encoders
-    from focus_eval.pipeline.selector import Selector
-    from focus_eval.samplers import registry as samplers
-
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
     encoder = None
     if sampler.needs_encoder:
@@ -121,17 +119,11 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
 
 
 def _store(options: AdapterOptions) -> RelevanceStore | None:
-    if not options.store:
-        return None
-    from focus_eval.encoders.store import RelevanceStore
-
-    return RelevanceStore(Path(options.store))
+    return RelevanceStore(Path(options.store)) if options.store else None
 
 
 def _on_own_device(name: str, options: dict[str, Any]) -> AnyScorer:
     """Return the encoder, on this rank's own device where there are several ranks and none is named."""
-    from focus_eval.encoders import registry as encoders
-
     local_rank = os.environ.get("LOCAL_RANK", "0")
     if local_rank != "0" and "device" not in options and "device" in declared_types(encoders.ENCODERS.load(name)):
         import torch
@@ -171,16 +163,12 @@ class ReplayedSelections:
         self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
         # By content: a file that was changed in place is another selection.
         self._content = _content_hash(path)
-        from focus_eval.selections.rows import is_rows_path
-
         if is_rows_path(path):  # refused before any weight loads
             self._read(None)
 
     @property
     def selection_id(self) -> str:
         """Hash of the file's content and how it is read."""
-        from focus_eval.rows.identity import identity_hash
-
         options = {**self._options, **self._format_options}
         return identity_hash({"content": self._content, "options": options, "frames": self.k})
 
@@ -231,7 +219,6 @@ class ReplayedSelections:
         )
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the row that records why `question` has no selection."""
         return failed_selection_row(question, self._chooser("replay"), error, bucket_of=bucket_of, facts=self._facts)
 
     @property
@@ -242,8 +229,6 @@ class ReplayedSelections:
         return Chooser(selection_id=self.selection_id, sampler=sampler, k=self.k)
 
     def _read(self, questions: Sequence[Question] | None) -> Mapping[str, ImportedSelection]:
-        from focus_eval.selections import load_selections
-
         # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
         ours = {**self._options, "allow_missing": True}
         found = load_selections(self._path, questions=questions, **ours, options=self._format_options)
@@ -295,8 +280,6 @@ class GivenRows:
 
 def _content_hash(path: Path) -> str:
     """Return a hash of a file, or of every file in a folder with its name."""
-    import hashlib
-
     digest = hashlib.sha256()
     for file in [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file()):
         digest.update(file.name.encode())

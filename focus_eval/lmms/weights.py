@@ -42,7 +42,6 @@ def weights_problems(folder: Path, model: str) -> list[str]:
 
 
 def weights_gigabytes(folder: Path) -> float:
-    """Return the size of a checkpoint's safetensors files."""
     return sum(file.stat().st_size for file in folder.glob("*.safetensors") if file.is_file()) / 1e9
 
 

@@ -224,7 +224,6 @@ class AnswerWorker:
             frames=spec.k,
             options=options,
             recorder=recorder,
-            answered={},
             shared=shared,
             kept=self._store,
             cores=self._cores,

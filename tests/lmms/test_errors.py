@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -208,19 +209,20 @@ def test_more_frames_than_the_model_was_loaded_for_are_refused(recorded):
 
 
 def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, evaluate, tools, tmp_path):
-    from focus_eval.rows.records import AnswerRow
-
     evaluate(recorded, ["focus_videomme"])
-    rows = {key: AnswerRow(**row) for key, row in answers_of(tools, tmp_path).items()}
-    rows["landscape-0"] = replace(rows["landscape-0"], answer="C")
-    del rows["portrait-1"]
-    options = replace(recorded.context.options, record=str(tmp_path / "again" / "record"))
-    recorded.show(recorded.context.source, frames=4, options=options, answered=rows)
+    rows = answers_of(tools, tmp_path)
+    rows["landscape-0"]["answer"] = "C"
+    kept = [json.dumps(row) + "\n" for key, row in rows.items() if key != "portrait-1"]
+    (file,) = (tmp_path / "record").rglob("answers/*.jsonl")
+    file.write_text("".join(kept))
+    recorded.show(recorded.context.source, frames=4, options=recorded.context.options)
     results = evaluate(recorded, ["focus_videomme"])
-    assert set(answers_of(tools, tmp_path / "again")) == {"portrait-1"}
+    written = file.read_text().splitlines(keepends=True)
+    assert written[:-1] == kept
+    assert json.loads(written[-1])["question_id"] == "portrait-1"
     samples = {result["doc"]["question_id"]: result["resps"][0][0] for result in results["samples"]["focus_videomme"]}
     assert samples["landscape-0"] == "C"
-    assert samples["portrait-0"] == rows["portrait-0"].answer
+    assert samples["portrait-0"] == rows["portrait-0"]["answer"]
 
 
 def test_frames_of_mixed_sizes_are_refused_where_they_cannot_be_shown(tiny_llava, evaluate, tools, tmp_path):

@@ -122,10 +122,11 @@ def test_a_task_of_ours_asks_every_model_the_same(by_wrapper):
 
 def test_a_models_own_entry_wins_over_its_wrappers_and_that_over_the_default():
     kwargs = {"default": {"post_prompt": "d"}, "qwen3_vl": {"post_prompt": "q"}, "focus_qwen2_vl": {"post_prompt": "f"}}
-    assert prompts.prompt_kwargs(kwargs, "focus_qwen3_vl", "qwen3_vl") == {"post_prompt": "q"}
-    assert prompts.prompt_kwargs(kwargs, "focus_qwen2_vl", "qwen3_vl") == {"post_prompt": "f"}
-    assert prompts.prompt_kwargs(kwargs, "focus_gpt4o", "openai") == {"post_prompt": "d"}
-    assert prompts.prompt_kwargs({"pre_prompt": ""}, "focus_gpt4o", "") == {"pre_prompt": ""}
+    task = {"lmms_eval_specific_kwargs": kwargs}
+    assert prompts.prompts_for(task, "focus_qwen3_vl", "qwen3_vl") == "qwen3_vl"
+    assert prompts.prompts_for(task, "focus_qwen2_vl", "qwen3_vl") == "focus_qwen2_vl"
+    assert prompts.prompts_for(task, "focus_gpt4o", "openai") == "default"
+    assert prompts.prompts_for({"lmms_eval_specific_kwargs": {"pre_prompt": ""}}, "focus_gpt4o", "") == "default"
 
 
 def test_the_model_itself_in_place_of_its_name_gets_the_same_prompts(by_wrapper):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -88,12 +88,10 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
 
     @property
     def tokenizer(self) -> Any:
-        """The checkpoint's tokenizer."""
         return self._model.tokenizer
 
     @property
     def batch_size(self) -> int:
-        """Questions answered at once."""
         return self.batch_size_per_gpu
 
     @property
@@ -101,7 +99,6 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         return self._device
 
     def tok_encode(self, string: str) -> list[int]:
-        """Return the token ids of a text."""
         return cast(list[int], self.tokenizer(string, add_special_tokens=False)["input_ids"])
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
@@ -142,11 +139,9 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         super().clean()
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
-        """Raise NotImplementedError."""
         raise NotImplementedError("LLaVA-Video answers questions; it does not score given answers")
 
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[str]:
-        """Raise NotImplementedError."""
         raise NotImplementedError("LLaVA-Video: questions of several rounds are not supported")
 
     def _asked(
@@ -156,12 +151,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         if len(visuals) != 1 or not isinstance(visuals[0], str):
             raise InvalidInput(f"{task}, document {doc_id}: expected one video, found {len(visuals)} visuals")
         video = self._fed(visuals[0]) if isinstance(visuals[0], PathWithFrames) else self.load_video(visuals[0])
-        return VideoQuestion(
-            question=context,
-            frames=video.frames,
-            times_seconds=video.times_seconds,
-            duration_seconds=video.duration_seconds,
-        )
+        return replace(video, question=context)
 
     def _fed(self, path: PathWithFrames) -> VideoQuestion:
         frame_batch = path.frame_batch
@@ -221,13 +211,11 @@ class _TracedLlavaVideo:
 
     def answer(self, batch: Sequence[VideoQuestion], **options: Any) -> list[Answer]:
         trace = self._trace
-        trace.n_calls += 1
         trace.frames = [len(asked.frames) for asked in batch]
         if trace.wants_sent:
             trace.sent = {**self._model.sent(batch[0]), "generation": options}
-        started = time.perf_counter()
-        answers = self._model.answer(batch, **options)
-        trace.generate_seconds += time.perf_counter() - started
+        with trace.generating():
+            answers = self._model.answer(batch, **options)
         trace.tokens = [
             {"input": answer.n_input_tokens, "output": answer.n_new_tokens, "vision": answer.n_vision_tokens}
             for answer in answers

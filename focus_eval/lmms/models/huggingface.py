@@ -45,12 +45,6 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
         super().trace_model(view, batch, trace)
         view.processor = FramesProcessor(view.processor)
 
-    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
-        """Return the video as one part, or one image part per frame where frames differ in size."""
-        if frame_batch.scales is None:
-            return super().video_parts(frame_batch)
-        return [{"type": "image", "url": image} for image in frame_batch.images()]
-
     @property
     def frames_merged(self) -> int:  # type: ignore[override]
         """Frames that the vision tower takes together: an odd last one is repeated."""

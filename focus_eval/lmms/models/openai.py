@@ -8,12 +8,11 @@ shrunk.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from lmms_eval.models.chat.openai import OpenAICompatible as OpenAIChat
 from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
 from PIL import Image
@@ -26,7 +25,7 @@ from focus_eval.lmms.arguments import read_argument
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.sent import sent_messages
+from focus_eval.lmms.sent import image_parts, sent_messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +86,6 @@ class ShownFrames:
                 arranged.append({"type": "text", "text": f"[{next(times):.1f} s]"})
             arranged.append(part)
         return arranged
-
-
-def image_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the image parts of `messages` in order."""
-    for message in messages:
-        if isinstance(message["content"], list):
-            yield from (part for part in message["content"] if part.get("type") == "image_url")
 
 
 class QuestionClient:
@@ -236,9 +228,8 @@ class OpenAIAdapter(FrameAdapter):
 
     def ready(self, frame_batch: FrameBatch) -> None:
         """Write the frames as images, and let go of the pixels: many questions are under way at once."""
-        frame_batch.encoded = [self.prepared.images.data_url(image) for image in frame_batch.images()]
-        frame_batch.encoded_bytes = sum(map(len, frame_batch.encoded))
-        frame_batch.pixels = np.empty((0, *frame_batch.pixels.shape[1:]), dtype=np.uint8)
+        urls = [self.prepared.images.data_url(image) for image in frame_batch.images()]
+        frame_batch.replace_pixels(urls, n_bytes=sum(map(len, urls)))
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Give `view` a client of its own that sends the frames of its one question and notes the cost."""

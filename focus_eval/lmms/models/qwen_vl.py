@@ -53,12 +53,6 @@ class QwenAdapter(FrameAdapter):
         """Return the video, or one image per frame where frames differ in size."""
         return frame_batch.images() if frame_batch.scales is not None else [PathWithFrames(frame_batch)]
 
-    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
-        """Return the video as one part, or one image part per frame where frames differ in size."""
-        if frame_batch.scales is None:
-            return super().video_parts(frame_batch)
-        return [{"type": "image", "url": image} for image in frame_batch.images()]
-
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
         """Return frames per video, in whole pairs; None where frames came as images."""
         grid = inputs.get("video_grid_thw")

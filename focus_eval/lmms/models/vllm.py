@@ -7,8 +7,7 @@ The engine was not at hand when this was written: tests run both with a stand-in
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from focus_eval.lmms.models.qwen_vl import QwenAdapter, metadata_of
 from focus_eval.lmms.patches import resize_to_patches
 from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.sent import sent_messages
+from focus_eval.lmms.sent import image_parts, sent_messages
 
 
 class VLLMAdapter(QwenAdapter):
@@ -38,7 +37,6 @@ class VLLMAdapter(QwenAdapter):
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise `MissingDependency` without vLLM or qwen-vl-utils."""
         from lmms_eval.models.simple import vllm as stock
 
         if stock.LLM is None:
@@ -60,11 +58,9 @@ class VLLMAdapter(QwenAdapter):
 
     @property
     def batch_size(self) -> int:
-        """Requests handed to the engine at once."""
         return int(self.batch_size_per_gpu)
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
-        """Note what goes into the engine and what comes out."""
         view.client = TracedEngine(self.client, trace)
 
 
@@ -82,7 +78,6 @@ class FocusVLLM(VLLMAdapter, VLLMGenerate):  # type: ignore[misc]
         resize_to_patches()
 
     def ready(self, frame_batch: FrameBatch) -> None:
-        """Say what the model's patches are."""
         frame_batch.patch_size = getattr(getattr(self.processor, "video_processor", None), "patch_size", None)
 
     def make_one_request(self, request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -141,9 +136,7 @@ class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
         size = {"max_pixels": self.max_pixels, "min_pixels": self.min_image_pixels, "max_frames": self.max_frame_num}
         element = {"video": PathWithFrames(frame_batch), **size, "nframes": self.nframes}
         frames = fetch_video(element).permute(0, 2, 3, 1).numpy().astype(np.uint8)
-        frame_batch.encoded = [Image.fromarray(frame) for frame in frames]
-        frame_batch.encoded_bytes = frames.nbytes
-        frame_batch.pixels = np.empty((0, *frame_batch.pixels.shape[1:]), dtype=np.uint8)
+        frame_batch.replace_pixels([Image.fromarray(frame) for frame in frames], n_bytes=frames.nbytes)
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
         """Return one image per frame, each after its time where the model wants it."""
@@ -174,24 +167,17 @@ class TracedEngine:
 
     def chat(self, *, messages: list[list[dict[str, Any]]], **options: Any) -> Any:
         """Answer conversations, and note the same."""
-        frames = [sum(1 for _ in _images_in(conversation)) for conversation in messages]
+        frames = [len(list(image_parts(conversation))) for conversation in messages]
         sent = sent_messages({"messages": messages[0]})
         return self._traced(frames, sent, lambda: self._engine.chat(messages=messages, **options))
 
     def _traced(self, frames: list[int], sent: dict[str, Any], run: Callable[[], Any]) -> Any:
         trace = self._trace
-        trace.n_calls += 1
         trace.frames = frames
         if trace.wants_sent:
             trace.sent = sent
-        started = time.perf_counter()
-        try:
+        with trace.generating():
             outputs = run()
-        except BaseException as error:
-            trace.error = error
-            raise
-        finally:
-            trace.generate_seconds += time.perf_counter() - started
         trace.tokens = [_tokens_of(output) for output in outputs]
         return outputs
 
@@ -201,12 +187,6 @@ def _frames_in(given: dict[str, Any]) -> int:
     videos = given.get("multi_modal_data", {}).get("video") or []
     frames = sum(len(video[0] if isinstance(video, tuple) else video) for video in videos)
     return frames + frames % 2
-
-
-def _images_in(conversation: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the image parts of the messages of one question."""
-    for message in conversation:
-        yield from (part for part in message["content"] if part["type"] == "image_url")
 
 
 def _tokens_of(output: Any) -> dict[str, int]:

@@ -8,7 +8,6 @@ for one.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,6 +41,8 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
     """
 
     scorer: Scorer
+    _questions: dict[tuple[str, str, int], Question]
+    _trace: GenerateTrace
 
     def __init__(
         self, *, temperature: float = 0.05, max_num_frames: int = 8, device: str = "", batch_size: int = 1
@@ -52,19 +53,15 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         self.temperature = float(temperature)
         self.max_num_frames = int(max_num_frames)
         self.batch_size = int(batch_size)
-        self._questions: dict[tuple[str, str, int], Question] = {}
-        self._trace: GenerateTrace | None = None
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Return the letter of the best option for each request."""
         return [self._answer_request(request) for request in requests]
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """Raise NotImplementedError: options are scored by an encoder, not by likelihood."""
         raise NotImplementedError("focus_zero_shot has no likelihoods; use tasks that generate an answer")
 
     def generate_until_multi_round(self, requests: list[Instance]) -> list[str]:
-        """Raise NotImplementedError."""
         raise NotImplementedError("focus_zero_shot: questions of several rounds are not supported")
 
     def _answer_request(self, request: Instance) -> str:
@@ -73,13 +70,9 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         if not isinstance(video, PathWithFrames):
             raise AnswerError("focus_zero_shot has no sampling of its own: set sampler=")
         pixels = video.frame_batch.take()
-        started = time.perf_counter()
-        answer = self.read(self._questions[task, split, doc_id], pixels)
-        if self._trace is not None:
-            self._trace.n_calls += 1
-            self._trace.frames = [len(pixels)]
-            self._trace.generate_seconds += time.perf_counter() - started
-        return answer
+        self._trace.frames = [len(pixels)]
+        with self._trace.generating():
+            return self.read(self._questions[task, split, doc_id], pixels)
 
     def read(self, question: Question, pixels: Pixels) -> str:
         """Return the letter of the option that fits RGB frames `(n, height, width, 3)` best; the first of equals.
