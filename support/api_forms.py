@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import itertools
-import json
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from support.chat_server import ChatServer
 from support.lmms_data import decode_all, longvideobench_rows, read_record
-from support.local_server import Handler, LocalServer
 
 TASK, SPLIT = "focus_longvideobench", "test"
 JPEG_QUALITY = 90
@@ -51,45 +49,6 @@ def combinations() -> list[Combination]:
     images = itertools.product(("simple", "chat"), ("png", "jpeg"), (False, True), ("", "low", "high"))
     found = [Combination(kind=kind, frames=form, times=times, detail=detail) for kind, form, times, detail in images]
     return found + [Combination(kind=kind, frames="video") for kind in ("simple", "chat")]
-
-
-class HoldingServer(LocalServer):
-    """Keeps what it is sent, and answers only once `expected` questions wait at the same time."""
-
-    def __init__(self, expected: int) -> None:
-        self.bodies: list[dict[str, Any]] = []
-        self.most_in_flight = self._in_flight = 0
-        self._expected = expected
-        self._changed = threading.Condition()
-
-    def hold(self, body: dict[str, Any]) -> None:
-        """Wait until enough questions are in flight; all later ones pass."""
-        with self._changed:
-            self.bodies.append(body)
-            self._in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self._in_flight)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self.most_in_flight >= self._expected, timeout=600)
-
-    def release(self) -> None:
-        """Count a question as answered."""
-        with self._changed:
-            self._in_flight -= 1
-
-
-class _Holding(Handler):
-    def do_POST(self) -> None:
-        self.owner.hold(json.loads(self.read_body()))
-        message = {"role": "assistant", "content": "B"}
-        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        choices = [{"index": 0, "finish_reason": "stop", "message": message}]
-        self.owner.release()
-        self.send_json(
-            {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": choices, "usage": usage}
-        )
-
-
-HoldingServer.handler = _Holding
 
 
 class Trial:
@@ -138,17 +97,23 @@ class Trial:
         record = self.folder / "record" / "_".join(map(str, (combination.kind, combination.frames, combination.times,
                                                              combination.detail)))  # fmt: skip
         made = FocusGPT4o if combination.kind == "simple" else FocusGPT4oChat
-        with HoldingServer(self.n_questions) as server:
+        bodies: list[dict[str, Any]] = []
+
+        def says(body: dict[str, Any]) -> tuple[str, dict[str, float]]:
+            bodies.append(body)
+            return "B", {}
+
+        with ChatServer(says=says, expected_at_once=self.n_questions) as server:
             model = made(
-                base_url=f"{server.url}/v1", sampler="random", frames=self.n_frames, record=str(record),
+                base_url=server.url, sampler="random", frames=self.n_frames, record=str(record),
                 num_concurrent=self.n_questions, timeout=900, **combination.arguments,
             )  # fmt: skip
             model.task_dict = {TASK: {SPLIT: self.documents}}
             answers = model.generate_until(self.requests(combination.kind))
         rows = {row["question_id"]: row for row in read_record(record, "selections")}
         answered = sum(str(getattr(answer, "text", answer)) == "B" for answer in answers)
-        counts = {"in_flight": server.most_in_flight, "answered": answered, "frames": 0, "differing": 0, "wrong": 0}
-        for body in server.bodies:
+        counts = {"in_flight": server.most_at_once, "answered": answered, "frames": 0, "differing": 0, "wrong": 0}
+        for body in bodies:
             self._compare(body, combination, rows, counts)
         return counts
 
@@ -160,7 +125,7 @@ class Trial:
         asked = next(part["text"] for part in parts if part.get("text", "").startswith("Question "))
         row = rows["q" + asked.split()[1].partition("?")[0]]
         chosen = self.pixels[Path(row["video"]).stem][row["keyframes"]]
-        expected = [_written(frame, "PNG" if combination.frames == "png" else "JPEG") for frame in chosen]
+        expected = [encoded_frame(frame, "PNG" if combination.frames == "png" else "JPEG") for frame in chosen]
         if combination.frames == "video":
             (video,) = [part["video_url"]["url"] for part in parts if part["type"] == "video_url"]
             received = [base64.b64decode(data) for data in video.partition("base64,")[2].split(",")]
@@ -178,7 +143,8 @@ class Trial:
         counts["differing"] += sum(ours != theirs for ours, theirs in itertools.zip_longest(received, expected))
 
 
-def _written(frame: np.ndarray, kind: str) -> bytes:
+def encoded_frame(frame: np.ndarray, kind: str) -> bytes:
+    """Return the file of an RGB frame as it is sent: "PNG", or "JPEG" of `JPEG_QUALITY`."""
     data = io.BytesIO()
     Image.fromarray(frame).save(data, format=kind, **({"quality": JPEG_QUALITY} if kind == "JPEG" else {}))
     return data.getvalue()

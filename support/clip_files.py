@@ -14,6 +14,9 @@ from focus_eval.core.errors import InvalidInput
 
 Maker = Callable[[Path], Path]
 _MPEG4_PICTURE = b"\x00\x00\x01\xb6"
+# A P picture that says only that it is not coded (ISO 14496-2, 6.2.5), with 5 bits of time for 25 fps: type 01, no
+# whole second, marker, 00000 of time, marker, not coded, stuffing.
+_NOT_CODED = _MPEG4_PICTURE + int("01" + "0" + "1" + "00000" + "1" + "0" + "01111", 2).to_bytes(2, "big")
 _USER_DATA = b"\x00\x00\x01\xb2"
 _RATE = 16000
 
@@ -129,10 +132,9 @@ def replace_bytes(source: Path, path: Path, before: bytes, after: bytes) -> Path
     return path
 
 
-def write_tagged(path: Path, *, make: Maker, tags: dict[str, str]) -> Path:
-    """Copy what `make` makes with tags."""
-    # Matroska's checksums would tell that the tag was changed afterwards.
-    options = {"write_crc32": "0"} if path.suffix == ".mkv" else {}
+def write_tagged(path: Path, *, make: Maker, tags: dict[str, str], checksums: bool = False) -> Path:
+    """Copy what `make` makes with tags; with Matroska's `checksums`, which tell of a tag that is changed afterwards."""
+    options = {"write_crc32": "0"} if path.suffix == ".mkv" and not checksums else {}
     with av.open(str(_source(path, make))) as clip, av.open(str(path), "w", options=options) as output:
         template: Any = clip.streams.video[0]
         stream = output.add_stream_from_template(template)
@@ -205,7 +207,7 @@ def _packed(pictures: list[tuple[bytes, bool]]) -> Iterator[tuple[bytes, bool]]:
         follower = pictures[number + 1][0] if number + 1 < len(pictures) else b""
         if _kind(data) != 2 and follower and _kind(follower) == 2:
             yield data + follower, is_key
-            yield _not_coded(follower), False
+            yield _NOT_CODED, False
             number += 2
         else:
             yield data, is_key
@@ -216,11 +218,3 @@ def _kind(picture: bytes) -> int:
     """Return the coding type of an MPEG-4 picture: 0 I, 1 P, 2 B."""
     at = picture.find(_MPEG4_PICTURE)
     return picture[at + 4] >> 6
-
-
-def _not_coded(picture: bytes) -> bytes:
-    """Return a P picture that says only that it is not coded (ISO 14496-2, 6.2.5), with 5 bits of time for 25 fps."""
-    del picture
-    # Type 01, no whole second, marker, 00000 of time, marker, not coded, stuffing.
-    bits = "01" + "0" + "1" + "00000" + "1" + "0" + "01111"
-    return _MPEG4_PICTURE + int(bits, 2).to_bytes(2, "big")

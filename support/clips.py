@@ -333,15 +333,8 @@ def _faststart_sound(path: Path) -> Path:
 
 def _stale_checksum(path: Path) -> Path:
     """Write a title over another one and leave the checksum as it was."""
-    source = path.with_name(f"source.{path.name}")
-    with av.open(str(write_clip(path.with_name(f"plain.{path.name}")))) as clip, av.open(str(source), "w") as output:
-        template: Any = clip.streams.video[0]
-        stream = output.add_stream_from_template(template)
-        output.metadata["title"] = "An old title"
-        for packet in clip.demux(template):
-            if packet.size:
-                packet.stream = stream
-                output.mux_one(packet)
+    tagged = path.with_name(f"tagged.{path.name}")
+    source = write_tagged(tagged, make=_made(), tags={"title": "An old title"}, checksums=True)
     return replace_bytes(source, path, b"An old title", b"A new title!")
 
 

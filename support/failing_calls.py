@@ -20,14 +20,12 @@ class FailingCalls:
 
     Args:
         fail_at: from 1; 0 for none.
-        number: of the error, as in `errno`.
         kind: of the call that failed, "" where there were fewer.
     """
 
-    def __init__(self, folder: Path, *, fail_at: int = 0, number: int = errno.ENOSPC) -> None:
+    def __init__(self, folder: Path, *, fail_at: int = 0) -> None:
         self._folder = str(folder)
         self._fail_at = fail_at
-        self._number = number
         self.n_calls = 0
         self.kind = ""
 
@@ -38,7 +36,7 @@ class FailingCalls:
             self.kind = kind
             if kind == "sqlite":
                 raise sqlite3.OperationalError("disk I/O error")
-            number = errno.ENOLCK if kind == "lock" else self._number
+            number = errno.ENOLCK if kind == "lock" else errno.ENOSPC
             raise OSError(number, os.strerror(number), *([str(path)] if path is not None else []))
 
     @contextmanager

@@ -78,19 +78,20 @@ def _question_scores(pairs: list[Any]) -> dict[tuple[str, str], tuple[float, str
 
 
 def _recall(pairs: list[Any], seconds: float) -> tuple[float | None, float | None, float | None]:
-    """The share of annotated moments with a keyframe within `seconds`, the mean over questions."""
-    found: dict[tuple[str, str], list[tuple[float, str, str]]] = defaultdict(list)
-    for item in _selections(pairs):
+    return mean_with_interval(_recalls(_selections(pairs), seconds), lambda _: "")
+
+
+def _recalls(selections: Iterable[Row], seconds: float) -> dict[tuple[str, str], tuple[float, str, str]]:
+    """Return (share of annotated moments with a keyframe within `seconds`, video, "") by question."""
+    found: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+    for item in selections:
         if item["error"] is None and item["evidence_seconds"]:
             near = [
                 any(abs(time - moment) <= seconds for time in item["times_seconds"])
                 for moment in item["evidence_seconds"]
             ]
-            found[item["benchmark"], item["question_id"]].append(
-                (fmean(near), f"{item['benchmark']}/{item['video']}", "")
-            )
-    scores = {key: (fmean(share for share, _, _ in same), *same[0][1:]) for key, same in found.items()}
-    return mean_with_interval(scores, lambda _: "")
+            found[item["benchmark"], item["question_id"]].append((fmean(near), f"{item['benchmark']}/{item['video']}"))
+    return {key: (fmean(share for share, _ in same), same[0][1], "") for key, same in found.items()}
 
 
 def _frames_scored(pairs: list[Any]) -> tuple[float | None, None, None]:
@@ -147,13 +148,4 @@ def paired_scores(line: Mapping[str, str], series: str, rows: Rows) -> dict[tupl
     if "Within" not in line:
         return _question_scores([pair for pair in rows.answers if belongs(pair, asked)])
     seconds = float(line["Within"].split(" ")[0])
-    found: dict[tuple[str, str], list[tuple[float, str]]] = {}
-    for selection in rows.selections.values():
-        if belongs((None, selection), asked) and selection["error"] is None and selection["evidence_seconds"]:
-            near = [
-                any(abs(time - moment) <= seconds for time in selection["times_seconds"])
-                for moment in selection["evidence_seconds"]
-            ]
-            key = (selection["benchmark"], selection["question_id"])
-            found.setdefault(key, []).append((fmean(near), selection["video"]))
-    return {key: (fmean(share for share, _ in same), same[0][1], "") for key, same in found.items()}
+    return _recalls([row for row in rows.selections.values() if belongs((None, row), asked)], seconds)

@@ -38,7 +38,7 @@ class Road:
 
     name: str
     command: Callable[[Path], Any]
-    prepare: Callable[[Path], Any] | None = None
+    prepare: Callable[[Path], Any] = lambda run: None
     digests: Callable[[Path], dict[str, str]] = row_digests
     kinds: tuple[str, ...] = KINDS
 

@@ -73,7 +73,7 @@ def kill_again_and_again(
     n_kills: int,
     seed: int,
     kinds: Sequence[str] = KINDS,
-    prepare: Callable[[Path], Any] | None = None,
+    prepare: Callable[[Path], Any] = lambda run: None,
     digests: Callable[[Path], dict[str, str]] | None = None,
 ) -> Survived:
     """Run `command(run folder)` in forks until `n_kills` of them were killed; compare every finished run.
@@ -84,7 +84,7 @@ def kill_again_and_again(
         prepare: makes the folder of a new run, before its first start.
         digests: of what must be the same at the end; those of the finished rows by default.
     """
-    digests, prepare = digests or row_digests, prepare or _nothing
+    digests = digests or row_digests
     rng, survived = random.Random(seed), Survived()
     log = folder / "log.txt"
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,10 +146,6 @@ def _end_of(pid: int, after_seconds: float | None, kind: str) -> int:
             os.kill(pid, signal.SIGKILL)
             raise RuntimeError(f"process {pid} did not end within {LONGEST_SECONDS:.0f} s of {kind or 'its start'}")
         time.sleep(0.005)
-
-
-def _nothing(run: Path) -> None:
-    """Prepare nothing."""
 
 
 def row_digests(run: Path) -> dict[str, str]:

@@ -70,15 +70,6 @@ class LocalHub(LocalServer):
 class _Handler(Handler):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_HEAD(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
     def _serve(self) -> None:
         body = self.read_body()
         hub: LocalHub = self.owner
@@ -92,6 +83,8 @@ class _Handler(Handler):
         if len(parts) > 4 and parts[2] == "resolve":
             return self._resolve(hub.find(kind, "/".join(parts[:2])), parts[3], "/".join(parts[4:]))
         return self._error(404, "EntryNotFound")
+
+    do_GET = do_HEAD = do_POST = _serve
 
     def _api(self, repository: HubRepository | None, what: list[str], body: bytes) -> None:
         if repository is None:

@@ -18,7 +18,7 @@ from support import many_commands
 from support.benchmark_data import BROKEN_VIDEO
 from support.chat_server import ChatServer
 from support.independent_rows import read_run
-from support.machine import MOST_SECONDS, Machine
+from support.machine import Machine
 from support.report_check import check_report
 
 # The demo's own benchmark is not a data set of the hub; `focus-eval demo` rehearses it.
@@ -280,17 +280,8 @@ def _lmms_options(machine: Machine, model: str, arguments: str, *, tasks: Sequen
 
 def _timed(step: Step, machine: Machine, environment: Mapping[str, str], command: Sequence[str]) -> None:
     """Run a command of this environment's `bin`, add its seconds to `step`, and note how it failed."""
-    program = str(Path(sys.executable).with_name(command[0]))
     started = time.perf_counter()
-    done = subprocess.run(
-        [program, *command[1:]],
-        cwd=machine.work,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=MOST_SECONDS,
-        check=False,
-    )
+    done = machine.run(*command, check=False, more=environment)
     step.seconds += time.perf_counter() - started
     if done.returncode:
         step.wrong.append(failure(machine, command[:2], done.returncode, done.stdout, done.stderr))

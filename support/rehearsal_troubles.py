@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import shutil
 import time
@@ -15,6 +14,7 @@ from typing import Any
 import yaml
 
 from focus_eval.core.resources import resource_path
+from support.api_forms import encoded_frame
 from support.chat_server import ChatServer
 from support.independent_rows import read_run
 from support.lmms_data import decode_all
@@ -135,7 +135,7 @@ def run_api_payloads(machine: Machine) -> Step:
     for answer, selection in _answers(machine, "payloads"):
         frames = decode_all(machine.hf_home / "datasets/longvideobench/videos" / selection["video"])
         form = "PNG" if answer["model"] == "gpt4o_png" else "JPEG"
-        expected[_digest(selection["query"], [_encoded(frames[at], form) for at in selection["keyframes"]])] += 1
+        expected[_digest(selection["query"], [encoded_frame(frames[at], form) for at in selection["keyframes"]])] += 1
     step.name = f"payloads of an API, K = {K}, {n_images} images"
     if sent != expected or n_images != 2 * 2 * QUESTIONS * K:
         alike = sum((sent & expected).values())
@@ -147,14 +147,6 @@ def _digest(text: str, images: list[bytes]) -> str:
     """Return a hash of a question's scene, which its text names, and of its images in their order."""
     scene = text.partition(" when scene ")[2].partition(" begins?")[0]
     return hashlib.sha256(scene.encode() + b"".join(hashlib.sha256(image).digest() for image in images)).hexdigest()
-
-
-def _encoded(frame: Any, form: str) -> bytes:
-    from PIL import Image
-
-    data = io.BytesIO()
-    Image.fromarray(frame).save(data, form, **({"quality": 90} if form == "JPEG" else {}))
-    return data.getvalue()
 
 
 def _answers(machine: Machine, name: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
