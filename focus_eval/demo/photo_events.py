@@ -67,7 +67,7 @@ def build_photo_events(
         todo = [board for board in boards if not done.has(board, _video_path(root, board))]
         _remove_leftovers(root)
         _check_space(root, todo)
-        _write_videos(root, todo, done, n_workers=n_workers, progress=progress or _silent)
+        _write_videos(root, todo, done, n_workers=n_workers, progress=progress or (lambda *step: None))
         _write_annotation(root, boards)
     except OSError as error:
         raise RunError(_write_failure(root, error)) from error
@@ -216,7 +216,6 @@ class _Done:
         return entry is not None and video.exists() and entry == self._entry(board, video)
 
     def add(self, board: Storyboard, video: Path) -> None:
-        """Note that `video` is finished."""
         with self._lock:
             self._entries[board.video_id] = self._entry(board, video)
             _write_text(self._path, json.dumps(self._entries, indent=1, sort_keys=True))
@@ -266,7 +265,7 @@ def _is_running(process_id: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
@@ -293,7 +292,3 @@ def _write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
-
-
-def _silent(video_id: str, n_written: int, n_frames: int) -> None:
-    return None

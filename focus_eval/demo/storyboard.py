@@ -203,12 +203,10 @@ class Storyboard:
 
     @property
     def n_frames(self) -> int:
-        """Frames of the whole video."""
         return sum(shot.n_frames for shot in self.shots)
 
     @property
     def duration_seconds(self) -> float:
-        """Length in seconds."""
         return float(self.n_frames / self.fps)
 
 
