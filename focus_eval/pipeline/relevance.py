@@ -289,11 +289,9 @@ class Pictures:
         return np.stack([np.asarray(Image.fromarray(f).resize(shape, Image.Resampling.LANCZOS)) for f in frames])
 
     def embed(self, frames: Pixels) -> Pixels:
-        """Return what `prepare` does."""
         return self.prepare(frames)
 
     def relevance(self, features: Any, query: str) -> FloatArray:
-        """Refuse: pictures have no relevance."""
         raise InvalidInput("pictures have no relevance")
 
     def close(self) -> None:

@@ -196,12 +196,9 @@ class Selector:
                 look = partial(self._look, reader=reader, meter=meter, batcher=batcher)
                 selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
-        forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
-        spent = {**forwards, **_spent(meter, session)}
-        return self._row(question, selection, times, spent, bucket_of)
+        return self._row(question, selection, times, _spent(meter, session, pull, scan), bucket_of)
 
     def _session(self, question: Question, meter: Meter) -> ModelSession | None:
-        """Return the model as `question` asks it."""
         if self.llm is None:
             return None
         model = self.llm
@@ -210,7 +207,6 @@ class Selector:
         return ModelSession(model, store=self.store, meter=meter)
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the row that records why `question` has no selection."""
         log.warning("%s %s: no selection by %s: %s", question.benchmark, question.id, self.sampler.name, error)
         spent = getattr(error, _SPENT, {})
         query = self._query_of(question)
@@ -235,7 +231,6 @@ class Selector:
 
     @property
     def device(self) -> str:
-        """Name of the device the encoder runs on."""
         return device_name(getattr(self.encoder, "device", "cpu") if self.encoder else "cpu")
 
     def _run(
@@ -271,8 +266,7 @@ class Selector:
                 )
         except Exception as error:
             if session is not None:  # what was spent is spent: the row of the error says it
-                forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
-                setattr(error, _SPENT, {**forwards, **_spent(meter, session), "gmacs": self._gmacs})
+                setattr(error, _SPENT, {**_spent(meter, session, pull, scan), "gmacs": self._gmacs})
             raise
         meter.add("select", selection.seconds_apart)
         return selection
@@ -492,9 +486,10 @@ log = logging.getLogger(__name__)
 _SPENT = "focus_eval_spent"
 
 
-def _spent(meter: Meter, session: ModelSession | None) -> dict[str, Any]:
+def _spent(meter: Meter, session: ModelSession | None, pull: RelevanceFn, scan: RelevanceFn) -> dict[str, Any]:
+    forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
     asked = {} if session is None else {"asked": session.usage}
-    return {"seconds": meter.rounded(), "decoded": meter.decoded, **asked}
+    return {**forwards, "seconds": meter.rounded(), "decoded": meter.decoded, **asked}
 
 
 def _forwards(source: RelevanceFn) -> int:

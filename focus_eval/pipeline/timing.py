@@ -57,7 +57,6 @@ class Meter:
         self.add(target, seconds)
 
     def count_decoded(self, mode: str, n_frames: int) -> None:
-        """Add frames that a decoder gave out."""
         self.decoded[mode] = self.decoded.get(mode, 0) + n_frames
 
     def rounded(self) -> dict[str, float]:
