@@ -17,7 +17,7 @@ from focus_eval.lmms.requests import PendingRequest, RequestParts
 from focus_eval.lmms.tasks import ParsedAnswer, read_answer, read_option, task_of, task_score
 from focus_eval.pipeline.timing import device_name
 from focus_eval.rows.identity import answer_identity, git_revision, identity_hash, versions
-from focus_eval.rows.records import AnswerRow, CellNames, RowWriter, SelectionRow, answer_row, replace_file
+from focus_eval.rows.records import AnswerRow, CellNames, RowT, RowWriter, SelectionRow, answer_row, replace_file
 from focus_eval.rows.sealed import write_sealed_json
 from focus_eval.rows.store import PROMPT_FILE, load_rows
 
@@ -208,14 +208,15 @@ class FolderRecorder(Recorder):
     def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
         return self._earlier_row(pending, "selections", SelectionRow)
 
-    def _earlier_row(self, pending: PendingRequest, kind: str, row_type: type[Any]) -> Any:
+    def _earlier_row(self, pending: PendingRequest, kind: str, row_type: type[RowT]) -> RowT | None:
         cell = self.names(pending.parts).cell
         if (cell, kind) not in self._rows:
             # The files of all ranks: a run may go on with another number of processes.
             rows = load_rows(self.where / cell / kind, row_type)
             # A row with an error is not an answer: the question is asked again.
             self._rows[cell, kind] = {row.question_id: row for row in rows if row.error is None}
-        return self._rows[cell, kind].get(pending.question.id)
+        earlier: RowT | None = self._rows[cell, kind].get(pending.question.id)
+        return earlier
 
     def selection(self, pending: PendingRequest) -> None:
         """Write the selection of `pending`, unless an earlier start has."""
