@@ -163,8 +163,10 @@ def _print(chosen: VideoSelection) -> None:
         print_folded(f"{len(row.encoded_frames)} frames scored for {1 + len(row.text_pulls)} texts")
     else:
         print_folded(f"{chosen.n_pulls} frames scored, {chosen.frames_scored:.2%} of the video")
-    if row.asked:
+    if row.asked.get("calls"):
         print_folded(_asked_line(row))
+    elif row.asked.get("dollars"):
+        print_folded(f"The encoder {row.encoder} was paid {row.asked['dollars']:.4f} dollars")
     if row.scan_encoder:
         print_folded(_scan_line(row))
     print_folded(f"seconds: {stages}")

@@ -190,6 +190,15 @@ class CutsQueries(Protocol):
 
 
 @runtime_checkable
+class Spends(Protocol):
+    """A scorer whose relevance is asked of a service, and may be paid for."""
+
+    def last_usage(self) -> list[dict[str, float]]:
+        """Return what each reply took that this thread's last call of `relevance` asked for, as of `Reply.usage`."""
+        ...
+
+
+@runtime_checkable
 class StatesCost(Protocol):
     """A scorer that knows its work, so that tables can say what frames cost in forwards of one encoder.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from threading import local
 from typing import Any, ClassVar
 
 import numpy as np
 
-from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import FloatArray
+from focus_eval.core.errors import AnswerError, InvalidInput
+from focus_eval.core.types import FloatArray, Picture
 from focus_eval.encoders.protocol import checked_frames, checked_query
-from focus_eval.llms.protocol import Model
+from focus_eval.llms.protocol import Model, Reply
 from focus_eval.llms.registry import make_llm
 from focus_eval.video.reader import Pixels
 
@@ -40,6 +40,7 @@ class VlmEncoder:
             raise InvalidInput(f"encoder vlm: prompt needs {{query}}, got {prompt!r}")
         self._model, self._prompt = make_llm(llm), prompt
         self._model.check()
+        self._spent = local()
         self.revision = f"{self._model.model_id} {self._model.revision}, {prompt!r}"
 
     @property
@@ -62,9 +63,24 @@ class VlmEncoder:
             AnswerError: no usable answer.
         """
         asked = self._prompt.replace("{query}", checked_query(query))
+        self._spent.usage = spent = []
+
+        def yes(picture: Picture) -> Reply:
+            try:
+                reply = self._model.yes(asked, picture)
+            except AnswerError as error:
+                spent.append(error.usage)
+                raise
+            spent.append(reply.usage)
+            return reply
+
         with ThreadPoolExecutor(max_workers=self._model.at_once) as pool:
-            replies = pool.map(partial(self._model.yes, asked), features)
+            replies = pool.map(yes, features)
         return np.array([reply.yes for reply in replies], dtype=np.float64)
+
+    def last_usage(self) -> list[dict[str, float]]:
+        """Return what each reply took that this thread's last call of `relevance` asked for."""
+        return list(getattr(self._spent, "usage", []))
 
     def close(self) -> None:
         self._model.close()

@@ -158,20 +158,26 @@ class VideoRelevance:
         """Return relevance in [0, 1], shape `(n,)`: where the store has it, no weight is loaded."""
         session = self._session
         if session.store is None:
-            return self._from_features(frames, lambda features: session.encoder.relevance(features, self._query))
+            return self._from_features(frames, self._relevance)
         values = session.store.relevance(session.scorer_key, session.key, self._query, frames)
         missing = np.isnan(values)
         # Frames from the store count as progress too, though nothing runs for them.
         self._advance(int((~missing).sum()))
         if missing.any():
-            fresh = self._from_features(
-                frames[missing], lambda features: session.encoder.relevance(features, self._query)
-            )
+            fresh = self._from_features(frames[missing], self._relevance)
             # What the store returns, not what was computed here: two processes then go on with the same numbers.
             values[missing] = session.store.put_relevance(
                 session.scorer_key, session.key, self._query, frames[missing], fresh
             )
         return values
+
+    def _relevance(self, features: Any) -> FloatArray:
+        encoder = self._session.encoder
+        try:
+            return encoder.relevance(features, self._query)
+        finally:
+            for usage in encoder.last_usage() if isinstance(encoder, protocol.Spends) else ():
+                self._session.meter.spend(usage)
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
         """Return relevance to another text in [0, 1], shape `(n,)`; what the session keeps is not embedded again."""

@@ -265,7 +265,7 @@ class Selector:
                     llm=session,
                 )
         except Exception as error:
-            if session is not None:  # what was spent is spent: the row of the error says it
+            if session is not None or meter.asked:  # what was spent is spent: the row of the error says it
                 setattr(error, _SPENT, {**_spent(meter, session, pull, scan), "gmacs": self._gmacs})
             raise
         meter.add("select", selection.seconds_apart)
@@ -488,8 +488,10 @@ _SPENT = "focus_eval_spent"
 
 def _spent(meter: Meter, session: ModelSession | None, pull: RelevanceFn, scan: RelevanceFn) -> dict[str, Any]:
     forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
-    asked = {} if session is None else {"asked": session.usage}
-    return {**forwards, "seconds": meter.rounded(), "decoded": meter.decoded, **asked}
+    asked = {} if session is None else dict(session.usage)
+    for name, value in meter.asked.items():
+        asked[name] = asked.get(name, 0) + value
+    return {**forwards, "seconds": meter.rounded(), "decoded": meter.decoded, **({"asked": asked} if asked else {})}
 
 
 def _forwards(source: RelevanceFn) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -27,11 +27,13 @@ class Meter:
     Attributes:
         seconds: by stage.
         decoded: frames that decoders gave out, by what of the video was decoded: "all", "reference", "sync".
+        asked: "requests" and "dollars" of an encoder that asks a service; its tokens are work of the encoder.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.decoded: dict[str, int] = {}
+        self.asked: dict[str, float] = {}
         # A stack: time is booked on the innermost stage only, so that the sum is the wall clock.
         self._open: list[str] = []
         self._since = self._cpu_since = 0.0
@@ -58,6 +60,11 @@ class Meter:
 
     def count_decoded(self, mode: str, n_frames: int) -> None:
         self.decoded[mode] = self.decoded.get(mode, 0) + n_frames
+
+    def spend(self, usage: Mapping[str, float]) -> None:
+        """Add what a reply took."""
+        for name in usage.keys() & {"requests", "dollars"}:
+            self.asked[name] = self.asked.get(name, 0) + usage[name]
 
     def rounded(self) -> dict[str, float]:
         """Return seconds by stage, to the microsecond, in the order of `STAGES`."""

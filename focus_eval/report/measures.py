@@ -199,6 +199,9 @@ def llm_notes(frame: pd.DataFrame) -> list[str]:
         said += f", {part['llm_dollars'].sum():.2f} dollars" if part["llm_dollars"].notna().any() else ""
         where = "in" if part["forward_equivalents"].notna().all() else "not in"
         notes.append(f"{said} in {len(part):,} questions; {where} the forward equivalents.")
+    paid = frame[(frame["llm_calls"] == 0) & (frame["llm_dollars"] > 0)]
+    for (label, encoder), part in paid.groupby(["label", "encoder"], sort=False):
+        notes.append(f"{label}: the encoder {encoder} was paid {part['llm_dollars'].sum():.2f} dollars.")
     if frame["n_looked"].any():
         notes.append(f"Samplers looked at {int(frame['n_looked'].sum()):,} pictures themselves: decoded, not encoded.")
     return notes

@@ -62,7 +62,8 @@ class SelectionRow:
         scan_forwards: as `forwards`, of the scan encoder.
         llm, llm_revision: the model that the sampler asked; "" where it asks none.
         asked: "calls" and "images" that it was asked with, "input" and "output" tokens of all calls where the service
-            says so, "replayed" calls that the store answered, "requests" and "dollars" really spent; {} without one.
+            says so, "replayed" calls that the store answered, "requests" and "dollars" really spent, by an encoder
+            that asks a service too; {} without either.
         role: "sampler", or what a table marks it as: "control", "ceiling" (sees the annotation) or "floor" (sees no
             frame).
         error: one line, None on success.

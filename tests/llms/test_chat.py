@@ -18,6 +18,8 @@ from focus_eval.llms.protocol import yes_of
 from focus_eval.llms.registry import make_llm
 from focus_eval.pipeline.selector import Selector
 from focus_eval.report.cost import CostColumns
+from focus_eval.report.measures import llm_notes
+from focus_eval.report.run import Run
 from focus_eval.video.clip_writer import ClipWriter
 from support.chat_server import ChatServer
 
@@ -80,6 +82,12 @@ def selector(name, *, llm="chat:model=tiny;retry_backoff_s=0.01", encoder=None, 
     return Selector(sampler=sampler, encoder=encoder, llm=make_llm(llm), k=8, **changes)
 
 
+def forwards_of(row):
+    columns = CostColumns()
+    columns.add(row)
+    return columns.columns()["forward_equivalents"].tolist()
+
+
 def test_the_frames_a_model_says_yes_of_are_chosen_and_their_cost_stands_in_the_row(server, clip):
     row = selector("vlm_topk", llm="chat:model=tiny;price_input=10;price_output=20;parameters=7").select(
         question(clip), clip
@@ -111,11 +119,9 @@ def test_texts_that_a_model_names_are_scored_and_one_too_long_is_named(server, c
     assert [text for text, _, _ in row.text_pulls] == row.facts["texts"]
     assert (row.frames_scored, row.forwards) == (3 * N_FRAMES, N_FRAMES)
     assert "Options: on a wall; here" in server.texts[0]
-    columns = CostColumns()
-    columns.add(row)
     # Images, three texts matched with each at a quarter of an image, 101 tokens of 7 over an image's 2.
     expected = N_FRAMES + 3 * N_FRAMES * 0.5 / 2 + 101 * 7 / 2
-    assert columns.columns()["forward_equivalents"].tolist() == pytest.approx([expected])
+    assert forwards_of(row) == pytest.approx([expected])
 
 
 @pytest.mark.parametrize("name", ["vlm_topk", "subquestions"])
@@ -227,15 +233,33 @@ def test_a_run_without_a_model_is_refused_before_work(server, clip, monkeypatch,
 
 def test_a_model_is_an_encoder_whose_relevance_is_its_probability_of_yes(server, clip, tmp_path):
     server.expected_at_once = 2
-    encoder = make_encoder("vlm", llm="chat:model=tiny;timeout=10;max_retries=1", prompt="{query} Yes or no?")
+    llm = "chat:model=tiny;timeout=10;max_retries=1;price_input=10;price_output=20;parameters=7"
+    encoder = make_encoder("vlm", llm=llm, prompt="{query} Yes or no?")
     chosen = Selector(sampler=make_sampler("topk"), encoder=encoder, k=2, store=RelevanceStore(tmp_path / "store"))
     row = chosen.select(question(clip), clip)
     shown = 16 + (np.array(row.pulled_frames) * 37) % 220
     assert row.pulled_relevance == pytest.approx((shown / 256).tolist(), abs=0.02)
     assert server.texts[0] == "Where is it? Yes or no?"
     n_requests = server.n_requests
-    assert chosen.select(question(clip), clip).pulled_relevance == row.pulled_relevance
+    # The tokens are the encoder's work; what was paid is the row's.
+    assert row.asked == {"requests": n_requests, "dollars": pytest.approx(n_requests * (100 * 10 + 20) / 1e6)}
+    assert forwards_of(row) == pytest.approx([n_requests])
+    again = chosen.select(question(clip), clip)
+    assert (again.pulled_relevance, again.asked) == (row.pulled_relevance, {})
     assert server.n_requests == n_requests
+    (note,) = llm_notes(Run("x", [row], []).selection_frame)
+    assert note == f"topk: the encoder vlm was paid {row.asked['dollars']:.2f} dollars."
+
+
+def test_what_an_encoder_was_paid_stands_in_the_row_of_a_question_that_failed(server, clip):
+    server.says = lambda body: ("Well", {"Well": 1.0})
+    encoder = make_encoder("vlm", llm="chat:model=tiny;price_input=10;price_output=20")
+    chosen = Selector(sampler=make_sampler("topk"), encoder=encoder, k=2)
+    with pytest.raises(AnswerError, match="first word is neither") as raised:
+        chosen.select(question(clip), clip)
+    row = chosen.error_row(question(clip), raised.value)
+    assert row.asked["requests"] > 0
+    assert row.asked["dollars"] == pytest.approx(row.asked["requests"] * (100 * 10 + 20) / 1e6)
 
 
 def test_the_probability_of_yes_is_over_yes_and_no_whatever_their_case():
