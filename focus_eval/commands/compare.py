@@ -219,9 +219,11 @@ class _World:
 
 
 def _worlds(config: SimulationConfig, frame: pd.DataFrame) -> list[_World]:
+    from focus_eval.simulation.running import sources
+
+    parts = {source.name: frame[frame["benchmark"] == source.name] for source in sources(config)}
     return [
-        _World(str(world), part, _label(config, 0, config.k[0], part), _rivals(config, part))
-        for world, part in frame.groupby("benchmark", sort=False)
+        _World(name, part, _label(config, 0, config.k[0], part), _rivals(config, part)) for name, part in parts.items()
     ]
 
 
@@ -243,6 +245,10 @@ def simulation_sections(
         compared = world.compared(margin, share)
         lengths = by_length(compared, world.frame, world.new, share=share)
         table = verdict_table(compared, world.frame, world.new, lengths, margin=margin, share=share)
+        where = f"on {world.name}" if config.recorded else f"in the world {world.name!r}"
+        what = "questions" if config.recorded else "videos"
+        title = f"Verdict {where}, {world.frame['question_id'].nunique()} {what}"
+        print_folded(f"{title}:")
         # The page has the differences by length too.
         rows = tuple(replace(row, figures=row.figures[:3]) for row in table.rows)
         print_table(replace(table, columns=table.columns[:3], rows=rows))
@@ -252,10 +258,7 @@ def simulation_sections(
         ]
         for sentence in sentences:
             print_folded(sentence)
-        where = f"on {world.name}" if config.recorded else f"in the world {world.name!r}"
-        what = "questions" if config.recorded else "videos"
-        n = world.frame["question_id"].nunique()
-        sections.append((f"Verdict {where}, {n} {what}", [*sentences, table]))
+        sections.append((title, [*sentences, table]))
     picture = page_svg(draw_frontier(frontier), "Evidence recall against forward equivalents")
     sections.append(("Recall and cost", [recall_overview(frame), picture]))
     return sections

@@ -237,6 +237,9 @@ def _start(line: socket.socket, moves_clock: bool) -> subprocess.Popen[bytes]:
     )
 
 
+_SECONDS_TO_END = 5.0
+
+
 def end_processes(*keys: tuple[str, bool]) -> None:
     """End the processes of `keys`, all by default; what is asked next starts them again, from the files as they are."""
     stand_in.cache_clear()
@@ -245,7 +248,11 @@ def end_processes(*keys: tuple[str, bool]) -> None:
         line, process = _processes.pop(key)
         line.close()
         if process is not None:
-            process.wait(timeout=5)
+            try:
+                process.wait(timeout=_SECONDS_TO_END)
+            except subprocess.TimeoutExpired:  # a thread of the file lives on, or the machine is busy
+                process.kill()
+                process.wait()
 
 
 atexit.register(end_processes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -42,10 +44,13 @@ def test_options_of_every_sampler_are_taken_and_controls_run_at_the_new_ones_cos
 
 
 def test_a_sampler_without_pulls_is_compared_with_what_has_none(tmp_path):
-    done, said = compare("uniform", "--videos", 6, "--no-demo", "--out", tmp_path)
+    worlds = ("--world", "smooth", "--world", "flashes")
+    done, said = compare("uniform", "--videos", 6, "--no-demo", *worlds, "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert "K = 8, uniform against random" in said
     assert "both at 0.00 % of frames encoded" in said
+    # Each table on the terminal says of which world it is, in the order in which they were named.
+    assert re.findall(r"Verdict in the world '(\w+)', 6 videos:", said) == ["smooth", "flashes"]
     assert "at equal cost" not in said
 
 

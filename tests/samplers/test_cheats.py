@@ -191,3 +191,11 @@ def test_the_time_of_choosing_is_the_processor_time_of_the_sampler_s_own_process
     config = CONFIG.model_copy(update={"samplers": [f"{file}:Even"], "videos": 5, "k": [4], "seed": 3})
     run_simulation(config, tmp_path / "out", n_workers=1)
     assert all(row.seconds["select"] > 0.05 for row in load_run(tmp_path / "out").selections)
+
+
+def test_a_process_that_does_not_end_in_time_is_killed(monkeypatch):
+    select(make_sampler(of("Even")), Case(7, 3))
+    processes = [process for _, process in apart._processes.values() if process]
+    monkeypatch.setattr(apart, "_SECONDS_TO_END", 0)
+    apart.end_processes()
+    assert [process.returncode is None for process in processes] == [False]
