@@ -24,9 +24,9 @@ class ScanningSampler(FrameSampler):
             its channel "fair" for any; it has others of its own ("good", "useless:cost=0.1").
         relative_cost: a forward of the scan encoder over one of the main encoder, instead of the ratio of their
             multiply-adds; needed where that is not known.
-        scan_decode: which frames are scanned in place of those planned: "all" for these themselves, "reference" for the
-            nearest that others refer to, which are decoded on the way anyway, "sync" for the nearest sync frames, the
-            only ones to be decoded then. Where the file does not say, all; the row's facts then do.
+        scan_decode: which frames `scannable` gives in place of those planned: "all" for these themselves, "reference"
+            for the nearest that others refer to, which are decoded on the way anyway, "sync" for the nearest sync
+            frames, the only ones to be decoded then. Where the file does not say, all; the row's facts then do.
     """
 
     needs_scan: ClassVar[bool] = True
