@@ -570,8 +570,9 @@ def check_all(
     notes: list[str] = []
     missing = [*_packages([matrix for matrix, _ in matrices], engine)]
     sets: dict[str, QuestionSet] = {}
+    missing += _of_folder(store.parent, "--store") if store else []
     for matrix, folder in matrices:
-        missing += _of_folder(folder)
+        missing += _of_folder(folder, "--out")
         for benchmark in matrix.benchmarks:
             missing += place_problems(benchmark)
             found, problems = questions_or_problems(benchmark, matrix.limit, available_only=matrix.available_only)
@@ -619,10 +620,10 @@ def _packages(matrices: list[MatrixConfig], engine: str) -> Iterator[Missing]:
             yield Missing(f"the package {package.replace('_', '-')}", install_command(extra))
 
 
-def _of_folder(folder: Path) -> Iterator[Missing]:
+def _of_folder(folder: Path, option: str) -> Iterator[Missing]:
     there = _existing(folder)
     if not os.access(there, os.W_OK):
-        yield Missing(f"{there}: cannot be written", "name another folder with --out, or change its permissions")
+        yield Missing(f"{there}: cannot be written", f"name another folder with {option}, or change its permissions")
 
 
 def _disk(

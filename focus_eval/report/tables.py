@@ -474,7 +474,8 @@ def _published_only(shape: Layout, keys: Sequence[str], taken: set[float]) -> li
 
 def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
     counts = [row.counts for row in rows if row.counts is not None]
-    notes = [f"Partial run: {count.questions_text} questions." for count in counts if count.is_partial]
+    asked = dict.fromkeys(count.questions_text for count in counts if count.is_partial)
+    notes = [f"Partial run: {', '.join(asked)} questions."] if asked else []
     figures = [figure for row in rows for figure in row.figures if isinstance(figure, Value)]
     if any(figure.low is not None for figure in figures):
         notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")

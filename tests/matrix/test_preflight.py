@@ -255,6 +255,18 @@ def test_what_is_still_to_be_fetched_must_fit_on_the_disk_too(machine, monkeypat
     assert any(what.startswith("disk: 317 GB needed") for what in whats), whats
 
 
+def test_a_folder_that_cannot_be_written_is_named_with_its_option(machine, monkeypatch):
+    assert machine.check().missing == ()
+    closed = machine.root / "closed"
+    closed.mkdir()
+    monkeypatch.setattr(preflight.os, "access", lambda path, mode: path != closed)
+    matrix, runs = load_matrix(machine.file), machine.root / "runs"
+    for out, store, option in ((runs, closed, "--store"), (closed, runs, "--out")):
+        (problem,) = check_all([(matrix, out / "table")], store=store / "store.sqlite").missing
+        assert problem.what == f"{closed}: cannot be written"
+        assert f"with {option}," in problem.fix
+
+
 def test_a_store_on_a_full_disk_is_named(machine, monkeypatch):
     monkeypatch.setattr(preflight, "disk_estimate", lambda *args, **options: DiskEstimate(rows=1e9, store=5e9))
     free_disk(monkeypatch, 4)
