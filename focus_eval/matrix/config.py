@@ -194,7 +194,7 @@ def find_matrix(name: str | Path) -> Path:
 def title_of(file: Path) -> str:
     """Return the first sentence of the comment that a matrix file begins with; "" where it has none."""
     first = file.read_text(encoding="utf-8").splitlines()[0]
-    return first.lstrip("# ").partition(". ")[0].rstrip(".") if first.startswith("#") else ""
+    return re.split(r"(?<=[.?]) ", first.lstrip("# "))[0].rstrip(".") if first.startswith("#") else ""
 
 
 def copy_configs(folder: Path) -> list[Path]:
@@ -299,7 +299,7 @@ class ModelConfig(StrictModel):
 
 
 def _names_with_options(given: Any, kind: str) -> bool:
-    """Whether `given` names an encoder or a sampler and its options are a mapping; what is not is refused by its type."""
+    """Whether `given` is a part with a name, and options that are a mapping; others are refused by their types."""
     return isinstance(given, dict) and isinstance(given.get(kind), str) and isinstance(given.get("options") or {}, dict)
 
 

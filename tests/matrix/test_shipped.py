@@ -13,7 +13,7 @@ from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.resources import resource_path
 from focus_eval.encoders.cost import blip_gmacs, dual_encoder_gmacs
 from focus_eval.matrix.cells import cells, selection_specs
-from focus_eval.matrix.config import NO_MATRICES, find_matrix, load_matrix, shipped_matrices
+from focus_eval.matrix.config import NO_MATRICES, find_matrix, load_matrix, shipped_matrices, title_of
 
 
 @pytest.mark.parametrize("name", ["alpha", "main_results", "temperature", "demo"])
@@ -39,6 +39,13 @@ def test_a_name_that_is_not_there_is_refused_with_the_nearest():
         find_matrix("main_result")
     with pytest.raises(InvalidInput, match=r"alpha.yml: no such file; shipped matrices: .*alpha"):
         find_matrix("alpha.yml")
+
+
+def test_every_shipped_matrix_says_in_one_sentence_what_it_is():
+    titles = {name: title_of(file) for name, file in shipped_matrices().items()}
+    assert all(titles.values()), titles
+    assert titles["scan"] == "Does a cheap encoder that looks everywhere first pay?"
+    assert titles["alpha"] == "Table 4: the share of clips that are looked at closely"
 
 
 def test_no_two_shipped_matrices_have_one_name():
