@@ -152,6 +152,8 @@ def _print(chosen: VideoSelection) -> None:
         other = [str(alike.get(frame, ""))] if alike else []
         table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *other)
     table_console().print(table)
+    if len(row.keyframes) < min(row.k, row.n_frames):
+        print_folded(f"fewer than k = {row.k}: sampler {row.sampler} may leave keyframes out (docs/samplers.md)")
     if not chosen.is_scored.all() and chosen.n_pulls:
         print_folded("~: not scored; between the nearest scored frames")
     if alike:

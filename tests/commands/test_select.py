@@ -142,6 +142,11 @@ def test_the_video_itself_is_never_written_over(grey):
     assert grey.read_bytes() == whole
 
 
+def test_fewer_keyframes_than_asked_are_said(grey):
+    done = focus_eval("select", grey, "--query", "a cat", "--sampler", "blind", "-k", "2")
+    assert "fewer than k = 2: sampler blind" in done.stdout, done.stderr
+
+
 def test_a_name_that_is_not_utf8_is_written_with_a_replacement_character(grey, tmp_path):
     out = tmp_path / "out.json"
     done = focus_eval("select", grey, "--query", "a cat", "--sampler", "uniform", "--out", out)
