@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +18,9 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.video.reader import Pixels, checked_frames
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+# The tag of EXIF that says how the camera was held, and the turn or flip for each of its values, by Pillow's numbers.
+_ORIENTATION = 0x0112
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 
 class PictureReader:
@@ -75,14 +81,31 @@ class PictureReader:
         if self._array is not None:
             picture: Pixels = self._array[frame]
             return picture
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
 
         try:
             with Image.open(self._files[frame]) as image:
-                pixels: Pixels = np.asarray(image.convert("RGB"))
-                return pixels
-        except (OSError, UnidentifiedImageError) as error:
+                return _rgb(_turned(image))
+        except (OSError, SyntaxError, TypeError, ValueError, Image.DecompressionBombError) as error:
             raise VideoError(f"{self._files[frame]}: not a readable picture ({error}); remove or replace it") from error
+
+
+def _turned(image: Any) -> Any:
+    """Return a picture upright, as its camera says; as it is stored where that cannot be read."""
+    image.load()  # TIFF is turned by this, and then says nothing
+    orientation = None
+    with suppress(OSError, SyntaxError, TypeError, ValueError, struct.error):
+        orientation = image.getexif().get(_ORIENTATION)
+    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+
+
+def _rgb(image: Any) -> Pixels:
+    if image.mode.startswith("I;16"):
+        # Pillow would cut its values at 255.
+        grey = (np.asarray(image) >> 8).astype(np.uint8)
+        return np.repeat(grey[:, :, None], 3, axis=2)
+    pixels: Pixels = np.asarray(image.convert("RGB"))
+    return pixels
 
 
 def pictures_in(folder: Path) -> list[Path]:
