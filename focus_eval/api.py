@@ -415,7 +415,7 @@ def select_with(
 ) -> list[VideoSelection]:
     """Return one selection per query; each frame of the video is decoded and encoded once for all of them."""
     with reopen() as reader:
-        if not isinstance(reader, PictureReader):
+        if not isinstance(reader, PictureReader) and reader.path.is_file():
             reopen = partial(_open_same, reopen, file_state(reader.path))
         selector = budget.applied(selector, reader)
         if isinstance(reader, PictureReader) and selector.store is not None:
