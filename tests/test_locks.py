@@ -1,9 +1,11 @@
-"""Does a folder that gives no locks end with its name and what to do?"""
+"""Does a folder that gives no locks end with its name and what to do? Is a file that two write whole?"""
 
 from __future__ import annotations
 
 import errno
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from filelock import Timeout
@@ -11,6 +13,7 @@ from filelock import Timeout
 from focus_eval.core.errors import RunError
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.rows.locks import FolderLock
+from focus_eval.rows.records import replace_file
 
 
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
@@ -26,3 +29,19 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
 def test_a_lock_that_another_holds_is_no_missing_lock(tmp_path):
     with FolderLock(tmp_path / ".lock"), pytest.raises(Timeout):
         FolderLock(tmp_path / ".lock", timeout=0).acquire()
+
+
+def test_two_threads_that_write_one_file_each_write_it_whole(tmp_path):
+    both = threading.Barrier(2)
+
+    def written(text):
+        with replace_file(tmp_path / "file") as part:
+            part.write_text(text)
+            both.wait(60)
+        return part
+
+    with ThreadPoolExecutor(2) as pool:
+        parts = set(pool.map(written, ["a" * 9, "b" * 9]))
+    assert len(parts) == 2
+    assert (tmp_path / "file").read_text() in ("a" * 9, "b" * 9)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -316,7 +317,8 @@ def replace_file(path: Path) -> Iterator[Path]:
     Raises:
         InvalidInput: the folder does not exist or cannot be written.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # A name of its own: threads share a process id, and so may processes of two nodes on one disk.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         yield part
         with open(part, "rb") as file:
