@@ -174,13 +174,17 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
 
 
 def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
-    """The rows that `config` asks for, not what an earlier state of a sampler's file chose into this folder."""
-    from focus_eval.report.lab import lab_frame
+    """The rows that `config` asks for, not what an earlier state of a file, or a longer run, chose into this folder."""
+    from focus_eval.report.lab import lab_frame, read_traces
     from focus_eval.report.run import load_run
     from focus_eval.report.verdict import with_failures_as_0
     from focus_eval.simulation.running import selection_ids
 
-    return with_failures_as_0(lab_frame(load_run(out), only=selection_ids(config)))
+    frame = with_failures_as_0(lab_frame(load_run(out), only=selection_ids(config)))
+    if config.recorded:
+        return frame
+    traces = read_traces(out)
+    return frame[frame["question_id"].isin(traces.loc[traces["number"] < config.videos, "question_id"])]
 
 
 def _label(config: SimulationConfig, place: int, k: int, frame: pd.DataFrame) -> str:

@@ -71,6 +71,8 @@ def test_the_videos_grow_until_all_is_decided_or_the_minutes_are_spent(tmp_path,
     assert done.exit_code == 0, done.output
     assert "6 videos: " in said
     assert "12 videos next, about " in said
+    done, said = compare("focus_c", "--no-demo", "--out", tmp_path, "--minutes", 0)
+    assert "Verdict in the world 'realistic', 6 videos:" in said, "not those of the longer run before"
     done, said = compare("focus_c", "--no-demo", "--out", tmp_path / "short", "--minutes", 0)
     assert "12 videos would take longer than --minutes 0." in said
 
