@@ -235,9 +235,11 @@ def _csv_rows(path: Path) -> list[dict[str, Any]]:
         raise InvalidInput(f"{path}: not a CSV that can be read ({error})") from error
 
 
-# Integer parts of rates that only NTSC has: read as 24000/1001 and so on. Taken as they stand they would shift
-# late frames by 3 %.
-_NTSC = {Fraction(n): Fraction(1000 * (n + 1), 1001) for n in (23, 29, 59)}
+# Rates of NTSC, cut to integers or rounded: read as 24000/1001 and so on. As they stand, the integers would shift late
+# frames by 3 %, and 23.98 by 0.6 s in an hour.
+_NTSC = {
+    Fraction(text): Fraction(1000 * whole, 1001) for text, whole in (("23", 24), ("23.98", 24), ("29", 30), ("59", 60))
+}
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,7 @@ class VideoRate:
 def read_rates(path: str | Path) -> dict[str, VideoRate]:
     """Return length and rate by question id from a CSV file with the columns id, duration_s and fps.
 
-    `fps` is a number or a fraction ("30000/1001"); 23, 29 and 59 are read as the NTSC rates they are cut from.
+    `fps` is a number or a fraction ("30000/1001"); 23, 23.98, 29 and 59 are read as the NTSC rates they come from.
 
     Raises:
         InvalidInput: a missing file or column, a value that is not a number above 0, an id met twice; names the line.
@@ -314,6 +316,6 @@ def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
 
 
 def exact_rate(text: str) -> Fraction:
-    """Return a frame rate as a fraction; 23, 29 and 59 mean 24000/1001, 30000/1001 and 60000/1001, but not 29/1."""
+    """Return a frame rate as a fraction: "29" means 30000/1001, see `_NTSC`; "29/1" is exact."""
     rate = Fraction(text.strip())
     return _NTSC.get(rate, rate) if "/" not in text else rate

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 AllowOutside = Annotated[bool, typer.Option(help="Leave out and count frames past the end, and rows of no question.")]
+AllowMissing = Annotated[bool, typer.Option(help="Leave out questions without frames.")]
 FormatOption = Annotated[
     list[str],
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the format, e.g. sampler=focus; repeatable."),
@@ -53,7 +54,7 @@ def import_(
     ] = None,
     unit: Annotated[str | None, typer.Option(help="frames or seconds. [default: the format's own]")] = None,
     option: FormatOption = [],  # noqa: B006
-    allow_missing: Annotated[bool, typer.Option(help="Leave out questions without frames.")] = False,
+    allow_missing: AllowMissing = False,
     allow_outside: AllowOutside = False,
     model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "",
     name: Annotated[str, typer.Option(help="Name of the selection in the rows. [default: the file's]")] = "",
@@ -280,9 +281,7 @@ def evidence(
         list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs, instead of --selections.")
     ] = None,
     annotations: AnnotationsFile = None,
-    rates: Annotated[
-        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps, if there are no videos.")
-    ] = None,
+    rates: Annotated[Path | None, typer.Option(help="CSV with the columns id, duration_s and fps.")] = None,
     selections: Annotated[
         list[str], typer.Option(metavar="[NAME=]FILE", help="Selections published with answers; repeatable.")
     ] = [],  # noqa: B006
@@ -303,6 +302,8 @@ def evidence(
     estimate: Annotated[
         list[str], typer.Option(metavar="[NAME=]FILE", help="Estimate the accuracy of these selections; repeatable.")
     ] = [],  # noqa: B006
+    allow_missing: AllowMissing = False,
+    allow_outside: AllowOutside = False,
     out: AlsoOption = None,
 ) -> None:
     """Compare accuracy with and without the evidence in view.
@@ -320,20 +321,24 @@ def evidence(
         raise InvalidInput("--measure goes with --within")
     if runs and estimate:
         raise InvalidInput("--estimate goes with --selections, --annotations and --rates")
+    left_out: list[str] | None = [] if allow_outside else None
+    how = {"options": parse_assignments(option), "allow_missing": allow_missing, "left_out": left_out}
     given: dict[str, Any] = {"benchmark": benchmark, "model": model, "annotations": annotations, "rates": rates}
-    answered, others = (load_runs(runs), None) if runs else _from_files(selections, format, option, estimate, **given)
+    answered, others = (load_runs(runs), None) if runs else _from_files(selections, format, how, estimate, **given)
     tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
     if within:
         tables += within_tables(answered, min_seconds=min_seconds, measures=measure)
     if others is not None:
         tables.append(estimate_table(answered, others, min_seconds=min_seconds))
     print_tables(tables, out)
+    for line in left_out or ():
+        print_folded(line)
 
 
 def _from_files(
     selections: Sequence[str],
     formats: Sequence[str],
-    options: Sequence[str],
+    how: Mapping[str, Any],
     estimate: Sequence[str],
     *,
     benchmark: str,
@@ -353,10 +358,10 @@ def _from_files(
     files = selection_files(selections, formats)
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
-    made, named = [], parse_assignments(options)
-    asked = [(*file, who, named) for file, who in zip(files, models, strict=True)]
-    for name, file, kind, who, given in [*asked, *((*file, "-", {}) for file in selection_files(estimate, []))]:
-        loaded = load_selections(file, format=kind, questions=questions, fps=fps, options=given)
+    made, plain = [], {**how, "options": {}}
+    asked = [(*file, who, how) for file, who in zip(files, models, strict=True)]
+    for name, file, kind, who, given in [*asked, *((*file, "-", plain) for file in selection_files(estimate, []))]:
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **given)
         made.append(published_rows(loaded, questions, rate_of, name=name, model=who))
     answered, others = made[: len(selections)], made[len(selections) :]
     without = next((item.name for item in answered if not item.answers), None)

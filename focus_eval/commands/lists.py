@@ -234,8 +234,8 @@ def _write_rates(folder: Path, out: Path, benchmark: str, annotations: Path) -> 
     infos = {question.id: found[question.video] for question in questions if question.video in found}
     write_rates(out, infos)
     typer.echo(f"{out}: {len(infos)} of {len(questions)} questions about {len(found)} videos")
-    for error in failed:
-        print_folded(f"cannot be read: {error}")
+    for line in failed:
+        print_folded(f"cannot be read: {line}")
     if failed:
         raise typer.Exit(1)
 

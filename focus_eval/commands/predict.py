@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +16,7 @@ from focus_eval.commands.console import (
     print_folded,
     print_tables,
 )
-from focus_eval.commands.exchange import AllowOutside, selection_files
+from focus_eval.commands.exchange import AllowMissing, AllowOutside, selection_files
 from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def predict(
         typer.Option(metavar="NAME=PATTERN", help="Runs of one method; repeatable. [default: a family per sampler]"),
     ] = [],  # noqa: B006
     benchmark: BenchmarkOption = "longvideobench",
+    allow_missing: AllowMissing = False,
     allow_outside: AllowOutside = False,
     min_seconds: MinSecondsOption = 0.0,
     out: AlsoOption = None,
@@ -46,7 +48,8 @@ def predict(
     from focus_eval.report.run import load_runs
 
     left_out: list[str] | None = [] if allow_outside else None
-    chosen = _selections(selections, format, left_out, benchmark=benchmark, annotations=annotations, rates=rates)
+    how = {"allow_missing": allow_missing, "left_out": left_out}
+    chosen = _selections(selections, format, how, benchmark=benchmark, annotations=annotations, rates=rates)
     tables = predict_tables(load_runs(logs), chosen, families=dict(parse_assignments(family)), min_seconds=min_seconds)
     print_tables(tables, out)
     for line in left_out or ():
@@ -56,7 +59,7 @@ def predict(
 
 
 def _selections(
-    texts: list[str], formats: list[str], left_out: list[str] | None, *, benchmark: str, annotations: Path, rates: Path
+    texts: list[str], formats: list[str], how: Mapping[str, Any], *, benchmark: str, annotations: Path, rates: Path
 ) -> Run:
     """Return the rows of selection files as a run without answers."""
     from focus_eval.benchmarks.registry import read_annotations, read_rates
@@ -68,6 +71,6 @@ def _selections(
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
     rows = []
     for name, file, kind in selection_files(texts, formats):
-        loaded = load_selections(file, format=kind, questions=questions, fps=fps, left_out=left_out)
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **how)
         rows += published_rows(loaded, questions, rate_of, name=name, model="-").selections
     return Run("selections", rows, [])

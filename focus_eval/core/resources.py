@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from focus_eval.core.errors import InvalidInput
 
@@ -41,7 +41,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     with open(path, "rb") as file:
         if file.peek(2).startswith(_GZIP):
             with gzip.open(file) as unpacked:
-                yield unpacked
+                yield cast(IO[bytes], unpacked)
         else:
             yield file
 

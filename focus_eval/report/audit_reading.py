@@ -68,7 +68,7 @@ class AuditSource:
             if self.position_fps > 0
             and asked.id in self.rates
             and not self.is_at_its_rate(asked.id)
-            and benchmark in ("", asked.benchmark)
+            and (not benchmark or asked.benchmark == benchmark)
         }
 
     def is_at_its_rate(self, key: str) -> bool:

@@ -231,7 +231,8 @@ def predict_tables(
         for (label, k), lines in chosen[chosen["benchmark"] == benchmark].groupby(["label", "k"], sort=False):
             made = predict(known, lines, found[0])
             keys = (str(benchmark), str(model), f"{label}, K = {k}")
-            expected.append(TableRow(keys, tuple(_prediction_values(made, known))))
+            same = known[known["question_id"].isin(lines["question_id"])]
+            expected.append(TableRow(keys, tuple(_prediction_values(made, same))))
     who = lengths_text(min_seconds)
     return [_expected_table(expected, who), _error_table(errors, who)]
 
@@ -280,5 +281,5 @@ def _prediction_values(made: Prediction, known: pd.DataFrame) -> Iterator[Value 
         yield Value(ours=100 * made.value, low=100 * made.low, high=100 * made.high)
     yield str(made.questions)
     of_runs = 100 * known.groupby("run")["score"].mean()
-    yield f"{of_runs.min():.1f} to {of_runs.max():.1f}"
+    yield f"{of_runs.min():.1f} to {of_runs.max():.1f}" if of_runs.size else ""
     yield made.outside

@@ -197,7 +197,7 @@ class Source:
         if isinstance(values, list) and not values:
             if self.allow_missing:
                 return
-            raise SelectionMismatch(f"{where} ({question_id}): no frames chosen (allow_missing leaves it out)")
+            raise SelectionMismatch(f"{where} ({question_id}): no frames chosen (--allow-missing leaves it out)")
         unit = unit or self.unit
         kept = numbers(values, unit=unit, where=f"{where} ({question_id})")
         stated: dict[str, Any] = {"times_seconds" if unit == "seconds" else "keyframes": kept}

@@ -418,13 +418,12 @@ def _number(value: Any, name: str, unit: str, where: str) -> float:
         value = int(value) if value.isdecimal() else float(value)
     if type(value) not in (int, float) or not 0 <= value < math.inf:
         raise InvalidInput(f"{where}: {name} holds {_short(value)}, which is not a number of {unit}")
-    if type(value) is int:
-        return value
+    number: float = value
     if unit == "seconds":
-        return value
-    if not value.is_integer():
+        return number
+    if number != int(number):
         raise InvalidInput(f"{where}: {name} holds {value}, which is no frame; are these seconds? (--unit seconds)")
-    return int(value)
+    return int(number)
 
 
 def _first_text(entry: Mapping[str, Any], names: Sequence[str]) -> str | None:

@@ -146,7 +146,7 @@ def _fitted(
     if missing and not allow_missing:
         raise SelectionMismatch(
             f"{path.name}: {len(selections)} selections for {len(known)} questions, the first without is "
-            f"{missing[0]!r} (allow_missing leaves them out)"
+            f"{missing[0]!r} (--allow-missing leaves them out)"
         )
     return {key: _named(selection, known[key]) for key, selection in selections.items() if key in known}
 

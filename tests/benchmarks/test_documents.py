@@ -274,7 +274,7 @@ def test_broken_annotation_files_name_file_and_row(tmp_path):
 
 
 def test_whole_rates_that_only_ntsc_has_are_read_as_ntsc():
-    assert exact_rate("23") == Fraction(24000, 1001)
+    assert exact_rate("23") == exact_rate("23.98") == Fraction(24000, 1001)
     assert exact_rate("29") == exact_rate("30000/1001") == Fraction(30000, 1001)
     assert exact_rate("59") == Fraction(60000, 1001)
     assert exact_rate("25") == 25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -233,3 +234,34 @@ def test_estimates_of_the_published_selections_are_off_by_what_is_recorded(toolm
         f"toolmerge, K = {k}": [estimate.split()[0], answered, off.replace("−", "-").removeprefix("+")]
         for _, k, estimate, answered, off in recorded_rows("estimate")
     }
+
+
+def test_half_the_questions_and_a_frame_past_the_end_are_left_out_when_asked(tmp_path):
+    rng, ids = np.random.default_rng(0), [f"q{n}" for n in range(60)]
+    asked = {"question": "why?", "candidates": ["x", "y"], "correct_choice": 0, "duration": 200}
+    rows = [{**asked, "id": key, "video_path": f"{n // 2}.mp4", "position": [2400]} for n, key in enumerate(ids)]
+    (tmp_path / "lvb.json").write_text(json.dumps(rows))
+    (tmp_path / "rates.csv").write_text("\n".join(["id,duration_s,fps", *(f"{key},200,25" for key in ids)]))
+    known = ["--annotations", tmp_path / "lvb.json", "--rates", tmp_path / "rates.csv"]
+
+    def called(*words):
+        done = CliRunner().invoke(app, [str(word) for word in words])
+        return f"{done.output} {done.exception or ''}"
+
+    for name, wrong in (("a", 10), ("b", 15), ("c", 20)):
+        answers = [
+            {"id": key, "times": sorted(rng.uniform(0, 200, 4)), "answer": "AB"[n < wrong]} for n, key in enumerate(ids)
+        ]
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps(answers))
+        called("import", "answers", file, "--out", tmp_path / "run", "--model", "m", *known)
+    half = [{**answers[0], "times": [1.0, 9e9]}, *answers[1:30]]
+    file.write_text(json.dumps(half))
+    commands = [
+        ["evidence", "--selections", file, "--format", "answers", *known],
+        ["predict", file, "--logs", tmp_path / "run", "--format", "answers", *known],
+    ]
+    for command, said in zip(commands, ("1 of 2 frames left out", "33.3 to 66.7"), strict=True):
+        assert "--allow-outside leaves it out" in called(*command, "--allow-missing")
+        assert "--allow-missing leaves them out" in called(*command, "--allow-outside")
+        assert said in " ".join(called(*command, "--allow-missing", "--allow-outside").split())

@@ -245,7 +245,7 @@ def test_a_log_is_a_selection_too_once_its_field_is_named(tmp_path):
     for options, message in [
         ({}, "name the field of the frames that were fed"),
         ({"frames_field": "indices", "id_field": "uid"}, r"jsonl:1: no field 'uid' with the question's id"),
-        ({"frames_field": "elsewhere"}, r"line 1 \(a\): no frames chosen \(allow_missing leaves it out\)"),
+        ({"frames_field": "elsewhere"}, r"line 1 \(a\): no frames chosen \(--allow-missing leaves it out\)"),
     ]:
         with pytest.raises(SelectionMismatch, match=message):
             load_selections(path, format="lmms", options=options)
