@@ -18,6 +18,8 @@ NEAR_SECONDS = RECALL_SECONDS[len(RECALL_SECONDS) // 2]
 IN_VIEW_SECONDS = RECALL_SECONDS[-1]
 # A moment this far past the end of the video still counts: lengths are rounded. Later ones are slips of the annotation.
 END_SLACK_SECONDS = 1.0
+# Times are quotients of integers: a frame exactly at a bound is near, and one at the end of an interval inside.
+SLACK_SECONDS = 1e-6
 
 # "frames@24" are frame numbers at 24 frames a second, whatever the file's rate; any other rate may stand there.
 EVIDENCE_UNITS = ("seconds", "frames@24", "intervals", "clock")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from focus_eval.benchmarks.evidence import SLACK_SECONDS
 from focus_eval.core.types import FloatArray
 from focus_eval.report.recall import EvidenceCase, Times, chance_of_hit
 
@@ -13,8 +14,6 @@ SCALE_SECONDS = 5.0
 FADED_SECONDS = 12 * SCALE_SECONDS
 # Parts of the video that spread asks for a frame in.
 N_PARTS = 10
-# Distances and rates are quotients of integers: a frame exactly at the bound is near.
-SLACK_SECONDS = 1e-6
 # Measure -> what a table calls it.
 MEASURES = {
     "nearness": "mean exp(−distance / 5 s)",

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from focus_eval.benchmarks.evidence import END_SLACK_SECONDS, RECALL_SECONDS, distances_text
+from focus_eval.benchmarks.evidence import END_SLACK_SECONDS, RECALL_SECONDS, SLACK_SECONDS, distances_text
 from focus_eval.benchmarks.question import Question, in_order
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import InvalidInput
@@ -127,14 +127,14 @@ def recall_within(
     if scales is not None:
         apart = np.abs(evidence_seconds[:, np.newaxis] - chosen)
         undrawn = 1.0 - np.square(np.asarray(scales, dtype=np.float64))
-        missed = [np.where(apart <= distance + 1e-6, undrawn, 1.0).prod(axis=1) for distance in distances]
+        missed = [np.where(apart <= distance + SLACK_SECONDS, undrawn, 1.0).prod(axis=1) for distance in distances]
         return np.array([1.0 - share.mean() for share in missed])
     chosen = np.sort(chosen)
     after = np.searchsorted(chosen, evidence_seconds)
     left = chosen[np.maximum(after - 1, 0)]
     right = chosen[np.minimum(after, chosen.size - 1)]
     nearest = np.minimum(np.abs(evidence_seconds - left), np.abs(evidence_seconds - right))
-    return np.array([(nearest <= distance + 1e-6).mean() for distance in distances])
+    return np.array([(nearest <= distance + SLACK_SECONDS).mean() for distance in distances])
 
 
 def recall(
@@ -178,7 +178,7 @@ def random_recall(cases: Sequence[EvidenceCase], *, k: int) -> pd.DataFrame:
     An evidence time is missed when none of the frames within reach is drawn: hypergeometric.
     """
     with_evidence = [case for case in cases if case.evidence_seconds.size]
-    reach = np.asarray(RECALL_SECONDS)[:, None] + 1e-6
+    reach = np.asarray(RECALL_SECONDS)[:, None] + SLACK_SECONDS
     recalls = [
         chance_of_hit(case.evidence_seconds - reach, case.evidence_seconds + reach, case, k).mean(axis=1)
         for case in with_evidence

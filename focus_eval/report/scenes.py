@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.evidence import RECALL_SECONDS, clock_seconds
+from focus_eval.benchmarks.evidence import RECALL_SECONDS, SLACK_SECONDS, clock_seconds
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json, read_text
 from focus_eval.core.types import FloatArray
@@ -26,8 +26,6 @@ TOLERANCES_SECONDS = (0.0, *RECALL_SECONDS)
 # Questions whose intervals are no longer than this have figures of their own: long intervals are hit by any frames.
 SHORT_SECONDS = 10.0
 SHORT = f"up to {SHORT_SECONDS:g} s"
-# Times are quotients of integers: an interval's end is inside, to a microsecond.
-_SLACK_SECONDS = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +83,7 @@ def _balanced_similarity(per_scene: np.ndarray, lengths: FloatArray) -> float:
 def _is_inside(times: FloatArray, intervals: Iterable[Interval], tolerance: float = 0.0) -> np.ndarray:
     """Return which of `times` lie in any of `intervals`, both ends in, or within `tolerance` seconds of one."""
     found = np.zeros(times.shape, dtype=bool)
-    reach = tolerance + _SLACK_SECONDS
+    reach = tolerance + SLACK_SECONDS
     for start, stop in intervals:
         if not 0 <= start <= stop:
             raise InvalidInput(f"an interval needs 0 <= start <= stop, got [{start}, {stop}]")
@@ -127,7 +125,7 @@ def random_figures(intervals: Sequence[Interval], case: recall.EvidenceCase, k: 
     """Return the exact expectation of `interval_figures` for `min(k, T)` frames drawn without replacement."""
     inside = _is_inside(np.arange(case.n_frames) / case.fps, intervals)
     starts, stops = np.asarray(intervals, dtype=np.float64).T
-    reach = np.array(TOLERANCES_SECONDS)[:, None] + _SLACK_SECONDS
+    reach = np.array(TOLERANCES_SECONDS)[:, None] + SLACK_SECONDS
     hits = recall.chance_of_hit(starts - reach, stops + reach, case, k).mean(axis=1)
     named = {f"hit@{d:g}": float(hit) for d, hit in zip(TOLERANCES_SECONDS, hits, strict=True)}
     return {"frames inside": float(inside.mean()), **named}
