@@ -122,7 +122,7 @@ def test_a_text_in_the_place_of_an_answer_is_refused_in_one_short_line(tmp_path,
         main()
     printed = capsys.readouterr().err
     assert printed.startswith("focus-eval: said.json: row 0 (q")
-    assert printed.endswith("is not an option letter A to H or null\n")
+    assert printed.endswith("is not an option letter A to H or null; write it alone\n")
     assert len(printed.splitlines()) == 1
     assert len(printed) < 2100
 

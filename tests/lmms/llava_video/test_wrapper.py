@@ -211,7 +211,7 @@ def test_a_context_that_overflows_is_an_error_row_with_the_number_that_fits(wrap
     [
         ({"preset": "ask"}, UnknownName, "did you mean 'aks'"),
         ({"poolng": "average"}, UnknownName, "did you mean 'pooling'"),
-        ({"pooling": "max"}, UnknownName, "unknown pooling 'max'"),
+        ({"pooling": "max"}, InvalidInput, "must be bilinear or average or checkpoint, got 'max'"),
         ({"frames": 137}, InvalidInput, "the context holds 4096; 136 frames fit"),
         ({"pretrained": "somebody/else"}, MissingWeights, "hf download somebody/else"),
         ({"pretrained": "tests/lmms"}, MissingWeights, r"no config\.json"),
