@@ -184,7 +184,7 @@ def videos(
     benchmark: Annotated[str, typer.Option(help="rates: name of the benchmark.")] = "longvideobench",
     out: Annotated[Path | None, typer.Option(help="rates: the CSV to write, with id, duration_s and fps.")] = None,
 ) -> None:
-    """Write a manifest of a folder of videos, or a table of rates.
+    """Write a manifest or the rates of a folder of videos.
 
     rates: a line per question of the annotation, for recall, evidence and logs.
 
